@@ -1,0 +1,2 @@
+"""Meshwright."""
+from meshwright.cluster.model import Cluster

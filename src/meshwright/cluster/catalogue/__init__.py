@@ -1,0 +1,39 @@
+"""The clusters that come with Meshwright: one TOML file each, with its source."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from meshwright.cluster.model import Cluster
+from meshwright.cluster.toml import parse_cluster
+from meshwright.foundation.errors import InputError, nearest
+
+DEFAULT = "gcp-a100"
+
+
+@cache
+def catalogue_names() -> tuple[str, ...]:
+    """The names of all catalogued clusters, sorted.
+
+    >>> catalogue_names()[:3]
+    ('dgx-a100', 'dgx-h100', 'flexflow-k80')
+    """
+    entries = files(__name__).iterdir()
+    return tuple(sorted(e.name.removesuffix(".toml") for e in entries if e.name.endswith(".toml")))
+
+
+@cache
+def catalogued(name: str) -> Cluster:
+    """A cluster by its name.
+
+    >>> catalogued("dgx-h100").hierarchy
+    (4, 8)
+    """
+    if name not in catalogue_names():
+        raise InputError(
+            f"there is no cluster {name!r} in the catalogue",
+            f"give a name or a .toml file: {nearest(name, catalogue_names())}",
+        )
+    text = files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return parse_cluster(text, f"{name}.toml")

@@ -1,0 +1,215 @@
+"""What a hierarchical cluster is. Enters: numbers in base units. Leaves: a checked `Cluster`.
+
+Levels are listed from the outermost to the innermost; a level's cardinality is how many of its
+instances one instance of the level above holds. Traffic between two instances of a level that
+share everything above crosses the links of that level. Nothing here knows of collectives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
+
+Duplex = Literal["full", "half"]
+Kind = Literal["port", "ring"]
+
+WHOLE = "cluster"
+"""The owner of a link that the whole machine shares; no level may take this name."""
+
+MAX_LEVELS = 6
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A link of a level, and who shares it.
+
+    `per` names the owner: one such link for each instance of that level (or block). An owner at
+    or inside the link's level gives a port, crossed by what leaves and what enters the owner; an
+    owner outside it gives one medium shared by all traffic of the level inside that owner.
+    A link of kind "ring" joins each member of the innermost level to its two neighbours and is
+    used, instead of the ports, by traffic between neighbours.
+    """
+
+    name: str
+    per: str
+    out: BytesPerSecond
+    into: BytesPerSecond
+    latency: Seconds = Seconds(0.0)
+    duplex: Duplex = "full"
+    kind: Kind = "port"
+    hub: bool = False
+    """Traffic is staged in the memory of the first owner, which reaches it without the link."""
+    outward: bool = False
+    """Also crossed by traffic on its way out of the level, to a network card."""
+
+    def __post_init__(self) -> None:
+        for word, rate in (("bandwidth out", self.out), ("bandwidth in", self.into)):
+            if not (rate > 0 and math.isfinite(rate)):
+                raise InputError(
+                    f"link {self.name!r} has a {word} of {rate:g} B/s", "give one above 0"
+                )
+        if self.duplex == "half" and self.out != self.into:
+            raise InputError(
+                f"link {self.name!r} is half-duplex with {self.out:g} B/s out, {self.into:g} B/s in",
+                "give one bandwidth for both directions",
+            )
+        if not (self.latency >= 0 and math.isfinite(self.latency)):
+            raise InputError(
+                f"link {self.name!r} has a latency of {self.latency:g} s", "give 0 s or more"
+            )
+
+
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier of the hierarchy with its links.
+
+    `blocks` names runs of consecutive members that share links but are no level of their own:
+    the PCIe switches and processors inside a node, say, as (name, members in a block).
+    """
+
+    name: str
+    cardinality: int
+    links: tuple[Link, ...]
+    blocks: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.cardinality < 1:
+            raise InputError(
+                f"level {self.name!r} has cardinality {self.cardinality}", "give 1 or more"
+            )
+        if not self.links:
+            raise InputError(
+                f"level {self.name!r} has no link", "say what joins its instances in links"
+            )
+        _refuse_repeats((link.name for link in self.links), f"links of level {self.name!r}")
+        for name, size in self.blocks:
+            if size < 1 or self.cardinality % size:
+                raise InputError(
+                    f"block {name!r} of level {self.name!r} has {size} members",
+                    f"give a divisor of its cardinality {self.cardinality}",
+                )
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """The accelerator (or processor) at the bottom of the hierarchy."""
+
+    name: str
+    memory: Bytes
+    memory_bandwidth: BytesPerSecond
+    peak: tuple[tuple[str, OpsPerSecond], ...]
+    """Peak rate by dtype, dense (without structured sparsity)."""
+
+    def __post_init__(self) -> None:
+        if self.memory <= 0 or self.memory_bandwidth <= 0:
+            raise InputError(
+                f"device {self.name!r} has no memory or memory bandwidth", "give both above 0"
+            )
+        for dtype, rate in self.peak:
+            if rate <= 0:
+                raise InputError(
+                    f"device {self.name!r} has a peak of {rate:g} for {dtype}", "give one above 0"
+                )
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A hierarchical machine of identical devices.
+
+    >>> from meshwright import Cluster
+    >>> cluster = Cluster.named("gcp-a100", node=4)
+    >>> cluster.hierarchy, cluster.devices
+    ((4, 16), 64)
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    device: Device
+    machine: str | None = None
+    """The level whose instances are single machines; None if the cluster is one machine."""
+    description: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.levels) <= MAX_LEVELS:
+            raise InputError(
+                f"cluster {self.name!r} has {len(self.levels)} levels", f"give 1 to {MAX_LEVELS}"
+            )
+        blocks = tuple(name for level in self.levels for name, _ in level.blocks)
+        _refuse_repeats((*self.level_names, *blocks, WHOLE), "levels and blocks")
+        if self.machine is not None:
+            self.level_index(self.machine)
+        for level in self.levels[:-1]:
+            if level.blocks or any(k.kind == "ring" or k.hub or k.outward for k in level.links):
+                raise InputError(
+                    f"level {level.name!r} has blocks or ring, hub or outward links",
+                    f"keep them to the innermost level, {self.levels[-1].name!r}",
+                )
+        owners = (*self.level_names, *blocks, WHOLE)
+        for link in (link for level in self.levels for link in level.links):
+            if link.per not in owners:
+                raise InputError(
+                    f"link {link.name!r} is shared per {link.per!r}",
+                    f"name a level or block: {nearest(link.per, owners)}",
+                )
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names from the outermost level to the innermost."""
+        return tuple(level.name for level in self.levels)
+
+    @property
+    def hierarchy(self) -> tuple[int, ...]:
+        """Cardinalities from the outermost level to the innermost."""
+        return tuple(level.cardinality for level in self.levels)
+
+    @property
+    def devices(self) -> int:
+        """How many devices there are."""
+        return math.prod(self.hierarchy)
+
+    def level_index(self, name: str) -> int:
+        """Where a level stands, 0 being the outermost."""
+        if name not in self.level_names:
+            raise InputError(
+                f"cluster {self.name!r} has no level {name!r}",
+                f"name one of its levels: {nearest(name, self.level_names)}",
+            )
+        return self.level_names.index(name)
+
+    def resized(self, cardinalities: Mapping[str, int]) -> Cluster:
+        """The same machine with other cardinalities.
+
+        >>> Cluster.named("dgx-h100").resized({"node": 2}).hierarchy
+        (2, 8)
+        """
+        levels = list(self.levels)
+        for name, cardinality in cardinalities.items():
+            index = self.level_index(name)
+            levels[index] = msgspec.structs.replace(levels[index], cardinality=cardinality)
+        return msgspec.structs.replace(self, levels=tuple(levels))
+
+    @staticmethod
+    def named(name: str, **cardinalities: int) -> Cluster:
+        """A cluster of the catalogue, with cardinalities overridden by level name."""
+        from meshwright.cluster.catalogue import catalogued
+
+        return catalogued(name).resized(cardinalities)
+
+    @staticmethod
+    def load(path: str) -> Cluster:
+        """A cluster from a TOML file."""
+        from meshwright.cluster.toml import load_cluster
+
+        return load_cluster(path)
+
+
+def _refuse_repeats(names: Iterable[str], what: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(
+            f"the {what} use the name {repeated[0]!r} more than once", "give each its own name"
+        )

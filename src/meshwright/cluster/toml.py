@@ -1,0 +1,237 @@
+"""Cluster files. Enters: TOML text with units. Leaves: a `Cluster`, or a sentence that names the
+file, the key, what was given and what was expected. Writing is the inverse of reading.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.units import (
+    BytesPerSecond,
+    Seconds,
+    parse_bandwidth,
+    parse_bytes,
+    parse_ops,
+    parse_seconds,
+)
+
+_T = TypeVar("_T")
+
+
+def load_cluster(path: str | Path) -> Cluster:
+    """Read a cluster file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"cannot read cluster file {str(path)!r} ({getattr(error, 'strerror', None) or error})",
+            "give the path of a readable TOML file or a name that 'meshwright clusters' lists",
+        ) from None
+    return parse_cluster(text, str(path))
+
+
+def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
+    """Read cluster TOML that came from `file`."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file}: not valid TOML ({error})", "correct the line it names") from None
+    top = _Table(content, file, "")
+    cluster = top.build(
+        lambda: Cluster(
+            name=top.text("name", Path(file).stem),
+            description=top.text("description", ""),
+            source=top.text("source", ""),
+            machine=top.text("machine", "") or None,
+            device=_device(top.table("device")),
+            levels=tuple(_level(level) for level in top.tables("levels")),
+        )
+    )
+    top.refuse_unread()
+    return cluster
+
+
+def _device(table: _Table) -> Device:
+    peak = table.table("peak")
+    device = table.build(
+        lambda: Device(
+            name=table.text("name"),
+            memory=table.quantity("memory", parse_bytes),
+            memory_bandwidth=table.quantity("memory_bandwidth", parse_bandwidth),
+            peak=tuple((dtype, peak.quantity(dtype, parse_ops)) for dtype in peak.content),
+        )
+    )
+    table.refuse_unread()
+    return device
+
+
+def _level(table: _Table) -> Level:
+    blocks = table.table("blocks", {})
+    level = table.build(
+        lambda: Level(
+            name=table.text("name"),
+            cardinality=table.integer("cardinality"),
+            blocks=tuple((name, blocks.integer(name)) for name in blocks.content),
+            links=tuple(_link(link) for link in table.tables("links")),
+        )
+    )
+    table.refuse_unread()
+    return level
+
+
+def _link(table: _Table) -> Link:
+    both: BytesPerSecond | None = None
+    if not {"bandwidth_out", "bandwidth_in"} <= table.content.keys():
+        both = table.quantity("bandwidth", parse_bandwidth)
+    link = table.build(
+        lambda: Link(
+            name=table.text("name"),
+            per=table.text("per"),
+            out=table.quantity("bandwidth_out", parse_bandwidth, both),
+            into=table.quantity("bandwidth_in", parse_bandwidth, both),
+            latency=table.quantity("latency", parse_seconds, Seconds(0.0)),
+            duplex=table.one_of("duplex", get_args(Duplex), "full"),
+            kind=table.one_of("kind", get_args(Kind), "port"),
+            hub=table.flag("hub"),
+            outward=table.flag("outward"),
+        )
+    )
+    table.refuse_unread()
+    return link
+
+
+class _Table:
+    """A TOML table that knows where it stands and which of its keys were read."""
+
+    def __init__(self, content: dict[str, object], file: str, path: str) -> None:
+        self.content, self._file, self._path = content, file, path
+        self._read: set[str] = set()
+
+    def build(self, make: Callable[[], _T]) -> _T:
+        """What `make` returns; its complaints carry the place of this table."""
+        with self._at(self._path):
+            return make()
+
+    def text(self, key: str, default: str | None = None) -> str:
+        return self._typed(key, str, "a text", default)
+
+    def integer(self, key: str) -> int:
+        return self._typed(key, int, "a whole number", None)
+
+    def flag(self, key: str) -> bool:
+        return self._typed(key, bool, "true or false", False)
+
+    def one_of(self, key: str, allowed: tuple[_T, ...], default: _T) -> _T:
+        value = self._typed(key, object, "a text", default)
+        for choice in allowed:
+            if choice == value:
+                return choice
+        raise self._error(key, f"is {value!r}", f"expected one of {', '.join(map(repr, allowed))}")
+
+    def quantity(self, key: str, parse: Callable[[str], _T], default: _T | None = None) -> _T:
+        if key not in self.content and default is not None:
+            return default
+        text = self._typed(key, str, "a text with a unit", None)
+        with self._at(self._place(key)):
+            return parse(text)
+
+    def table(self, key: str, default: dict[str, object] | None = None) -> _Table:
+        return _Table(self._typed(key, dict, "a table", default), self._file, self._place(key))
+
+    def tables(self, key: str) -> list[_Table]:
+        items = self._typed(key, list, f"an array of tables, [[{self._place(key)}]]", [])
+        for index, item in enumerate(items):
+            if not isinstance(item, dict):
+                raise self._error(key, f"holds {item!r} at {index}", "expected tables only")
+        return [_Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)]
+
+    def refuse_unread(self) -> None:
+        for key in self.content.keys() - self._read:
+            raise self._error(key, "is not a known key", nearest(key, self._read))
+
+    def _typed(self, key: str, kind: type[_T], words: str, default: _T | None) -> _T:
+        self._read.add(key)
+        value = self.content.get(key, default)
+        if value is None:
+            raise self._error(key, "is missing", f"expected {words}")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self._error(key, f"is {value!r}", f"expected {words}")
+        return value
+
+    def _place(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+    def _error(self, key: str, problem: str, remedy: str) -> InputError:
+        return _Placed(f"{self._file}: {self._place(key)} {problem}", remedy)
+
+    @contextmanager
+    def _at(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except _Placed:
+            raise
+        except InputError as error:
+            where = f"{self._file}: {place}" if place else self._file
+            placed = error.at(where)
+            raise _Placed(placed.problem, placed.remedy) from None
+
+
+class _Placed(InputError):
+    """A mistake whose message already names its file and key."""
+
+
+def dump_cluster(cluster: Cluster) -> str:
+    """The cluster as TOML that `parse_cluster` reads back to an equal cluster.
+
+    >>> parse_cluster(dump_cluster(Cluster.named("laptop"))) == Cluster.named("laptop")
+    True
+    """
+    device = cluster.device
+    lines = [
+        f"name = {_quoted(cluster.name)}",
+        f"description = {_quoted(cluster.description)}",
+        f"source = {_quoted(cluster.source)}",
+        f"machine = {_quoted(cluster.machine or '')}",
+        "",
+        "[device]",
+        f"name = {_quoted(device.name)}",
+        f'memory = "{device.memory} B"',
+        f'memory_bandwidth = "{device.memory_bandwidth!r} B/s"',
+        "",
+        "[device.peak]",
+        *(f'{_quoted(dtype)} = "{rate!r} FLOP/s"' for dtype, rate in device.peak),
+    ]
+    for level in cluster.levels:
+        lines += ["", "[[levels]]", f"name = {_quoted(level.name)}"]
+        lines += [f"cardinality = {level.cardinality}"]
+        if level.blocks:
+            blocks = ", ".join(f"{_quoted(name)} = {size}" for name, size in level.blocks)
+            lines += [f"blocks = {{ {blocks} }}"]
+        for link in level.links:
+            lines += ["", "[[levels.links]]", *_link_lines(link)]
+    return "\n".join(lines) + "\n"
+
+
+def _link_lines(link: Link) -> list[str]:
+    lines = [
+        f"name = {_quoted(link.name)}",
+        f"per = {_quoted(link.per)}",
+        f'bandwidth_out = "{link.out!r} B/s"',
+        f'bandwidth_in = "{link.into!r} B/s"',
+        f'latency = "{link.latency!r} s"',
+        f'duplex = "{link.duplex}"',
+        f'kind = "{link.kind}"',
+    ]
+    lines += ["hub = true"] * link.hub + ["outward = true"] * link.outward
+    return lines
+
+
+def _quoted(text: str) -> str:
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return '"' + "".join(escapes.get(c, c) for c in text) + '"'

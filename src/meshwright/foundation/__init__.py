@@ -1,0 +1,1 @@
+"""Errors, units and integers: what every room needs and no room owns."""

@@ -1,0 +1,126 @@
+"""Quantities with units: text in, plain numbers in base units out, and back to text.
+
+Base units are bytes, seconds, bytes per second and operations per second. Decimal prefixes
+(k, M, G, T, P) are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) of 1024; `b` is a bit and
+`B` a byte, so that "100 Gb/s" and "12.5 GB/s" are the same bandwidth.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from meshwright.foundation.errors import InputError
+
+Bytes = NewType("Bytes", int)
+Seconds = NewType("Seconds", float)
+BytesPerSecond = NewType("BytesPerSecond", float)
+OpsPerSecond = NewType("OpsPerSecond", float)
+
+_DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {f"{p}i": 1024.0**i for i, p in enumerate(("K", "M", "G", "T", "P"), start=1)}
+_PREFIXES = _DECIMAL | _BINARY
+_SMALL = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
+
+_DATA = {p + unit: f / per for p, f in _PREFIXES.items() for unit, per in (("B", 1), ("b", 8))}
+_DATA |= {f"{p}bit": f / 8 for p, f in _PREFIXES.items()}
+_RATE = {f"{unit}/s": factor for unit, factor in _DATA.items()} | {
+    f"{p}bps": f / 8 for p, f in _DECIMAL.items()
+}
+_TIME = {f"{p}s": f for p, f in _SMALL.items()} | {"min": 60.0}
+_OPS = {f"{p}{unit}": f for p, f in _DECIMAL.items() for unit in ("FLOP/s", "OP/s", "FLOPS")}
+
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not a {kind}", f"write a number and a unit, as {example!r}")
+    number, unit = match.groups()
+    if unit not in units:
+        given = f"the unit {unit!r}" if unit else "no unit"
+        raise InputError(f"{text!r} has {given}", f"give a {kind} with a unit, as {example!r}")
+    return float(number) * units[unit]
+
+
+def parse_bytes(text: str) -> Bytes:
+    """Bytes from text.
+
+    >>> parse_bytes("8 GiB"), parse_bytes("1kB")
+    (8589934592, 1000)
+    """
+    return Bytes(round(_parse(text, _DATA, "size", "8 GiB")))
+
+
+def parse_bandwidth(text: str) -> BytesPerSecond:
+    """Bytes per second from text.
+
+    >>> parse_bandwidth("100 Gb/s") == parse_bandwidth("12.5 GB/s")
+    True
+    """
+    return BytesPerSecond(_parse(text, _RATE, "bandwidth", "12.5 GB/s"))
+
+
+def parse_seconds(text: str) -> Seconds:
+    """Seconds from text.
+
+    >>> parse_seconds("5 us")
+    5e-06
+    """
+    return Seconds(_parse(text, _TIME, "time", "5 us"))
+
+
+def parse_ops(text: str) -> OpsPerSecond:
+    """Operations per second from text.
+
+    >>> parse_ops("312 TFLOP/s")
+    312000000000000.0
+    """
+    return OpsPerSecond(_parse(text, _OPS, "compute rate", "312 TFLOP/s"))
+
+
+def _format(value: float, scale: dict[str, float], unit: str) -> str:
+    fitting = [(f, p) for p, f in scale.items() if abs(value) >= f]
+    factor, prefix = max(fitting, default=min((f, p) for p, f in scale.items()))
+    return f"{value / factor:.4g} {prefix}{unit}"
+
+
+def format_bytes(value: float) -> str:
+    """Bytes as text; binary prefixes where they are exact, decimal ones elsewhere.
+
+    >>> format_bytes(8 * 2**30), format_bytes(2_000_000_000), format_bytes(12)
+    ('8 GiB', '2 GB', '12 B')
+    """
+    for prefix, factor in reversed(_BINARY.items()):
+        if value >= factor and (value / factor * 16).is_integer():
+            return f"{value / factor:g} {prefix}B"
+    return _format(value, _DECIMAL, "B")
+
+
+def format_bandwidth(value: float) -> str:
+    """Bytes per second as text.
+
+    >>> format_bandwidth(12.5e9)
+    '12.5 GB/s'
+    """
+    return _format(value, _DECIMAL, "B/s")
+
+
+def format_seconds(value: float) -> str:
+    """Seconds as text.
+
+    >>> format_seconds(0.0123), format_seconds(4.5e-6), format_seconds(0)
+    ('12.3 ms', '4.5 us', '0 s')
+    """
+    scale = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+    return _format(value, scale, "s") if value else "0 s"
+
+
+def format_ops(value: float) -> str:
+    """Operations per second as text.
+
+    >>> format_ops(312e12)
+    '312 TFLOP/s'
+    """
+    return _format(value, _DECIMAL, "FLOP/s")

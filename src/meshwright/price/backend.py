@@ -1,0 +1,113 @@
+"""Which algorithm a communication library runs for each collective: one table a library.
+
+An algorithm is a sequence of phases; a phase is a shape of transfers between the members of a
+group (in the order of their device numbers) and the share of the collective's size that each
+transfer carries. Sources: NCCL 2.10 and 2.30 `tuning.cc` (only AllReduce has a tree; Reduce and
+Broadcast are pipelined chains); gloo's source and byte counters (ReduceScatter is an AllReduce,
+Broadcast a binomial tree of the whole message, Reduce a ring and a gather).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.units import Seconds
+from meshwright.price.collective import Collective
+
+Algorithm = Literal["ring", "tree", "best"]
+ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "best")
+
+
+class Shape(enum.Enum):
+    """Who sends to whom in a phase."""
+
+    RING = "every member to the next, the last to the first"
+    CHAIN = "every member to the next, pipelined"
+    TREE = "up and down a chain inside a machine and a double binary tree between machines"
+    BINOMIAL = "a binomial tree, one whole message a round, distances doubling"
+    GATHER = "every member to the first"
+
+
+class Phase(NamedTuple):
+    """A shape and the share of the size that each of its transfers carries, by group size."""
+
+    shape: Shape
+    share: Callable[[int], float]
+    rounds: int = 1
+    """How often a piece of data goes round, for its latency."""
+
+
+class Backend(NamedTuple):
+    """A communication library."""
+
+    name: str
+    table: Mapping[tuple[Collective, str], tuple[Phase, ...]]
+    launch: Seconds
+    """What starting one collective costs."""
+
+    def phases(self, collective: Collective, algorithm: Algorithm) -> tuple[tuple[Phase, ...], ...]:
+        """The algorithms it may run: one for "ring" or "tree", where it has it, or all for "best".
+
+        >>> len(NCCL.phases(Collective.ALL_REDUCE, "best"))
+        2
+        """
+        wanted = ("ring", "tree") if algorithm == "best" else (algorithm, "ring")
+        found = [self.table[collective, a] for a in wanted if (collective, a) in self.table]
+        return tuple(found) if algorithm == "best" else tuple(found[:1])
+
+
+def _once(members: int) -> float:
+    return 1.0
+
+
+def _all_but_one(members: int) -> float:
+    return (members - 1) / members
+
+
+def _twice_all_but_one(members: int) -> float:
+    return 2 * (members - 1) / members
+
+
+def _one_part(members: int) -> float:
+    return 1 / members
+
+
+_RING_ALL_REDUCE = (Phase(Shape.RING, _twice_all_but_one, rounds=2),)
+_RING_ONCE = (Phase(Shape.RING, _all_but_one),)
+
+NCCL = Backend(
+    name="nccl",
+    table={
+        (Collective.ALL_REDUCE, "ring"): _RING_ALL_REDUCE,
+        (Collective.ALL_REDUCE, "tree"): (Phase(Shape.TREE, _once, rounds=2),),
+        (Collective.REDUCE_SCATTER, "ring"): _RING_ONCE,
+        (Collective.ALL_GATHER, "ring"): _RING_ONCE,
+        (Collective.REDUCE, "ring"): (Phase(Shape.CHAIN, _once),),
+        (Collective.BROADCAST, "ring"): (Phase(Shape.CHAIN, _once),),
+    },
+    launch=Seconds(8.4e-6),
+)
+
+GLOO = Backend(
+    name="gloo",
+    table={
+        (Collective.ALL_REDUCE, "ring"): _RING_ALL_REDUCE,
+        (Collective.REDUCE_SCATTER, "ring"): _RING_ALL_REDUCE,
+        (Collective.ALL_GATHER, "ring"): _RING_ONCE,
+        (Collective.REDUCE, "ring"): (*_RING_ONCE, Phase(Shape.GATHER, _one_part)),
+        (Collective.BROADCAST, "ring"): (Phase(Shape.BINOMIAL, _once),),
+    },
+    launch=Seconds(0.0),
+)
+
+BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (NCCL, GLOO)}
+
+
+def backend_named(name: str) -> Backend:
+    """A backend by its name."""
+    if name not in BACKENDS:
+        raise InputError(f"there is no backend {name!r}", nearest(name, BACKENDS))
+    return BACKENDS[name]

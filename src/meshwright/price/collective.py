@@ -1,0 +1,22 @@
+"""The five collectives, by name and by how much data each one counts as its size."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Collective(enum.Enum):
+    """A collective operation; the value is its name in text and JSON."""
+
+    ALL_REDUCE = "AllReduce"
+    REDUCE_SCATTER = "ReduceScatter"
+    ALL_GATHER = "AllGather"
+    REDUCE = "Reduce"
+    BROADCAST = "Broadcast"
+
+    def size(self, held: float, members: int) -> float:
+        """The size by which the collective is priced, from what each member holds before it.
+
+        It is the buffer that goes in, except for AllGather, whose output is the larger one.
+        """
+        return held * members if self is Collective.ALL_GATHER else held

@@ -1,0 +1,231 @@
+"""Who sends how much to whom, counted by level. Enters: a shape and how many members a group has
+at each level. Leaves: the transfers of each round of one group, without listing its devices.
+
+Members are numbered 0 ... n-1 by device number, outermost level first, so that an instance of a
+level holds a run of consecutive members. A transfer is *of level u* if its ends share everything
+above level u and differ in their position at u. For each level this module counts, in units of
+one full transfer: what leaves and enters the busiest instance, and what moves between the
+instances of one container. The innermost level is given by its transfers themselves, because its
+wiring may distinguish positions. What a transfer costs is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, assert_never
+
+from meshwright.price.backend import Shape
+
+
+class LevelFlows(NamedTuple):
+    """Transfers of one level, for one group."""
+
+    out: float
+    into: float
+    both: float
+    """The largest sum of what leaves and what enters one instance."""
+    within: float
+    """All of them inside one container."""
+
+
+class InnerFlows(NamedTuple):
+    """Transfers that touch one instance of the level above the innermost, for one group.
+
+    Members are numbered from 0 inside that instance.
+    """
+
+    edges: tuple[tuple[int, int], ...]
+    exits: tuple[int, ...]
+    entries: tuple[int, ...]
+    edge_weight: float = 1.0
+    exit_weight: float = 1.0
+
+
+class Round(NamedTuple):
+    """Everything that moves at the same time."""
+
+    levels: tuple[LevelFlows, ...]
+    inner: tuple[InnerFlows, ...]
+    """The different things that instances of the level above the innermost may go through."""
+    everywhere: bool
+    """Whether each container of a level sees the same, or only the first one anything."""
+
+
+NOTHING = LevelFlows(0, 0, 0, 0)
+
+
+def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Round]:
+    """The rounds of a shape over a group with `sizes[u]` members at level u.
+
+    The first `networked` levels join machines; the others lie inside one.
+    """
+    match shape:
+        case Shape.RING:
+            yield _ring(sizes)
+        case Shape.CHAIN:
+            yield _chain(sizes)
+        case Shape.TREE:
+            yield _tree(sizes, networked)
+        case Shape.BINOMIAL:
+            yield from _binomial(sizes)
+        case Shape.GATHER:
+            yield _gather(sizes)
+        case _:
+            assert_never(shape)
+
+
+def hops(shape: Shape, sizes: Sequence[int], level: int, networked: int) -> int:
+    """How many transfers of a level a piece of data goes through, one after the other."""
+    size = sizes[level]
+    match shape:
+        case Shape.RING | Shape.CHAIN:
+            return (size - 1) * math.prod(sizes[:level])
+        case Shape.TREE:
+            return (size - 1).bit_length() if level < networked else size - 1
+        case Shape.BINOMIAL:
+            return (size - 1).bit_length()
+        case Shape.GATHER:
+            return int(size > 1)
+        case _:
+            assert_never(shape)
+
+
+def _ring(sizes: tuple[int, ...]) -> Round:
+    outermost = next(u for u, size in enumerate(sizes) if size > 1)
+    levels = tuple(
+        LevelFlows(1, 1, 2 if closed or size > 2 else 1, size - 1 + closed) if size > 1 else NOTHING
+        for size, closed in ((size, u == outermost) for u, size in enumerate(sizes))
+    )
+    own, leaves = sizes[-1], outermost < len(sizes) - 1
+    path = tuple((i, i + 1) for i in range(own - 1))
+    inner = (
+        InnerFlows(path, exits=(own - 1,), entries=(0,))
+        if leaves
+        else InnerFlows((*path, (own - 1, 0)), exits=(), entries=())
+    )
+    return Round(levels, (inner,), everywhere=True)
+
+
+def _chain(sizes: tuple[int, ...]) -> Round:
+    levels = tuple(
+        LevelFlows(1, 1, min(size - 1, 2), size - 1) if size > 1 else NOTHING for size in sizes
+    )
+    own, others = sizes[-1], math.prod(sizes[:-1])
+    path = tuple((i, i + 1) for i in range(own - 1))
+    first, middle = InnerFlows(path, (own - 1,), ()), InnerFlows(path, (own - 1,), (0,))
+    last = InnerFlows(path, (), (0,))
+    inner = {1: (InnerFlows(path, (), ()),), 2: (first, last)}.get(others, (middle,))
+    return Round(levels, inner, everywhere=True)
+
+
+def _tree(sizes: tuple[int, ...], networked: int) -> Round:
+    levels = []
+    leaving = 0.0
+    """The most that leaves one instance of a level through that level and all above it."""
+    for u, size in enumerate(sizes):
+        loads = _tree_loads(size, u < networked)
+        levels.append(LevelFlows(max(loads), max(loads), 2 * max(loads), 2 * (size - 1)))
+        if u < len(sizes) - 1:
+            leaving = max((loads[0] + leaving, *loads[1:]))
+    edges, weight = _tree_transfers(sizes[-1], len(sizes) <= networked)
+    ends = (0,) if leaving else ()
+    inner = InnerFlows(edges, ends, ends, edge_weight=weight, exit_weight=leaving)
+    return Round(tuple(levels), (inner,), everywhere=True)
+
+
+def _tree_transfers(size: int, networked: bool) -> tuple[tuple[tuple[int, int], ...], float]:
+    up = tree_edges(size) if networked else tuple((i + 1, i) for i in range(size - 1))
+    return up + tuple((b, a) for a, b in up), 0.5 if networked else 1.0
+
+
+@lru_cache(maxsize=1024)
+def _tree_loads(size: int, networked: bool) -> tuple[float, ...]:
+    """What each of `size` siblings sends (and receives) in a tree that carries one size up and down.
+
+    >>> _tree_loads(2, True), _tree_loads(4, True), _tree_loads(3, False)
+    ((1.0, 1.0), (1.0, 2.0, 2.0, 1.0), (1.0, 2.0, 1.0))
+    """
+    edges, weight = _tree_transfers(size, networked)
+    loads = [0.0] * size
+    for sender, _ in edges:
+        loads[sender] += weight
+    return tuple(loads)
+
+
+@lru_cache(maxsize=1024)
+def tree_edges(size: int) -> tuple[tuple[int, int], ...]:
+    """(child, parent) of both trees of NCCL's double binary tree; each carries half of the data.
+
+    >>> tree_edges(4)
+    ((1, 2), (2, 0), (3, 2), (2, 1), (1, 3), (0, 1))
+    """
+
+    def parent(rank: int) -> int:
+        low = rank & -rank
+        up = (rank ^ low) | (low << 1)
+        return up if up < size else rank ^ low
+
+    plain = tuple((rank, parent(rank)) for rank in range(1, size))
+    if size % 2:
+        return plain + tuple(((a + 1) % size, (b + 1) % size) for a, b in plain)
+    return plain + tuple((size - 1 - a, size - 1 - b) for a, b in plain)
+
+
+def _gather(sizes: tuple[int, ...]) -> Round:
+    levels = []
+    for u, size in enumerate(sizes):
+        held = math.prod(sizes[u + 1 :])
+        moved = (size - 1) * held
+        levels.append(LevelFlows(held, moved, moved, moved) if size > 1 else NOTHING)
+    own, total = sizes[-1], math.prod(sizes)
+    first = InnerFlows(tuple((i, 0) for i in range(1, own)), (), (0,) * (total - own))
+    other = InnerFlows((), tuple(range(own)), ())
+    return Round(tuple(levels), (first, other) if total > own else (first,), everywhere=False)
+
+
+def _binomial(sizes: tuple[int, ...]) -> Iterator[Round]:
+    """Round k: member i sends to member i + 2^k for i < 2^k.
+
+    Transfers of level u stay inside the first container: a distance below the container's size
+    has all its senders there, and any other distance leaves the container.
+    """
+    total, distance = math.prod(sizes), 1
+    while distance < total:
+        senders = min(distance, total - distance)
+        levels = tuple(_binomial_level(sizes, u, distance, senders) for u in range(len(sizes)))
+        yield Round(levels, tuple(_binomial_inner(sizes, distance, senders)), everywhere=False)
+        distance *= 2
+
+
+def _binomial_level(sizes: tuple[int, ...], u: int, distance: int, senders: int) -> LevelFlows:
+    held = math.prod(sizes[u + 1 :])
+    container = held * sizes[u]
+    stay = max(0, min(senders, container - distance))
+    """Senders below this bound reach a member of the same container."""
+    out, into = [], []
+    for q in range(sizes[u]):
+        start, stop = q * held, (q + 1) * held
+        inside = _overlap((start, stop), (0, stay))
+        own = _overlap((start, stop - distance), (0, stay))
+        out.append(inside - own)
+        into.append(_overlap((start, stop), (distance, stay + distance)) - own)
+    both = max(a + b for a, b in zip(out, into, strict=True))
+    return LevelFlows(max(out), max(into), both, sum(out))
+
+
+def _binomial_inner(sizes: tuple[int, ...], distance: int, senders: int) -> Iterator[InnerFlows]:
+    own = sizes[-1]
+    for start in range(0, math.prod(sizes), own):
+        sending = range(max(start, 0), min(start + own, senders))
+        edges = tuple((i - start, i + distance - start) for i in sending if i + distance < start + own)
+        exits = tuple(i - start for i in sending if i + distance >= start + own)
+        receiving = range(max(start, distance), min(start + own, distance + senders))
+        entries = tuple(j - start for j in receiving if j - distance < start)
+        if edges or exits or entries:
+            yield InnerFlows(edges, exits, entries)
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> int:
+    return max(0, min(a[1], b[1]) - max(a[0], b[0]))

@@ -1,0 +1,134 @@
+"""Which link is the busiest. Enters: a cluster, a pattern of groups and one round of transfers.
+Leaves: for each link, how long its busiest instance needs for every byte of a transfer.
+
+All groups of the pattern run at once and share links:
+    seconds per byte of a link = max over its instances of (transfers crossing it) / bandwidth.
+A group that leaves a machine does so through all the cards that its members there own, evenly,
+as the channels of NCCL do. Transfers between neighbours on a ring link use both directions alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from meshwright.cluster.model import WHOLE, Cluster, Kind, Level, Link
+from meshwright.price.flows import InnerFlows, Round
+from meshwright.price.pattern import Digit, Pattern, concurrent, group_positions, members
+
+
+class Load(NamedTuple):
+    """The busiest instance of a link: seconds for every byte that one transfer carries."""
+
+    link: str
+    seconds_per_byte: float
+
+
+def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
+    """The load of every link that the round crosses."""
+    sizes = [members(digits) for digits in pattern]
+    beside = [concurrent(digits) for digits in pattern]
+    innermost = len(sizes) - 1
+    for u, (level, flows) in enumerate(zip(cluster.levels, moved.levels, strict=True)):
+        for link in level.links if sizes[u] > 1 else ():
+            owner = _owner_level(cluster, link.per)
+            if owner < u:
+                containers = math.prod(sizes[owner + 1 : u]) if moved.everywhere else 1
+                transfers = flows.within * containers * math.prod(beside[owner + 1 :])
+                yield Load(link.name, transfers / link.out)
+            elif u < innermost:
+                if owner < innermost:
+                    share = math.prod(beside[owner + 1 :]) / math.prod(sizes[u + 1 : owner + 1])
+                else:
+                    block = _block_size(cluster.levels[-1], link)
+                    spread = math.prod(sizes[u + 1 : innermost])
+                    share = _busiest_block(pattern[-1], block) / spread
+                yield _port_load(link, flows.out * share, flows.into * share, flows.both * share)
+    groups = list(group_positions(pattern[-1]))
+    for inner in moved.inner:
+        for link in cluster.levels[-1].links:
+            if _owner_level(cluster, link.per) == innermost:
+                yield _inner_load(cluster.levels[-1], link, groups, inner)
+
+
+def latencies(cluster: Cluster, pattern: Pattern, moved: Round) -> tuple[float, ...]:
+    """The latency of one transfer of each level; of the slowest, where the wiring differs."""
+    *outer, inner = cluster.levels
+    direct = all(
+        _neighbours(inner, positions[a], positions[b])
+        for flows in moved.inner
+        for positions in group_positions(pattern[-1])
+        for a, b in flows.edges
+    )
+    used: Kind = "ring" if direct and any(link.kind == "ring" for link in inner.links) else "port"
+    return (
+        *(sum(link.latency for link in level.links) for level in outer),
+        sum(link.latency for link in inner.links if link.kind == used),
+    )
+
+
+def _owner_level(cluster: Cluster, per: str) -> int:
+    """The level inside which a link's owner lies: -1 for the whole cluster."""
+    if per == WHOLE:
+        return -1
+    if per in dict(cluster.levels[-1].blocks):
+        return len(cluster.levels) - 1
+    return cluster.level_index(per)
+
+
+def _block_size(level: Level, link: Link) -> int:
+    """How many members of the innermost level share one instance of the link."""
+    return dict(level.blocks).get(link.per, 1)
+
+
+def _busiest_block(digits: tuple[Digit, ...], block: int) -> float:
+    """The most that falls on one block if every group spreads evenly over the blocks it touches."""
+    shares: dict[int, float] = defaultdict(float)
+    for positions in group_positions(digits):
+        touched = {position // block for position in positions}
+        for owner in touched:
+            shares[owner] += 1 / len(touched)
+    return max(shares.values())
+
+
+def _neighbours(level: Level, a: int, b: int) -> bool:
+    """Whether two members of the innermost level are joined by a ring link."""
+    ringed = any(link.kind == "ring" for link in level.links)
+    return ringed and abs(a - b) in (1, level.cardinality - 1)
+
+
+def _port_load(link: Link, out: float, into: float, both: float) -> Load:
+    if link.duplex == "half":
+        return Load(link.name, both / link.out)
+    return Load(link.name, max(out / link.out, into / link.into))
+
+
+def _inner_load(
+    level: Level, link: Link, groups: Sequence[tuple[int, ...]], inner: InnerFlows
+) -> Load:
+    """The load inside one instance of the level above the innermost, position by position."""
+    size = _block_size(level, link)
+    out: list[float] = [0.0] * (level.cardinality // size)
+    into: list[float] = [0.0] * (level.cardinality // size)
+    for positions in groups:
+        for source, target in ((positions[i], positions[j]) for i, j in inner.edges):
+            if _neighbours(level, source, target):
+                if link.kind == "ring":
+                    after = (source + 1) % level.cardinality == target
+                    joint = source if after else target
+                    out[joint] += inner.edge_weight / 2
+                    into[joint] += inner.edge_weight / 2
+            elif link.kind == "port" and (link.hub or source // size != target // size):
+                out[source // size] += inner.edge_weight
+                into[target // size] += inner.edge_weight
+        if link.outward:
+            for end in inner.exits:
+                out[positions[end] // size] += inner.exit_weight
+            for end in inner.entries:
+                into[positions[end] // size] += inner.exit_weight
+    if link.hub:
+        out[0] = into[0] = 0.0
+    both = max(a + b for a, b in zip(out, into, strict=True))
+    return _port_load(link, max(out), max(into), both)
