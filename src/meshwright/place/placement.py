@@ -19,7 +19,7 @@ import msgspec
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import factorizations, from_digits, to_digits
-from meshwright.place.axes import Axis, checked_axes, fitted
+from meshwright.place.axes import IDLE, Axis, checked_axes, fitted
 
 Matrix = tuple[tuple[int, ...], ...]
 
@@ -56,6 +56,15 @@ class Placement(msgspec.Struct, frozen=True):
     def hierarchy(self) -> tuple[int, ...]:
         """The cardinalities of the levels: the products of the columns."""
         return tuple(math.prod(column) for column in zip(*self.matrix, strict=True))
+
+    @property
+    def devices(self) -> int:
+        """How many devices the matrix covers, idle ones included."""
+        return math.prod(self.hierarchy)
+
+    def works(self, shard: Sequence[int]) -> bool:
+        """Whether the device of a shard has work: only the first index of an idle axis does."""
+        return all(i == 0 for axis, i in zip(self.axes, shard, strict=True) if axis.name == IDLE)
 
     def shard(self, device: int) -> tuple[int, ...]:
         """The index along each axis of what lies on a device."""

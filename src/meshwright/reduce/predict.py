@@ -1,0 +1,175 @@
+"""The time of a reduction program, and the cheapest program.
+
+Enters: a hierarchy, a program or none, a pricer, the bytes on each device. Leaves: seconds for
+each step with the link that sets the pace. A program's time is the sum of its steps; before a
+step a device holds  payload / ∏ sizes of the levels along which its data is scattered.
+
+The cheapest program is a shortest path from the start state to the goal of at most `limit` moves.
+It is found by A* with the lower bound of `outlook`, which never exceeds what is left to pay, so
+that of the many states only a few more than those on the path are ever computed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from itertools import count
+from typing import NamedTuple
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Seconds
+from meshwright.price.pattern import Pattern
+from meshwright.price.step import Pricer
+from meshwright.reduce.dsl import Instruction, Program
+from meshwright.reduce.hierarchy import Hierarchy
+from meshwright.reduce.laws import Groups, Levels, State, apply, scattered
+from meshwright.reduce.synthesize import SIZE_LIMIT, Move, Rules, Space
+
+
+class StepPrice(NamedTuple):
+    """One step of a program, predicted."""
+
+    instruction: Instruction
+    held: float
+    """Bytes on each member before it."""
+    seconds: Seconds
+    link: str
+    """The link that sets the pace."""
+
+
+class PricedProgram(NamedTuple):
+    """A program with its predicted time."""
+
+    program: Program
+    steps: tuple[StepPrice, ...]
+
+    @property
+    def seconds(self) -> Seconds:
+        """The sum over its steps."""
+        return Seconds(sum(step.seconds for step in self.steps))
+
+
+def predict(
+    hierarchy: Hierarchy, program: Program, pricer: Pricer, payload: float
+) -> PricedProgram:
+    """The predicted time of a program, step by step.
+
+    >>> from meshwright import Cluster, Pricer, placements, reduction_hierarchy
+    >>> cluster = Cluster.named("gcp-a100", node=4)
+    >>> (placement,) = placements(cluster, {"data": 64})
+    >>> hierarchy = reduction_hierarchy(cluster, placement, ["data"])
+    >>> ring = Pricer(cluster)
+    >>> predict(hierarchy, Program.parse("root.InsideGroup.AllReduce"), ring, 9e9).seconds
+    1.9695...
+    """
+    prices = _Prices(Space(hierarchy), pricer, payload)
+    graph, steps = prices.space.graph, []
+    state = graph.start
+    for number, instruction in enumerate(program.instructions, start=1):
+        move = prices.space.move(instruction)
+        after = apply(state, *move) if move.groups.varied else None
+        if after is None:
+            raise InputError(
+                f"step {number} of {str(program)!r}, {instruction}, mixes different chunks, adds a "
+                "contribution twice, or brings nothing new",
+                "give a program that 'meshwright reduce' lists",
+            )
+        opened = prices.opened(state, move)
+        steps.append(StepPrice(instruction, prices.held(opened), *prices.at(move, opened)))
+        state = after
+    if state != graph.goal:
+        raise InputError(f"{str(program)!r} does not finish the reduction", "add the missing steps")
+    return PricedProgram(program, tuple(steps))
+
+
+class _Candidate(NamedTuple):
+    """A walk from the start; its last move is applied only when it comes to the front."""
+
+    bound: float
+    number: int
+    spent: float
+    state: State
+    moves: tuple[Move, ...]
+    view: int
+    pending: bool
+    """Whether `spent` and `state` are those before the last move."""
+
+
+def cheapest(
+    hierarchy: Hierarchy,
+    pricer: Pricer,
+    payload: float,
+    *,
+    limit: int = SIZE_LIMIT,
+    rules: Rules = "literal",
+) -> PricedProgram | None:
+    """The program of least predicted time with at most `limit` steps; None if there is none."""
+    space = Space(hierarchy, rules)
+    prices, graph, numbers = _Prices(space, pricer, payload), space.graph, count(1)
+    if not space.complete:
+        return None
+    outlook = graph.outlook(limit)
+    known, bounds = outlook.bounds(lambda move, opened: prices.at(graph.moves[move], opened)[0])
+    queue = [_Candidate(0.0, 0, 0.0, graph.start, (), 0, False)]
+    visits: dict[State, list[tuple[float, int]]] = {}
+    while queue:
+        _, _, spent, state, moves, view, pending = heapq.heappop(queue)
+        left = limit - len(moves)
+        if pending:
+            after = apply(state, *moves[-1])
+            if after is not None:
+                spent += prices.price(state, moves[-1])[0]
+                bound = spent + bounds[left][view]
+                heapq.heappush(
+                    queue, _Candidate(bound, next(numbers), spent, after, moves, view, False)
+                )
+            continue
+        if state == graph.goal:
+            return predict(hierarchy, space.program(moves), pricer, payload)
+        earlier = visits.setdefault(state, [])
+        if left == 0 or any(cost <= spent and more >= left for cost, more in earlier):
+            continue
+        earlier.append((spent, left))
+        for edge in outlook.edges[view]:
+            bound = spent + known[edge.price] + bounds[left - 1][edge.target]
+            if bound < math.inf:
+                walk = (*moves, graph.moves[edge.move])
+                heapq.heappush(
+                    queue, _Candidate(bound, next(numbers), spent, state, walk, edge.target, True)
+                )
+    return None
+
+
+class _Prices:
+    """Prices of moves for one payload, each computed once."""
+
+    def __init__(self, space: Space, pricer: Pricer, payload: float) -> None:
+        self.space, self._pricer, self._payload = space, pricer, payload
+        self._patterns: dict[Groups, Pattern] = {}
+        self._known: dict[tuple[Move, Levels], tuple[Seconds, str]] = {}
+
+    def opened(self, state: State, move: Move) -> Levels:
+        """The levels along which the largest piece that the move takes is scattered."""
+        return min(scattered(state, move.groups), key=self._parts)
+
+    def held(self, opened: Levels) -> float:
+        """The bytes on a device whose data is scattered along some levels."""
+        return self._payload / self._parts(opened)
+
+    def price(self, state: State, move: Move) -> tuple[Seconds, str]:
+        """Seconds of a move from a state, and the link that sets the pace."""
+        return self.at(move, self.opened(state, move))
+
+    def at(self, move: Move, opened: Levels) -> tuple[Seconds, str]:
+        """Seconds of a move on data scattered along some levels, and the link."""
+        key = (move, opened)
+        if key not in self._known:
+            pattern = self._patterns.get(move.groups)
+            if pattern is None:
+                pattern = self._patterns[move.groups] = self.space.pattern(move.groups)
+            self._known[key] = self._pricer.price(move.collective, pattern, self.held(opened))
+        return self._known[key]
+
+    def _parts(self, opened: Levels) -> int:
+        sizes = self.space.sizes
+        return math.prod(size for u, size in enumerate(sizes) if opened >> u & 1)
