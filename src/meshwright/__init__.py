@@ -1,12 +1,59 @@
 """Meshwright plans distributed deep-learning training on hierarchical clusters.
 
-The names below are the public interface; everything else may move.
+The names below are the public interface; everything else may move. They are loaded when first
+used, so that `import meshwright` costs next to nothing.
+
+>>> from meshwright import Cluster
+>>> Cluster.named("dgx-h100", node=2).devices
+16
 """
 
-from meshwright.cluster.model import Cluster
-from meshwright.place.placement import Placement, placements
-from meshwright.price.step import Pricer
-from meshwright.reduce.dsl import Program
-from meshwright.reduce.hierarchy import Hierarchy, reduction_hierarchy
-from meshwright.reduce.predict import cheapest, predict
-from meshwright.reduce.synthesize import synthesize
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meshwright.cluster.model import Cluster as Cluster
+    from meshwright.foundation.errors import InputError as InputError
+    from meshwright.place.placement import Placement as Placement
+    from meshwright.place.placement import placements as placements
+    from meshwright.price.step import Pricer as Pricer
+    from meshwright.reduce.dsl import Program as Program
+    from meshwright.reduce.hierarchy import reduction_hierarchy as reduction_hierarchy
+    from meshwright.reduce.lower import lower as lower
+    from meshwright.reduce.predict import cheapest as cheapest
+    from meshwright.reduce.predict import predict as predict
+    from meshwright.reduce.synthesize import synthesize as synthesize
+    from meshwright.search.rank import Ranker as Ranker
+    from meshwright.search.rank import Reduction as Reduction
+    from meshwright.search.rank import rank as rank
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "Cluster": "cluster.model",
+    "InputError": "foundation.errors",
+    "Placement": "place.placement",
+    "placements": "place.placement",
+    "Pricer": "price.step",
+    "Program": "reduce.dsl",
+    "reduction_hierarchy": "reduce.hierarchy",
+    "lower": "reduce.lower",
+    "cheapest": "reduce.predict",
+    "predict": "reduce.predict",
+    "synthesize": "reduce.synthesize",
+    "Ranker": "search.rank",
+    "Reduction": "search.rank",
+    "rank": "search.rank",
+}
+
+__all__ = ["Cluster", "InputError", "Placement", "Pricer", "Program", "Ranker", "Reduction"]
+__all__ += ["cheapest", "lower", "placements", "predict", "rank", "reduction_hierarchy"]
+__all__ += ["synthesize"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

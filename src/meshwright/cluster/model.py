@@ -56,7 +56,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.duplex == "half" and self.out != self.into:
             raise InputError(
-                f"link {self.name!r} is half-duplex with {self.out:g} B/s out, {self.into:g} B/s in",
+                f"half-duplex link {self.name!r} has {self.out:g} B/s out, {self.into:g} B/s in",
                 "give one bandwidth for both directions",
             )
         if not (self.latency >= 0 and math.isfinite(self.latency)):
@@ -170,6 +170,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     def devices(self) -> int:
         """How many devices there are."""
         return math.prod(self.hierarchy)
+
+    @property
+    def wired(self) -> bool:
+        """Whether the positions inside the innermost level differ: it has blocks or ring links."""
+        inner = self.levels[-1]
+        return bool(inner.blocks) or any(link.kind == "ring" for link in inner.links)
 
     def level_index(self, name: str) -> int:
         """Where a level stands, 0 being the outermost."""

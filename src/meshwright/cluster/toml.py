@@ -149,7 +149,9 @@ class _Table:
         for index, item in enumerate(items):
             if not isinstance(item, dict):
                 raise self._error(key, f"holds {item!r} at {index}", "expected tables only")
-        return [_Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)]
+        return [
+            _Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)
+        ]
 
     def refuse_unread(self) -> None:
         for key in self.content.keys() - self._read:
@@ -168,21 +170,21 @@ class _Table:
         return f"{self._path}.{key}" if self._path else key
 
     def _error(self, key: str, problem: str, remedy: str) -> InputError:
-        return _Placed(f"{self._file}: {self._place(key)} {problem}", remedy)
+        return _PlacedError(f"{self._file}: {self._place(key)} {problem}", remedy)
 
     @contextmanager
     def _at(self, place: str) -> Iterator[None]:
         try:
             yield
-        except _Placed:
+        except _PlacedError:
             raise
         except InputError as error:
             where = f"{self._file}: {place}" if place else self._file
             placed = error.at(where)
-            raise _Placed(placed.problem, placed.remedy) from None
+            raise _PlacedError(placed.problem, placed.remedy) from None
 
 
-class _Placed(InputError):
+class _PlacedError(InputError):
     """A mistake whose message already names its file and key."""
 
 

@@ -34,7 +34,9 @@ def parse_axes(text: str) -> tuple[Axis, ...]:
     for part in text.split(","):
         name, equals, size = (word.strip() for word in part.partition("="))
         if not name or not equals or not size.isdecimal():
-            raise InputError(f"axis {part!r} in {text!r}", "write NAME=SIZE,..., as 'data=4,tensor=16'")
+            raise InputError(
+                f"axis {part!r} in {text!r}", "write NAME=SIZE,..., as 'data=4,tensor=16'"
+            )
         if name in sizes:
             raise InputError(f"axis {name!r} stands twice in {text!r}", "name each axis once")
         sizes[name] = int(size)

@@ -81,7 +81,8 @@ class Placement(msgspec.Struct, frozen=True):
         digits = [to_digits(index, row) for index, row in zip(shard, self.matrix, strict=True)]
         columns = zip(*self.matrix, strict=True)
         positions = [
-            from_digits(own, column) for own, column in zip(zip(*digits), columns, strict=True)
+            from_digits(own, column)
+            for own, column in zip(zip(*digits, strict=True), columns, strict=True)
         ]
         return from_digits(positions, self.hierarchy)
 
@@ -146,7 +147,9 @@ def matrices(hierarchy: Sequence[int], sizes: Sequence[int]) -> Iterator[Matrix]
     exponents that keep the remaining row and column sums equal can be completed.
     """
 
-    def columns(levels: Sequence[int], left: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    def columns(
+        levels: Sequence[int], left: tuple[int, ...]
+    ) -> Iterator[tuple[tuple[int, ...], ...]]:
         if not levels:
             yield ()
             return
@@ -170,14 +173,12 @@ def interchangeable(
     >>> interchangeable(Cluster.named("gcp-a100"), (Axis("a", 2), Axis("b", 16), Axis("c", 2)), {})
     [['a', 'c']]
     """
-    inner = cluster.levels[-1]
-    wired = bool(inner.blocks) or any(link.kind == "ring" for link in inner.links)
     classes: list[list[Axis]] = []
     for position, axis in enumerate(axes):
         for members in classes:
             first, last = members[0], members[-1]
             same = first.size == axis.size and role.get(first.name) == role.get(axis.name)
-            if same and (not wired or axes[position - 1] == last):
+            if same and (not cluster.wired or axes[position - 1] == last):
                 members.append(axis)
                 break
         else:

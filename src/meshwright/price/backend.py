@@ -3,8 +3,9 @@
 An algorithm is a sequence of phases; a phase is a shape of transfers between the members of a
 group (in the order of their device numbers) and the share of the collective's size that each
 transfer carries. Sources: NCCL 2.10 and 2.30 `tuning.cc` (only AllReduce has a tree; Reduce and
-Broadcast are pipelined chains); gloo's source and byte counters (ReduceScatter is an AllReduce,
-Broadcast a binomial tree of the whole message, Reduce a ring and a gather).
+Broadcast are pipelined along the communicator's ring, at the pace of its slowest hop); gloo's
+source and byte counters (ReduceScatter is an AllReduce, Broadcast a binomial tree of the whole
+message, Reduce a ring and a gather).
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ class Shape(enum.Enum):
     """Who sends to whom in a phase."""
 
     RING = "every member to the next, the last to the first"
-    CHAIN = "every member to the next, pipelined"
     TREE = "up and down a chain inside a machine and a double binary tree between machines"
     BINOMIAL = "a binomial tree, one whole message a round, distances doubling"
     GATHER = "every member to the first"
@@ -77,6 +77,7 @@ def _one_part(members: int) -> float:
 
 _RING_ALL_REDUCE = (Phase(Shape.RING, _twice_all_but_one, rounds=2),)
 _RING_ONCE = (Phase(Shape.RING, _all_but_one),)
+_RING_WHOLE = (Phase(Shape.RING, _once),)
 
 NCCL = Backend(
     name="nccl",
@@ -85,8 +86,8 @@ NCCL = Backend(
         (Collective.ALL_REDUCE, "tree"): (Phase(Shape.TREE, _once, rounds=2),),
         (Collective.REDUCE_SCATTER, "ring"): _RING_ONCE,
         (Collective.ALL_GATHER, "ring"): _RING_ONCE,
-        (Collective.REDUCE, "ring"): (Phase(Shape.CHAIN, _once),),
-        (Collective.BROADCAST, "ring"): (Phase(Shape.CHAIN, _once),),
+        (Collective.REDUCE, "ring"): _RING_WHOLE,
+        (Collective.BROADCAST, "ring"): _RING_WHOLE,
     },
     launch=Seconds(8.4e-6),
 )

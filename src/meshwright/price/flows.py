@@ -64,8 +64,6 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
     match shape:
         case Shape.RING:
             yield _ring(sizes)
-        case Shape.CHAIN:
-            yield _chain(sizes)
         case Shape.TREE:
             yield _tree(sizes, networked)
         case Shape.BINOMIAL:
@@ -80,7 +78,7 @@ def hops(shape: Shape, sizes: Sequence[int], level: int, networked: int) -> int:
     """How many transfers of a level a piece of data goes through, one after the other."""
     size = sizes[level]
     match shape:
-        case Shape.RING | Shape.CHAIN:
+        case Shape.RING:
             return (size - 1) * math.prod(sizes[:level])
         case Shape.TREE:
             return (size - 1).bit_length() if level < networked else size - 1
@@ -108,18 +106,6 @@ def _ring(sizes: tuple[int, ...]) -> Round:
     return Round(levels, (inner,), everywhere=True)
 
 
-def _chain(sizes: tuple[int, ...]) -> Round:
-    levels = tuple(
-        LevelFlows(1, 1, min(size - 1, 2), size - 1) if size > 1 else NOTHING for size in sizes
-    )
-    own, others = sizes[-1], math.prod(sizes[:-1])
-    path = tuple((i, i + 1) for i in range(own - 1))
-    first, middle = InnerFlows(path, (own - 1,), ()), InnerFlows(path, (own - 1,), (0,))
-    last = InnerFlows(path, (), (0,))
-    inner = {1: (InnerFlows(path, (), ()),), 2: (first, last)}.get(others, (middle,))
-    return Round(levels, inner, everywhere=True)
-
-
 def _tree(sizes: tuple[int, ...], networked: int) -> Round:
     levels = []
     leaving = 0.0
@@ -142,7 +128,7 @@ def _tree_transfers(size: int, networked: bool) -> tuple[tuple[tuple[int, int], 
 
 @lru_cache(maxsize=1024)
 def _tree_loads(size: int, networked: bool) -> tuple[float, ...]:
-    """What each of `size` siblings sends (and receives) in a tree that carries one size up and down.
+    """What each of `size` siblings sends (and receives) for one size up and down the tree.
 
     >>> _tree_loads(2, True), _tree_loads(4, True), _tree_loads(3, False)
     ((1.0, 1.0), (1.0, 2.0, 2.0, 1.0), (1.0, 2.0, 1.0))
@@ -219,7 +205,9 @@ def _binomial_inner(sizes: tuple[int, ...], distance: int, senders: int) -> Iter
     own = sizes[-1]
     for start in range(0, math.prod(sizes), own):
         sending = range(max(start, 0), min(start + own, senders))
-        edges = tuple((i - start, i + distance - start) for i in sending if i + distance < start + own)
+        edges = tuple(
+            (i - start, i + distance - start) for i in sending if i + distance < start + own
+        )
         exits = tuple(i - start for i in sending if i + distance >= start + own)
         receiving = range(max(start, distance), min(start + own, distance + senders))
         entries = tuple(j - start for j in receiving if j - distance < start)

@@ -46,6 +46,16 @@ def concurrent(digits: tuple[Digit, ...]) -> int:
     return math.prod(d.radix for d in digits if d.use is Use.EVERY)
 
 
+def normal(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
+    """The digits of a level where only how many positions do what matters, not which ones.
+
+    >>> normal((Digit(2, Use.EVERY), Digit(4, Use.MEMBER), Digit(2, Use.EVERY)))
+    (Digit(radix=4, use=<Use.MEMBER: 'member'>), Digit(radix=4, use=<Use.EVERY: 'every'>))
+    """
+    merged = (Digit(math.prod(d.radix for d in digits if d.use is use), use) for use in Use)
+    return tuple(digit for digit in merged if digit.radix > 1)
+
+
 def group_positions(digits: tuple[Digit, ...]) -> Iterator[tuple[int, ...]]:
     """The positions that each group takes in a level, ascending.
 

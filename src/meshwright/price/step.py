@@ -17,7 +17,7 @@ from meshwright.price.backend import NCCL, Algorithm, Backend, Phase
 from meshwright.price.collective import Collective
 from meshwright.price.flows import hops, rounds
 from meshwright.price.load import latencies, loads
-from meshwright.price.pattern import Pattern, members
+from meshwright.price.pattern import Pattern, members, normal
 
 
 class Line(NamedTuple):
@@ -43,12 +43,17 @@ class Pricer:
         self._networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
         self._lines: dict[tuple[Collective, Pattern], tuple[Line, ...]] = {}
 
+    def signature(self, pattern: Pattern) -> Pattern:
+        """The pattern with all that cannot change a price left out."""
+        inner = pattern[-1] if self.cluster.wired else normal(pattern[-1])
+        return (*map(normal, pattern[:-1]), inner)
+
     def lines(self, collective: Collective, pattern: Pattern) -> tuple[Line, ...]:
         """The price by each algorithm that may run; the cheapest one will."""
-        key = (collective, pattern)
+        key = (collective, self.signature(pattern))
         if key not in self._lines:
             choices = self.backend.phases(collective, self.algorithm)
-            self._lines[key] = tuple(self._line(collective, phases, pattern) for phases in choices)
+            self._lines[key] = tuple(self._line(collective, phases, key[1]) for phases in choices)
         return self._lines[key]
 
     def price(self, collective: Collective, pattern: Pattern, held: float) -> tuple[Seconds, str]:
@@ -68,6 +73,8 @@ class Pricer:
             )
             share = collective.size(phase.share(count), count)
             for moved in moves:
-                busiest = max(loads(self.cluster, pattern, moved), key=lambda it: it.seconds_per_byte)
+                busiest = max(
+                    loads(self.cluster, pattern, moved), key=lambda it: it.seconds_per_byte
+                )
                 slopes.append((busiest.seconds_per_byte * share, busiest.link))
         return Line(Seconds(fixed), sum(slope for slope, _ in slopes), max(slopes)[1])

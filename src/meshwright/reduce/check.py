@@ -71,7 +71,7 @@ class Chunks:
     def apply(
         self, collective: Collective, group: Sequence[int], states: dict[int, int]
     ) -> str | None:
-        """Change the members' states by a rule's post-condition, or say which pre-condition fails."""
+        """Change the members' states as the rule says, or say which pre-condition fails."""
         before = [states[device] for device in group]
         if not any(before):
             return "no member holds anything"

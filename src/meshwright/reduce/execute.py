@@ -78,9 +78,10 @@ def _perform(collective: Collective, group: Sequence[int], buffers: dict[int, Bu
                 buffers[device] = Buffer((), root.data[:0])
         case Collective.REDUCE_SCATTER:
             parts = np.split(_summed(own), len(group))
-            numbers = np.split(np.array(root.pieces, dtype=np.int64), len(group))
-            for device, part, held in zip(group, parts, numbers, strict=True):
-                buffers[device] = Buffer(held.tolist(), part)
+            share = len(root.pieces) // len(group)
+            for position, (device, part) in enumerate(zip(group, parts, strict=True)):
+                held = root.pieces[position * share : (position + 1) * share]
+                buffers[device] = Buffer(held, part)
         case Collective.ALL_GATHER:
             if len({len(buffer.pieces) for buffer in own}) > 1:
                 raise ValueError("members of unequal size")
@@ -100,4 +101,5 @@ def _summed(own: Sequence[Buffer]) -> Array:
     """The element-wise sum, as a library adds buffers: whatever pieces they hold."""
     if len({len(buffer.pieces) for buffer in own}) > 1 or not own[0].pieces:
         raise ValueError("members of unequal size")
-    return np.sum([buffer.data for buffer in own], axis=0, dtype=np.int64)
+    total: Array = np.sum([buffer.data for buffer in own], axis=0, dtype=np.int64)
+    return total

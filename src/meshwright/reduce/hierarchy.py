@@ -101,7 +101,8 @@ class Hierarchy:
                 top = self._index(names, under)
                 if top >= bottom:
                     raise InputError(
-                        f"{under!r} is not above {slice_!r}", f"name a level above it: {names[:bottom]}"
+                        f"{under!r} is not above {slice_!r}",
+                        f"name a level above it: {names[:bottom]}",
                     )
                 tail = range(bottom, len(self.levels)) if isinstance(form, Master) else range(0)
                 return range(top, bottom), tail
@@ -125,7 +126,9 @@ class Hierarchy:
                         seen.add(key)
                         yield choice
 
-    def _groups_key(self, varied: range, tail: range) -> tuple[frozenset[int], frozenset[int]] | None:
+    def _groups_key(
+        self, varied: range, tail: range
+    ) -> tuple[frozenset[int], frozenset[int]] | None:
         """The levels of size above one that make the groups; None if they cannot be valid.
 
         Parallel and InsideGroup may vary reduction factors only, and Master may hold only those
@@ -151,7 +154,9 @@ class Hierarchy:
                     reduced = all(f.axis in self.reduce or f.radix == 1 for f in own)
                     yield SynthesisLevel(name, tuple(f for f in own if f.radix > 1), reduced)
             case "column" | "row":
-                order = sorted(self._factors, key=lambda f: f[:2] if self.kind == "column" else f[1::-1])
+                order = sorted(
+                    self._factors, key=lambda f: f[:2] if self.kind == "column" else f[1::-1]
+                )
                 for f in order:
                     name = f"{axes[f.axis].name}/{self._names[f.level]}"
                     yield SynthesisLevel(name, (f,), f.axis in self.reduce or f.radix == 1)

@@ -68,6 +68,7 @@ def apply(state: State, collective: Collective, groups: Groups) -> State | None:
     (True, None)
     """
     after = list(state)
+    rest: Entry | None
     for root, others in _contexts(len(state), groups):
         held = state[root]
         if held is None:

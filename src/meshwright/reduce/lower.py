@@ -27,8 +27,10 @@ def lower(hierarchy: Hierarchy, program: Program) -> tuple[LoweredStep, ...]:
     >>> from meshwright import Cluster, Placement, reduction_hierarchy
     >>> from meshwright.place.axes import Axis
     >>> placement = Placement((Axis("data", 4), Axis("tensor", 2)), ((2, 2), (1, 2)))
-    >>> hierarchy = reduction_hierarchy(Cluster.named("gcp-a100", node=2, gpu=4), placement, ["data"])
-    >>> for step in lower(hierarchy, Program.parse("node.InsideGroup.Reduce; node.Master(root).AllReduce")):
+    >>> cluster = Cluster.named("gcp-a100", node=2, gpu=4)
+    >>> hierarchy = reduction_hierarchy(cluster, placement, ["data"])
+    >>> program = Program.parse("node.InsideGroup.Reduce; node.Master(root).AllReduce")
+    >>> for step in lower(hierarchy, program):
     ...     print(step.collective.value, step.groups)
     Reduce ((0, 2), (1, 3), (4, 6), (5, 7))
     AllReduce ((0, 4), (1, 5))

@@ -41,7 +41,11 @@ def follow(view: View, groups: Groups) -> Iterator[tuple[Collective, View]]:
     reduced, opened, empty, behind = view
     varied, first = groups
     late = behind | first & ~empty
-    if varied & (empty | behind) and not varied & (opened | ~reduced) and not empty & ~(varied | first):
+    if (
+        varied & (empty | behind)
+        and not varied & (opened | ~reduced)
+        and not empty & ~(varied | first)
+    ):
         yield (
             Collective.BROADCAST,
             View(reduced, opened, empty & ~varied, behind & ~varied | first & ~empty),
@@ -107,7 +111,9 @@ class Outlook:
         price = self.priced.setdefault((number, view.open), len(self.priced))
         self.edges[self._views[view]].append(Edge(number, price, self._views[target]))
 
-    def bounds(self, price: Callable[[int, Levels], float]) -> tuple[list[float], list[list[float]]]:
+    def bounds(
+        self, price: Callable[[int, Levels], float]
+    ) -> tuple[list[float], list[list[float]]]:
         """Prices of `priced`, and `b[k][view]`: the least cost with at most k moves left."""
         prices = [price(*pair) for pair in self.priced]
         left = np.full(len(self.edges), np.inf)

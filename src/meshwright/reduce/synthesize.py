@@ -74,7 +74,12 @@ class Space:
     def pattern(self, groups: Groups) -> Pattern:
         """How the groups lie on the machine."""
         varied, first = (
-            [f for i, bit in self._bit.items() if mask & bit for f in self.hierarchy.levels[i].factors]
+            [
+                f
+                for i, bit in self._bit.items()
+                if mask & bit
+                for f in self.hierarchy.levels[i].factors
+            ]
             for mask in groups
         )
         return self.hierarchy.pattern(varied, first)

@@ -1,0 +1,1 @@
+"""Choosing: placements and programs, ranked together."""

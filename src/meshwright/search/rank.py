@@ -1,0 +1,202 @@
+"""Ranking. Enters: a cluster, axes, and the reductions of one training step with their sizes.
+Leaves: all placements, each with the best program for every reduction, by total predicted time.
+
+    time(placement) = Σ over reductions r of count_r · min over programs of time(program, bytes_r)
+Placements whose reductions lie on the machine in the same way share one synthesis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes, Seconds, format_bytes, parse_bytes
+from meshwright.place.axes import Axis, axis_indices, checked_axes
+from meshwright.place.placement import Placement, interchangeable, placements
+from meshwright.price.collective import Collective
+from meshwright.price.step import Pricer
+from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
+from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
+from meshwright.reduce.predict import PricedProgram, cheapest, predict
+from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
+from meshwright.reduce.verify import verified
+
+ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
+
+
+class Reduction(msgspec.Struct, frozen=True):
+    """Data to be summed over some axes, so many times a step.
+
+    >>> Reduction.parse("data+pipe=64MiB*24")
+    Reduction(axes=('data', 'pipe'), bytes=67108864, count=24)
+    """
+
+    axes: tuple[str, ...]
+    bytes: Bytes
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.bytes <= 0:
+            raise InputError(
+                f"a reduction over {'+'.join(self.axes)} of {self.bytes} bytes",
+                "give 1 byte or more",
+            )
+        if self.count < 1:
+            raise InputError(f"a reduction {self.count} times a step", "give 1 or more")
+
+    def __str__(self) -> str:
+        times = f" x {self.count}" if self.count > 1 else ""
+        return f"{'+'.join(self.axes)} {format_bytes(self.bytes)}{times}"
+
+    @staticmethod
+    def parse(text: str, default: Bytes | None = None) -> Reduction:
+        """A reduction from AXIS[+AXIS...][=BYTES[*COUNT]], with a default for the bytes."""
+        match = re.fullmatch(r"([^=*]*)(?:=([^*]+))?(?:\*(\d+))?", text.strip())
+        if match is None:
+            raise InputError(
+                f"{text!r} is not a reduction", "write AXIS+AXIS=BYTES*COUNT, as 'data=8GiB'"
+            )
+        names, size, times = match.groups()
+        axes = tuple(name.strip() for name in names.split("+") if name.strip())
+        if not axes:
+            raise InputError(f"{text!r} names no axis to reduce over", "name one, as 'data'")
+        payload = parse_bytes(size) if size else default
+        if payload is None:
+            raise InputError(
+                f"the reduction {text!r} has no size", "add one, as 'data=8GiB', or --bytes"
+            )
+        return Reduction(axes, payload, int(times or 1))
+
+
+class ReductionPrice(msgspec.Struct, frozen=True):
+    """One reduction under one placement: a single AllReduce against the best program."""
+
+    reduction: Reduction
+    all_reduce: PricedProgram
+    best: PricedProgram
+
+    @property
+    def all_reduce_seconds(self) -> Seconds:
+        """The predicted time a step with AllReduce alone."""
+        return Seconds(self.all_reduce.seconds * self.reduction.count)
+
+    @property
+    def best_seconds(self) -> Seconds:
+        """The predicted time a step with the best program."""
+        return Seconds(self.best.seconds * self.reduction.count)
+
+
+class RankedPlacement(msgspec.Struct, frozen=True):
+    """A placement with the best program for each reduction."""
+
+    placement: Placement
+    reductions: tuple[ReductionPrice, ...]
+
+    @property
+    def all_reduce_seconds(self) -> Seconds:
+        """The predicted time of all reductions with AllReduce alone."""
+        return Seconds(sum(r.all_reduce_seconds for r in self.reductions))
+
+    @property
+    def best_seconds(self) -> Seconds:
+        """The predicted time of all reductions with their best programs."""
+        return Seconds(sum(r.best_seconds for r in self.reductions))
+
+    @property
+    def speedup(self) -> float:
+        """AllReduce time over best time."""
+        return self.all_reduce_seconds / self.best_seconds if self.best_seconds else 1.0
+
+
+class Ranker:
+    """Ranks placements on one cluster; remembers what it has synthesized and priced."""
+
+    def __init__(
+        self,
+        pricer: Pricer,
+        *,
+        limit: int = SIZE_LIMIT,
+        rules: Rules = "literal",
+        kind: HierarchyKind = "hardware",
+    ) -> None:
+        if limit < 1:
+            raise InputError(f"a program of at most {limit} steps", "allow 1 step or more")
+        self.pricer, self.limit, self.rules, self.kind = pricer, limit, rules, kind
+        self._best: dict[object, tuple[PricedProgram, PricedProgram]] = {}
+
+    def hierarchy(self, placement: Placement, axes: Sequence[str]) -> Hierarchy:
+        """The synthesis hierarchy of a reduction."""
+        return Hierarchy(placement, self.pricer.cluster.level_names, axes, self.kind)
+
+    def price(self, placement: Placement, reduction: Reduction) -> ReductionPrice:
+        """AllReduce and the best program for one reduction under one placement."""
+        hierarchy = self.hierarchy(placement, reduction.axes)
+        key = (self._signature(hierarchy), reduction.bytes)
+        if key not in self._best:
+            self._best[key] = self._search(hierarchy, reduction.bytes)
+        return ReductionPrice(reduction, *self._best[key])
+
+    def programs(self, placement: Placement, reduction: Reduction) -> int:
+        """How many programs there are for one reduction under one placement."""
+        hierarchy = self.hierarchy(placement, reduction.axes)
+        return count_programs(hierarchy, limit=self.limit, rules=self.rules)
+
+    def _search(self, hierarchy: Hierarchy, payload: Bytes) -> tuple[PricedProgram, PricedProgram]:
+        best = cheapest(hierarchy, self.pricer, payload, limit=self.limit, rules=self.rules)
+        if best is None:
+            raise InputError(
+                f"no program reduces over the {self.kind} hierarchy of {hierarchy.placement}",
+                "use the hardware hierarchy",
+            )
+        verified(hierarchy, best.program)
+        alone = ALL_REDUCE if hierarchy.group_size > 1 else Program(())
+        return predict(hierarchy, alone, self.pricer, payload), best
+
+    def _signature(self, hierarchy: Hierarchy) -> object:
+        if self.kind != "hardware":
+            return hierarchy.placement, hierarchy.reduce
+        varied = [factor for level in hierarchy.levels for factor in level.factors]
+        return self.pricer.signature(hierarchy.pattern(varied, ()))
+
+
+def rank(
+    ranker: Ranker,
+    axes: Mapping[str, int] | Sequence[Axis],
+    reductions: Sequence[Reduction],
+    *,
+    idle: bool = False,
+    unique: bool = False,
+) -> list[RankedPlacement]:
+    """All placements by predicted time, the fastest first; ties in the order of placements.
+
+    With `unique`, placements that differ only by exchanging axes of equal size and equal use are
+    given once.
+
+    >>> from meshwright import Cluster, Pricer
+    >>> ranker = Ranker(Pricer(Cluster.named("gcp-a100", node=4)))
+    >>> best, *_ = rank(ranker, {"data": 4, "tensor": 16}, [Reduction(("data",), Bytes(8 << 30))])
+    >>> print(best.placement, best.reductions[0].best.program)
+    [[1 4] [4 4]] root.InsideGroup.AllReduce
+    """
+    named = checked_axes(axes) if isinstance(axes, Mapping) else tuple(axes)
+    if not reductions:
+        raise InputError("no reduction was given", "say what is reduced, as 'data=8GiB'")
+    for reduction in reductions:
+        axis_indices(named, reduction.axes)
+    roles = {
+        axis.name: tuple(i for i, r in enumerate(reductions) if axis.name in r.axes)
+        for axis in named
+    }
+    alike = interchangeable(ranker.pricer.cluster, named, roles) if unique else ()
+    found = placements(ranker.pricer.cluster, named, idle=idle, alike=alike)
+    return sorted(_priced(ranker, found, reductions), key=lambda ranked: ranked.best_seconds)
+
+
+def _priced(
+    ranker: Ranker, found: Iterator[Placement], reductions: Sequence[Reduction]
+) -> Iterator[RankedPlacement]:
+    for placement in found:
+        yield RankedPlacement(placement, tuple(ranker.price(placement, r) for r in reductions))
