@@ -8,6 +8,7 @@ Base units are bytes, seconds, bytes per second and operations per second. Decim
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import NewType
 
 from meshwright.foundation.errors import InputError
@@ -41,7 +42,8 @@ def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float
     if unit not in units:
         given = f"the unit {unit!r}" if unit else "no unit"
         raise InputError(f"{text!r} has {given}", f"give a {kind} with a unit, as {example!r}")
-    return float(number) * units[unit]
+    # Through decimals, so that "5 us" is 5e-06 and not its neighbour.
+    return float(Decimal(number) * Decimal(repr(units[unit])))
 
 
 def parse_bytes(text: str) -> Bytes:
@@ -93,7 +95,7 @@ def format_bytes(value: float) -> str:
     ('8 GiB', '2 GB', '12 B')
     """
     for prefix, factor in reversed(_BINARY.items()):
-        if value >= factor and (value / factor * 16).is_integer():
+        if factor <= value < 1024 * factor and (value / factor * 16).is_integer():
             return f"{value / factor:g} {prefix}B"
     return _format(value, _DECIMAL, "B")
 

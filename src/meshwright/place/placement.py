@@ -66,6 +66,15 @@ class Placement(msgspec.Struct, frozen=True):
         """Whether the device of a shard has work: only the first index of an idle axis does."""
         return all(i == 0 for axis, i in zip(self.axes, shard, strict=True) if axis.name == IDLE)
 
+    def on(self, cluster: Cluster) -> Placement:
+        """The same placement, once it is known to fit the cluster."""
+        if self.hierarchy != cluster.hierarchy:
+            raise InputError(
+                f"the columns of {self} multiply to {list(self.hierarchy)}",
+                f"cluster {cluster.name!r} needs {list(cluster.hierarchy)}",
+            )
+        return self
+
     def shard(self, device: int) -> tuple[int, ...]:
         """The index along each axis of what lies on a device."""
         columns = tuple(zip(*self.matrix, strict=True))

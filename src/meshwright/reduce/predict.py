@@ -60,7 +60,7 @@ def predict(
     >>> hierarchy = reduction_hierarchy(cluster, placement, ["data"])
     >>> ring = Pricer(cluster)
     >>> predict(hierarchy, Program.parse("root.InsideGroup.AllReduce"), ring, 9e9).seconds
-    1.9695...
+    1.969224
     """
     prices = _Prices(Space(hierarchy), pricer, payload)
     graph, steps = prices.space.graph, []

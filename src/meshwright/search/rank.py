@@ -8,7 +8,8 @@ Placements whose reductions lie on the machine in the same way share one synthes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +22,7 @@ from meshwright.price.step import Pricer
 from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
 from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
 from meshwright.reduce.predict import PricedProgram, cheapest, predict
-from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
+from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs, synthesize
 from meshwright.reduce.verify import verified
 
 ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
@@ -139,6 +140,13 @@ class Ranker:
             self._best[key] = self._search(hierarchy, reduction.bytes)
         return ReductionPrice(reduction, *self._best[key])
 
+    def priced_programs(self, placement: Placement, reduction: Reduction) -> list[PricedProgram]:
+        """Every program for one reduction under one placement, by predicted time."""
+        hierarchy = self.hierarchy(placement, reduction.axes)
+        programs = synthesize(hierarchy, limit=self.limit, rules=self.rules)
+        priced = [predict(hierarchy, p, self.pricer, reduction.bytes) for p in programs]
+        return sorted(priced, key=lambda it: it.seconds)
+
     def programs(self, placement: Placement, reduction: Reduction) -> int:
         """How many programs there are for one reduction under one placement."""
         hierarchy = self.hierarchy(placement, reduction.axes)
@@ -162,6 +170,18 @@ class Ranker:
         return self.pricer.signature(hierarchy.pattern(varied, ()))
 
 
+class Ranking(msgspec.Struct, frozen=True):
+    """Placements by predicted time, the fastest first, and why the search stopped."""
+
+    placements: tuple[RankedPlacement, ...]
+    stopped: Literal["complete", "interrupted"] = "complete"
+
+    @property
+    def best(self) -> RankedPlacement:
+        """The fastest placement."""
+        return self.placements[0]
+
+
 def rank(
     ranker: Ranker,
     axes: Mapping[str, int] | Sequence[Axis],
@@ -169,16 +189,18 @@ def rank(
     *,
     idle: bool = False,
     unique: bool = False,
-) -> list[RankedPlacement]:
-    """All placements by predicted time, the fastest first; ties in the order of placements.
+    progress: Callable[[], None] = lambda: None,
+) -> Ranking:
+    """All placements by predicted time; equally fast ones in the order of `placements`.
 
     With `unique`, placements that differ only by exchanging axes of equal size and equal use are
-    given once.
+    given once. `progress` is called after each placement; a KeyboardInterrupt ends the search
+    with what it has.
 
-    >>> from meshwright import Cluster, Pricer
+    >>> from meshwright import Cluster, Pricer, Ranker, Reduction, rank
     >>> ranker = Ranker(Pricer(Cluster.named("gcp-a100", node=4)))
-    >>> best, *_ = rank(ranker, {"data": 4, "tensor": 16}, [Reduction(("data",), Bytes(8 << 30))])
-    >>> print(best.placement, best.reductions[0].best.program)
+    >>> ranking = rank(ranker, {"data": 4, "tensor": 16}, [Reduction.parse("data=8GiB")])
+    >>> print(ranking.best.placement, ranking.best.reductions[0].best.program)
     [[1 4] [4 4]] root.InsideGroup.AllReduce
     """
     named = checked_axes(axes) if isinstance(axes, Mapping) else tuple(axes)
@@ -191,12 +213,35 @@ def rank(
         for axis in named
     }
     alike = interchangeable(ranker.pricer.cluster, named, roles) if unique else ()
-    found = placements(ranker.pricer.cluster, named, idle=idle, alike=alike)
-    return sorted(_priced(ranker, found, reductions), key=lambda ranked: ranked.best_seconds)
+    priced: list[RankedPlacement] = []
+    stopped: Literal["complete", "interrupted"] = "complete"
+    try:
+        for placement in placements(ranker.pricer.cluster, named, idle=idle, alike=alike):
+            prices = tuple(ranker.price(placement, reduction) for reduction in reductions)
+            priced.append(RankedPlacement(placement, prices))
+            progress()
+    except KeyboardInterrupt:
+        if not priced:
+            raise
+        stopped = "interrupted"
+    return Ranking(tuple(sorted(priced, key=lambda ranked: ranked.best_seconds)), stopped)
 
 
-def _priced(
-    ranker: Ranker, found: Iterator[Placement], reductions: Sequence[Reduction]
-) -> Iterator[RankedPlacement]:
-    for placement in found:
-        yield RankedPlacement(placement, tuple(ranker.price(placement, r) for r in reductions))
+def rank_pairs(
+    ranker: Ranker, found: Iterable[Placement], reduction: Reduction
+) -> list[tuple[Placement, PricedProgram]]:
+    """Every program of every placement, ranked together by predicted time."""
+    pairs = [(p, priced) for p in found for priced in ranker.priced_programs(p, reduction)]
+    return sorted(pairs, key=lambda pair: pair[1].seconds)
+
+
+def sweep(
+    ranker: Ranker, found: Sequence[Placement], reduction: Reduction, sizes: Iterable[int]
+) -> list[tuple[Reduction, RankedPlacement]]:
+    """The best placement and program for each payload."""
+    results = []
+    for size in sizes:
+        sized = msgspec.structs.replace(reduction, bytes=Bytes(size))
+        ranked = [RankedPlacement(p, (ranker.price(p, sized),)) for p in found]
+        results.append((sized, min(ranked, key=lambda it: it.best_seconds)))
+    return results

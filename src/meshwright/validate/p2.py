@@ -18,6 +18,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.price.backend import NCCL, Algorithm
 from meshwright.price.step import Pricer
+from meshwright.reduce.dsl import Program
 from meshwright.reduce.predict import PricedProgram
 from meshwright.search.rank import Ranker, Reduction
 from meshwright.validate.rows import CLUSTERS, Row
@@ -37,7 +38,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     measured_s: Seconds
     predicted_s: Seconds
-    program: str
+    program: Program
     link: str
     """The link that sets the pace of the slowest step."""
     aligned: bool
@@ -88,7 +89,7 @@ def _compare(
                 kind=kind,
                 measured_s=measured,
                 predicted_s=Seconds(RUNS * priced.seconds),
-                program=str(priced.program),
+                program=priced.program,
                 link=max(priced.steps, key=lambda step: step.seconds).link,
                 aligned=aligned,
                 axis_order_s=Seconds(RUNS * in_axis_order.seconds),

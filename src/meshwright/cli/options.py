@@ -1,0 +1,69 @@
+"""Options that several verbs share, and what they turn into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from meshwright.cluster.model import Cluster
+
+_T = TypeVar("_T", bound=str)
+
+ClusterOption = Annotated[
+    str, typer.Option("--cluster", "-c", help="A name from 'meshwright clusters' or a .toml file.")
+]
+NodesOption = Annotated[int | None, typer.Option(help="How many instances of the level 'node'.")]
+GpusOption = Annotated[int | None, typer.Option(help="How many instances of the level 'gpu'.")]
+ResizeOption = Annotated[
+    list[str] | None,
+    typer.Option("--resize", metavar="LEVEL=N", help="Cardinality of any level; repeatable."),
+]
+AxesOption = Annotated[
+    str, typer.Option(metavar="NAME=SIZE,...", help="Parallelism axes, as data=4,tensor=16.")
+]
+BytesOption = Annotated[
+    str, typer.Option("--bytes", help="Payload on each device, with a unit.", metavar="SIZE")
+]
+BackendOption = Annotated[str, typer.Option(help="nccl or gloo: which algorithms run.")]
+AlgorithmOption = Annotated[
+    str, typer.Option(help="ring, tree, or best: the faster one for each step.")
+]
+LimitOption = Annotated[int, typer.Option(help="Most steps of a program.")]
+RulesOption = Annotated[
+    str, typer.Option(help="literal: the printed rules; paper: Master with AllReduce only.")
+]
+HierarchyOption = Annotated[
+    str,
+    typer.Option(help="Synthesis hierarchy: hardware, axis, reduction, row, column or system."),
+]
+TopOption = Annotated[int, typer.Option(help="Most lines of a table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, see docs/json.md.")]
+
+
+def chosen_cluster(
+    name: str, nodes: int | None, gpus: int | None, resize: list[str] | None
+) -> Cluster:
+    """The cluster that the options name, resized."""
+    from meshwright.cluster.model import Cluster
+    from meshwright.foundation.errors import InputError
+
+    sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
+    for text in resize or ():
+        level, _, number = text.partition("=")
+        if not number.strip().isdecimal():
+            raise InputError(f"--resize {text!r} is no LEVEL=N", "write it as 'rack=2'")
+        sizes[level.strip()] = int(number)
+    cluster = Cluster.load(name) if name.endswith(".toml") else Cluster.named(name)
+    return cluster.resized(sizes)
+
+
+def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
+    """The allowed value that was given."""
+    from meshwright.foundation.errors import InputError, nearest
+
+    for value in allowed:
+        if value == given:
+            return value
+    raise InputError(f"{option} is {given!r}", nearest(given, allowed))

@@ -1,0 +1,111 @@
+"""Drawings in text: a cluster with its links, and a placement with the shard of every device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from rich.text import Text
+
+from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.foundation.units import (
+    format_bandwidth,
+    format_bytes,
+    format_ops,
+    format_seconds,
+)
+from meshwright.place.axes import IDLE
+from meshwright.place.placement import Placement
+
+COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "bright_cyan", "bright_yellow")
+MOST_ROWS = 16
+MOST_COLUMNS = 16
+
+
+def draw_cluster(cluster: Cluster) -> str:
+    """The levels as a tree, each with its links, and the device at the bottom.
+
+    >>> print(draw_cluster(Cluster.named("laptop")))
+    laptop: 4 devices
+    └─ process x 4
+       │  loopback: 4 GB/s shared by the whole cluster, 50 us, half duplex
+       └─ one CPU core: 4 GiB at 19.2 GB/s; fp64 48 GFLOP/s, fp32 96 GFLOP/s
+    """
+    lines = [f"{cluster.name}: {cluster.devices} devices"]
+    for depth, level in enumerate(cluster.levels):
+        indent = "   " * depth
+        machine = " (machine)" if level.name == cluster.machine else ""
+        lines.append(f"{indent}└─ {level.name} x {level.cardinality}{machine}")
+        for name, size in level.blocks:
+            lines.append(
+                f"{indent}   │  {level.cardinality // size} x {name} of {size} {level.name}"
+            )
+        lines += [f"{indent}   │  {_describe_link(link)}" for link in level.links]
+    device = cluster.device
+    peaks = ", ".join(f"{dtype} {format_ops(rate)}" for dtype, rate in device.peak)
+    memory = f"{format_bytes(device.memory)} at {format_bandwidth(device.memory_bandwidth)}"
+    lines.append(f"{'   ' * len(cluster.levels)}└─ {device.name}: {memory}; {peaks}")
+    return "\n".join(lines)
+
+
+def _describe_link(link: Link) -> str:
+    rate = format_bandwidth(link.out)
+    if link.out != link.into:
+        rate = f"{rate} out, {format_bandwidth(link.into)} in"
+    owner = "shared by the whole cluster" if link.per == WHOLE else f"per {link.per}"
+    if link.kind == "ring":
+        owner = f"to each neighbour of a {link.per}"
+    notes = [format_seconds(link.latency), f"{link.duplex} duplex"]
+    notes += ["staged in the first one's memory"] * link.hub
+    notes += ["also on the way out"] * link.outward
+    return f"{link.name}: {rate} {owner}, {', '.join(notes)}"
+
+
+def draw_placement(
+    placement: Placement, level_names: Sequence[str], reduced: Sequence[str]
+) -> Text:
+    """The shard of every device, one line for each instance of the levels above the innermost.
+
+    Devices that reduce together share a colour. Large machines are cut after the first rows.
+    """
+    columns = placement.hierarchy[-1]
+    rows = math.prod(placement.hierarchy[:-1])
+    names = "/".join(axis.name for axis in placement.axes if axis.name != IDLE)
+    text = Text(f"{names} of each {level_names[-1]}:\n")
+    labels = list(_row_labels(placement, level_names))
+    width = max(map(len, labels))
+    for row in range(min(rows, MOST_ROWS)):
+        text.append(f"  {labels[row]:{width}} ")
+        for column in range(min(columns, MOST_COLUMNS)):
+            _append_device(text, placement, row * columns + column, reduced)
+        text.append(f" ... {columns - MOST_COLUMNS} more\n" if columns > MOST_COLUMNS else "\n")
+    if rows > MOST_ROWS:
+        text.append(f"  ... {rows - MOST_ROWS} more rows\n")
+    text.rstrip()
+    return text
+
+
+def _row_labels(placement: Placement, level_names: Sequence[str]) -> Iterator[str]:
+    counts = placement.hierarchy[:-1]
+    if not counts:
+        yield ""
+    for _, position in zip(range(MOST_ROWS), product(*map(range, counts)), strict=False):
+        if position:
+            yield " ".join(f"{n} {i}" for n, i in zip(level_names, position, strict=False))
+
+
+def _append_device(text: Text, placement: Placement, device: int, reduced: Sequence[str]) -> None:
+    shard = placement.shard(device)
+    pairs = [(axis, i) for axis, i in zip(placement.axes, shard, strict=True) if axis.name != IDLE]
+    width = sum(len(str(axis.size - 1)) + 1 for axis, _ in pairs)
+    if not placement.works(shard):
+        text.append(f"{'-':>{width}} ")
+        return
+    fixed = [(axis, i) for axis, i in pairs if axis.name not in reduced]
+    group = 0
+    for axis, i in fixed:
+        group = group * axis.size + i
+    label = "/".join(str(i) for _, i in pairs)
+    text.append(f"{label:>{width}}", style=COLOURS[group % len(COLOURS)])
+    text.append(" ")

@@ -1,0 +1,211 @@
+"""Tables for the terminal. Enters: nouns with predictions. Leaves: rich tables; every time in them
+is predicted unless its column says measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rich import box
+from rich.table import Table
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import format_bandwidth, format_bytes, format_seconds
+from meshwright.place.placement import Placement, format_matrix
+from meshwright.reduce.predict import PricedProgram
+from meshwright.report.words import describe_program
+from meshwright.search.rank import RankedPlacement, Reduction
+from meshwright.validate.p2 import Comparison
+from meshwright.validate.summary import Summary
+
+
+def table_of_clusters(clusters: Sequence[Cluster]) -> Table:
+    """The catalogue, a line each."""
+    table = _table("cluster", "levels", "devices>", "device", "description~")
+    for cluster in clusters:
+        levels = " x ".join(f"{level.name} {level.cardinality}" for level in cluster.levels)
+        name, device = cluster.name, cluster.device.name
+        table.add_row(name, levels, str(cluster.devices), device, cluster.description)
+    return table
+
+
+def table_of_placements(ranking: Sequence[RankedPlacement], most: int) -> Table:
+    """Placements by predicted time."""
+    table = _table(
+        "#>",
+        "matrix",
+        "reduction",
+        "best program~",
+        "predicted>",
+        "AllReduce>",
+        "speed-up>",
+        "effective bandwidth>",
+    )
+    for number, ranked in enumerate(ranking[:most], start=1):
+        for index, price in enumerate(ranked.reductions):
+            best, single = price.best_seconds, price.all_reduce_seconds
+            moved = price.reduction.bytes * price.reduction.count
+            table.add_row(
+                str(number) if index == 0 else "",
+                str(ranked.placement) if index == 0 else "",
+                str(price.reduction),
+                describe_program(price.best.program),
+                format_seconds(best),
+                format_seconds(single),
+                f"{single / best:.2f}x" if best else "",
+                format_bandwidth(moved / best) if best else "",
+            )
+        if len(ranked.reductions) > 1:
+            total, single = ranked.best_seconds, ranked.all_reduce_seconds
+            cells = (format_seconds(total), format_seconds(single), f"{ranked.speedup:.2f}x")
+            table.add_row("", "", "[bold]total", "", *cells, "", end_section=True)
+    return table
+
+
+def table_of_pairs(pairs: Sequence[tuple[Placement, PricedProgram]], most: int) -> Table:
+    """Placements and programs ranked together, by predicted time."""
+    table = _table("#>", "matrix", "program~", "predicted>")
+    for number, (placement, priced) in enumerate(pairs[:most], start=1):
+        time = format_seconds(priced.seconds)
+        table.add_row(str(number), str(placement), describe_program(priced.program), time)
+    return table
+
+
+def table_of_programs(programs: Sequence[PricedProgram], most: int) -> Table:
+    """The programs of one placement, by predicted time."""
+    table = _table("#>", "program~", "steps>", "predicted>", "paced by")
+    for number, priced in enumerate(programs[:most], start=1):
+        slowest = max(priced.steps, key=lambda step: step.seconds)
+        steps, time = str(len(priced.program)), format_seconds(priced.seconds)
+        words = describe_program(priced.program)
+        table.add_row(str(number), words, steps, time, slowest.link)
+    return table
+
+
+def table_of_steps(priced: PricedProgram) -> Table:
+    """One program, step by step."""
+    table = _table("step>", "instruction", "holds before>", "predicted>", "paced by")
+    for number, step in enumerate(priced.steps, start=1):
+        held, time = format_bytes(round(step.held)), format_seconds(step.seconds)
+        table.add_row(str(number), str(step.instruction), held, time, step.link)
+    return table
+
+
+def table_of_sweep(sweep: Sequence[tuple[Reduction, RankedPlacement]]) -> Table:
+    """The best placement and program for each payload."""
+    table = _table("payload>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>")
+    for reduction, ranked in sweep:
+        price = ranked.reductions[0]
+        table.add_row(
+            format_bytes(reduction.bytes),
+            str(ranked.placement),
+            describe_program(price.best.program),
+            format_seconds(ranked.best_seconds),
+            format_seconds(ranked.all_reduce_seconds),
+            f"{ranked.speedup:.2f}x",
+        )
+    return table
+
+
+def table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
+    """Every measured time beside its prediction."""
+    table = _table(
+        "system",
+        "matrix",
+        "reduce",
+        "algorithm",
+        "kind",
+        "measured>",
+        "predicted>",
+        "error>",
+        "program~",
+    )
+    for it in comparisons:
+        row = it.row
+        table.add_row(
+            f"{row.nodes} x {row.gpus_per_node} {row.gpu}",
+            format_matrix(row.matrix),
+            " ".join(map(str, row.reduce_axes)),
+            it.algorithm,
+            it.kind,
+            f"{it.measured_s:.2f} s",
+            f"{it.predicted_s:.2f} s",
+            f"{it.error:+.1%}",
+            describe_program(it.program),
+        )
+    return table
+
+
+def table_of_realigned(comparisons: Sequence[Comparison]) -> Table:
+    """Optima that the paper measured with levels in axis order, and what hardware order brings."""
+    table = _table(
+        "system",
+        "matrix",
+        "algorithm",
+        "measured in axis order>",
+        "predicted in axis order>",
+        "predicted in hardware order>",
+        "program in hardware order~",
+    )
+    for it in comparisons:
+        row = it.row
+        table.add_row(
+            f"{row.nodes} x {row.gpus_per_node} {row.gpu}",
+            format_matrix(row.matrix),
+            it.algorithm,
+            f"{it.measured_s:.2f} s",
+            f"{it.axis_order_s:.2f} s",
+            f"{it.predicted_s:.2f} s",
+            describe_program(it.program),
+        )
+    return table
+
+
+def table_of_errors(summary: Summary) -> Table:
+    """How far predictions are from measurements."""
+    table = _table("times", "count>", "median error>", "worst error>")
+    for name, errors in summary.errors.items():
+        table.add_row(name, str(errors.times), f"{errors.median:.1%}", f"{errors.worst:.1%}")
+    return table
+
+
+def table_of_gains(summary: Summary) -> Table:
+    """The paper's terms and stricter ones, measured beside predicted."""
+    table = _table("in the paper's terms and in stricter ones", "measured>", "predicted>")
+    both = (summary.measured, summary.predicted)
+
+    def add(words: str, cells: Sequence[str]) -> None:
+        table.add_row(words, *cells)
+
+    add("cases (a row with an algorithm)", [str(g.cases) for g in both])
+    add("cases improved by a program, any gain (paper)", [f"{g.improved:.1%}" for g in both])
+    add("cases improved by more than 5 %", [f"{g.improved_by_5_percent:.1%}" for g in both])
+    add("mean speed-up over improved cases (paper)", [_x(g.mean_speedup_of_improved) for g in both])
+    add("mean speed-up over all cases", [_x(g.mean_speedup) for g in both])
+    add("largest speed-up", [_x(g.largest_speedup) for g in both])
+    add("largest ratio between placements", [_x(g.largest_placement_ratio) for g in both])
+    return table
+
+
+def table_of_fits(summary: Summary) -> Table:
+    """The fitted constants, and what the rows say about them."""
+    table = _table("cluster", "link", "bandwidth used>", "implied by rows>", "rows>")
+    for fit in summary.fits:
+        used, implied = format_bandwidth(fit.used), format_bandwidth(fit.implied)
+        table.add_row(fit.cluster, fit.link, used, implied, str(fit.rows))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """A table; a column's name ends in > if it is aligned to the right, in ~ if it may wrap."""
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
+    for column in columns:
+        name = column.rstrip(">~")
+        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
+        table.add_column(name, justify=justify, no_wrap=not column.endswith("~"))
+    return table
+
+
+def _x(ratio: float) -> str:
+    return f"{ratio:.4g}x"

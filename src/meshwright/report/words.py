@@ -1,0 +1,96 @@
+"""Programs and rankings in plain words. Enters: nouns with their predictions. Leaves: sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from meshwright.foundation.units import format_bytes, format_seconds
+from meshwright.place.placement import Placement
+from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
+from meshwright.search.rank import RankedPlacement, ReductionPrice
+
+
+def describe_program(program: Program) -> str:
+    """What a program does, step by step.
+
+    >>> describe_program(Program.parse("node.InsideGroup.Reduce; node.Master(root).AllReduce"))
+    'Reduce inside each node, then AllReduce across node among masters'
+    """
+    return ", then ".join(map(_describe_step, program.instructions)) or "nothing to do"
+
+
+def _describe_step(instruction: Instruction) -> str:
+    name, form = instruction.collective.value, instruction.form
+    match form:
+        case InsideGroup():
+            where = f" inside each {instruction.slice}" if instruction.slice != ROOT else ""
+        case Parallel(under) | Master(under):
+            where = f" across {instruction.slice}"
+            where += f" under each {under}" if under != ROOT else ""
+            where += " among masters" if isinstance(form, Master) else ""
+        case _:
+            assert_never(form)
+    return name + where
+
+
+def explain_ranking(ranking: Sequence[RankedPlacement], level_names: Sequence[str]) -> str:
+    """Why the first placement wins, in a few sentences."""
+    best = ranking[0]
+    if not any(price.best.steps for price in best.reductions):
+        return (
+            f"{best.placement} needs no communication: every reduction is over an axis of size 1."
+        )
+    sentences = [f"{best.placement} wins: {_where(best, level_names)}."]
+    slower = next((r for r in ranking if r.best_seconds > best.best_seconds * 1.001), None)
+    if slower is not None:
+        ratio = slower.best_seconds / best.best_seconds
+        sentences.append(
+            f"The next best, {slower.placement}, takes {ratio:.3g}x as long: "
+            f"{_where(slower, level_names)}."
+        )
+    elif len(ranking) > 1:
+        sentences.append("All other placements are predicted to be as fast.")
+    heaviest = max(best.reductions, key=lambda price: price.best_seconds)
+    sentences.append(_program_gain(heaviest))
+    return " ".join(sentences)
+
+
+def _where(ranked: RankedPlacement, level_names: Sequence[str]) -> str:
+    """Where the heaviest reduction of a placement lies, and what holds it up."""
+    heaviest = max(ranked.reductions, key=lambda price: price.best_seconds)
+    crossed = levels_crossed(ranked.placement, heaviest.reduction.axes, level_names)
+    slowest = max(heaviest.best.steps, key=lambda step: step.seconds, default=None)
+    if slowest is None:
+        return "it needs no communication"
+    axes = "+".join(heaviest.reduction.axes)
+    inside = level_names[-1] if crossed == [level_names[-1]] else None
+    place = (
+        f"never leaves a {level_names[-2]}"
+        if inside and len(level_names) > 1
+        else (f"crosses {' and '.join(crossed)}")
+    )
+    return f"the reduction over {axes} {place}, and {slowest.link} sets the pace"
+
+
+def levels_crossed(
+    placement: Placement, axes: Sequence[str], level_names: Sequence[str]
+) -> list[str]:
+    """The levels at which devices that reduce together differ."""
+    rows = [
+        row for axis, row in zip(placement.axes, placement.matrix, strict=True) if axis.name in axes
+    ]
+    return [name for j, name in enumerate(level_names) if any(row[j] > 1 for row in rows)]
+
+
+def _program_gain(price: ReductionPrice) -> str:
+    if price.best_seconds >= price.all_reduce_seconds * (1 - 1e-9):
+        return "A single AllReduce is the best program there."
+    first, speedup = price.best.steps[0], price.all_reduce_seconds / price.best_seconds
+    smallest = min(price.best.steps, key=lambda step: step.held)
+    text = f"{_describe_step(first.instruction)} first, and the program is {speedup:.3g}x as fast "
+    text += f"as a single AllReduce ({format_seconds(price.all_reduce_seconds)})"
+    if smallest.held < first.held:
+        held, whole = format_bytes(round(smallest.held)), format_bytes(round(first.held))
+        text += f": each device then has only {held} of {whole} to move"
+    return text + "."
