@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Literal
 
 import msgspec
@@ -154,6 +155,25 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 raise InputError(
                     f"link {link.name!r} is shared per {link.per!r}",
                     f"name a level or block: {nearest(link.per, owners)}",
+                )
+
+        self._refuse_unjoined_members()
+
+    def _refuse_unjoined_members(self) -> None:
+        """Any two members of the innermost level must be joined by a link of it."""
+        inner = self.levels[-1]
+        blocks = dict(inner.blocks)
+        ringed = any(link.kind == "ring" for link in inner.links)
+        ports = [link for link in inner.links if link.kind == "port"]
+        if any(link.per not in blocks for link in ports):
+            return
+        for a, b in combinations(range(inner.cardinality), 2):
+            neighbours = ringed and b - a in (1, inner.cardinality - 1)
+            owners = [(link.hub, a // blocks[link.per], b // blocks[link.per]) for link in ports]
+            if not neighbours and not any(mine != other or (hub and mine) for hub, mine, other in owners):
+                raise InputError(
+                    f"no link of level {inner.name!r} joins its members {a} and {b}",
+                    f"add one that is per {inner.name!r}",
                 )
 
     @property

@@ -49,7 +49,9 @@ def all_groups(sizes: Sequence[int], masters: bool = True) -> dict[Groups, bool]
     return result
 
 
-def apply(states: tuple[Rows, ...], collective: Collective, groups: Groups) -> tuple[Rows, ...] | None:
+def apply(
+    states: tuple[Rows, ...], collective: Collective, groups: Groups
+) -> tuple[Rows, ...] | None:
     """The rules of figure 8; groups in which nobody holds anything are rejected."""
     after = list(states)
     for group in groups:

@@ -1,0 +1,165 @@
+"""Loads of links computed the slow and obvious way: every device, every transfer, every link.
+
+The twin of `meshwright.price.load` and `flows`; it takes only groups of device numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.price.backend import Shape
+
+Transfer = tuple[int, int, float]
+
+
+def rounds_of_transfers(
+    shape: Shape, group: Sequence[int], cluster: Cluster
+) -> Iterator[list[Transfer]]:
+    """The transfers of each round of one group."""
+    n = len(group)
+    if shape is Shape.RING:
+        yield [(group[i], group[(i + 1) % n], 1.0) for i in range(n)]
+    elif shape is Shape.GATHER:
+        yield [(device, group[0], 1.0) for device in group[1:]]
+    elif shape is Shape.BINOMIAL:
+        distance = 1
+        while distance < n:
+            pairs = [(i, i + distance) for i in range(distance) if i + distance < n]
+            yield [(group[i], group[j], 1.0) for i, j in pairs]
+            distance *= 2
+    else:
+        networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
+        yield list(_tree(group, cluster, 0, networked))
+
+
+def _tree(group: Sequence[int], cluster: Cluster, level: int, networked: int) -> Iterator[Transfer]:
+    """Siblings of each level joined through their first members."""
+    if level == len(cluster.levels):
+        return
+    children: dict[int, list[int]] = defaultdict(list)
+    for device in group:
+        children[coordinates(cluster, device)[level]].append(device)
+    firsts = [child[0] for child in children.values()]
+    for a, b, weight in _edges(len(firsts), level < networked):
+        yield firsts[a], firsts[b], weight
+        yield firsts[b], firsts[a], weight
+    for child in children.values():
+        yield from _tree(child, cluster, level + 1, networked)
+
+
+def _edges(size: int, networked: bool) -> Iterator[Transfer]:
+    if not networked:
+        yield from ((i, i + 1, 1.0) for i in range(size - 1))
+        return
+    # An in-order binary tree over 1 ... size-1 hangs under 0; the second tree is the first one
+    # mirrored (even sizes) or shifted by one (odd sizes).
+    for rank in range(1, size):
+        height = 1
+        while rank % (2 * height) == 0:
+            height *= 2
+        parent = rank - height + 2 * height if rank % (4 * height) == height else rank - height
+        if parent >= size:
+            parent = rank - height
+        yield rank, parent, 0.5
+        if size % 2:
+            yield (rank + 1) % size, (parent + 1) % size, 0.5
+        else:
+            yield size - 1 - rank, size - 1 - parent, 0.5
+
+
+def coordinates(cluster: Cluster, device: int) -> tuple[int, ...]:
+    """The position of a device at each level."""
+    result = []
+    for cardinality in reversed(cluster.hierarchy):
+        device, position = divmod(device, cardinality)
+        result.append(position)
+    return tuple(reversed(result))
+
+
+def owner(cluster: Cluster, link: Link, device: int) -> tuple[int, ...]:
+    """The instance of the link that serves a device."""
+    place = coordinates(cluster, device)
+    if link.per == WHOLE:
+        return ()
+    blocks = dict(cluster.levels[-1].blocks)
+    if link.per in blocks:
+        return (*place[:-1], place[-1] // blocks[link.per])
+    return place[: cluster.level_index(link.per) + 1]
+
+
+def busiest_seconds_per_byte(
+    cluster: Cluster, groups: Sequence[Sequence[int]], shape: Shape
+) -> list[float]:
+    """For each round, the largest load over all instances of all links."""
+    per_group = [list(rounds_of_transfers(shape, group, cluster)) for group in groups]
+    results = []
+    for moved in zip(*per_group, strict=True):
+        tally = _Tally(cluster)
+        for group, transfers in zip(groups, moved, strict=True):
+            for source, target, weight in transfers:
+                tally.add(group, source, target, weight)
+        results.append(tally.busiest())
+    return results
+
+
+class _Tally:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.out: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
+        self.into: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
+        self.media: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
+
+    def add(self, group: Sequence[int], source: int, target: int, weight: float) -> None:
+        cluster = self.cluster
+        here, there = coordinates(cluster, source), coordinates(cluster, target)
+        level = next(u for u, (a, b) in enumerate(zip(here, there, strict=True)) if a != b)
+        innermost = len(cluster.levels) - 1
+        for link in cluster.levels[level].links:
+            depth = len(owner(cluster, link, source))
+            if depth <= level:
+                self.media[link, owner(cluster, link, source)] += weight
+            elif level == innermost:
+                self._inside(link, here[-1], there[-1], source, target, weight)
+            else:
+                for ends, charged in ((here, self.out), (there, self.into)):
+                    cards = {
+                        owner(cluster, link, member)
+                        for member in group
+                        if coordinates(cluster, member)[: level + 1] == ends[: level + 1]
+                    }
+                    for card in cards:
+                        charged[link, card] += weight / len(cards)
+        if level < innermost:
+            for link in cluster.levels[-1].links:
+                if link.outward:
+                    self.out[link, owner(cluster, link, source)] += weight
+                    self.into[link, owner(cluster, link, target)] += weight
+
+    def _inside(self, link: Link, a: int, b: int, source: int, target: int, weight: float) -> None:
+        level = self.cluster.levels[-1]
+        ringed = any(k.kind == "ring" for k in level.links)
+        neighbours = ringed and (a - b) % level.cardinality in (1, level.cardinality - 1)
+        if link.kind == "ring" and neighbours:
+            joint = a if (a + 1) % level.cardinality == b else b
+            key = (link, (*coordinates(self.cluster, source)[:-1], joint))
+            self.out[key] += weight / 2
+            self.into[key] += weight / 2
+        elif link.kind == "port" and not neighbours:
+            mine, other = (owner(self.cluster, link, d) for d in (source, target))
+            if mine != other or link.hub:
+                self.out[link, mine] += weight
+                self.into[link, other] += weight
+
+    def busiest(self) -> float:
+        loads = [amount / link.out for (link, _), amount in self.media.items()]
+        for key in {*self.out, *self.into}:
+            link, instance = key
+            if link.hub and instance[-1] == 0:
+                continue
+            if link.duplex == "half":
+                loads.append((self.out[key] + self.into[key]) / link.out)
+            else:
+                loads.append(max(self.out[key] / link.out, self.into[key] / link.into))
+        return max(loads)
