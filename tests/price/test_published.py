@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond
+from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Placement
 from meshwright.price.backend import GLOO, NCCL
@@ -107,7 +107,9 @@ def test_every_simulated_point_of_figure_11a() -> None:
             groups, _, collective = str(instruction).rpartition(".")
             words.append(f"{LETTERS[groups]}.{COLLECTIVES[collective]}")
         # 20 GB a device; the launch of a collective is not in the paper's model.
-        priced = predict(hierarchy, program, Pricer(cluster, NCCL._replace(launch=0.0)), 20e9)
+        priced = predict(
+            hierarchy, program, Pricer(cluster, NCCL._replace(launch=Seconds(0.0))), 20e9
+        )
         lines.append(f"{' '.join(words)} {round(priced.seconds, 2):g}")
 
     def normal(text: str) -> list[str]:

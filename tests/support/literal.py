@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from meshwright.price.collective import Collective
 
 Groups = tuple[tuple[int, ...], ...]
 Rows = tuple[int, ...]
 """For each chunk, the set of contributing devices as a bit mask."""
+
+States = tuple[Rows, ...]
+"""The rows of every device."""
 
 
 def all_groups(sizes: Sequence[int], masters: bool = True) -> dict[Groups, bool]:
@@ -32,17 +35,25 @@ def all_groups(sizes: Sequence[int], masters: bool = True) -> dict[Groups, bool]
         if kept:
             result.setdefault(kept, master)
 
-    def gathered(key: object) -> Iterator[tuple[int, ...]]:
-        found: dict[object, list[int]] = {}
+    def gathered(key: Callable[[int], Hashable]) -> Iterator[tuple[int, ...]]:
+        found: dict[Hashable, list[int]] = {}
         for device in devices:
-            found.setdefault(key(device), []).append(device)  # type: ignore[operator]
+            found.setdefault(key(device), []).append(device)
         return (tuple(group) for group in found.values())
 
     for slice_ in range(len(levels)):
-        put(gathered(lambda d, s=slice_: under(d, s)), False)
         inside = math.prod(levels[slice_ + 1 :])
+
+        def same_group(device: int, level: int = slice_) -> Hashable:
+            return under(device, level)
+
+        put(gathered(same_group), False)
         for above in range(slice_):
-            parallel = list(gathered(lambda d, a=above, n=inside: (under(d, a), d % n)))
+
+            def same_place(device: int, level: int = above, size: int = inside) -> Hashable:
+                return under(device, level), device % size
+
+            parallel = list(gathered(same_place))
             put(iter(parallel), False)
             if masters:
                 put((g for g in parallel if g[0] % inside == 0), True)
@@ -96,29 +107,78 @@ def apply(
     return tuple(after)
 
 
-def programs(
-    sizes: Sequence[int], limit: int, *, paper: bool = False, masters: bool = True
-) -> set[tuple[tuple[Collective, Groups], ...]]:
+Program = tuple[tuple[Collective, Groups], ...]
+
+
+def programs(sizes: Sequence[int], limit: int, *, paper: bool = False) -> set[Program]:
     """Every program that reduces over all devices of the hierarchy, lowered to groups."""
-    count = math.prod(sizes)
+    everybody = tuple(range(math.prod(sizes)))
+    return search(all_groups(sizes), [everybody], limit, paper=paper)
+
+
+def programs_of_matrix(
+    matrix: Sequence[Sequence[int]], row: int, hierarchy: str, limit: int, *, masters: bool = True
+) -> set[Program]:
+    """Every program that reduces over one row of a matrix, for P²'s hierarchies (a) to (d)."""
+    columns = list(zip(*matrix, strict=True))
+    factors = [(j, i) for j in range(len(columns)) for i in range(len(matrix))]
+    radices = [matrix[i][j] for j, i in factors]
+    together: dict[tuple[int, ...], list[int]] = {}
+    by_row: dict[tuple[int, ...], int] = {}
+    for device, digits in enumerate(itertools.product(*map(range, radices))):
+        digit = dict(zip(factors, digits, strict=True))
+        rows = [tuple(digit[j, i] for j in range(len(columns))) for i in range(len(matrix))]
+        by_row[tuple(itertools.chain(*rows))] = device
+        together.setdefault(tuple(itertools.chain(*rows[:row], *rows[row + 1 :])), []).append(
+            device
+        )
+    if hierarchy == "system":
+        moves = all_groups([math.prod(column) for column in columns], masters)
+    elif hierarchy == "column":
+        moves = all_groups(radices, masters)
+    elif hierarchy == "row":
+        order = [by_row[key] for key in sorted(by_row)]
+        rowwise = all_groups(list(itertools.chain(*matrix)), masters)
+        moves = {_renamed(groups, [order]): m for groups, m in rowwise.items()}
+    else:
+        inside = all_groups(matrix[row], masters)
+        moves = {_renamed(groups, together.values()): m for groups, m in inside.items()}
+    return search(moves, list(together.values()), limit)
+
+
+def _renamed(groups: Groups, orders: Iterable[Sequence[int]]) -> Groups:
+    """The groups with numbers replaced, once for each list of device numbers."""
+    return tuple(sorted(tuple(sorted(order[d] for d in g)) for order in orders for g in groups))
+
+
+def search(
+    moves: dict[Groups, bool],
+    reduction_groups: Sequence[Sequence[int]],
+    limit: int,
+    *,
+    paper: bool = False,
+) -> set[Program]:
+    """Every sequence of moves that ends with each device holding its reduction group's sum."""
+    count = sum(map(len, reduction_groups))
     start = tuple((1 << d,) * count for d in range(count))
-    goal = ((((1 << count) - 1),) * count,) * count
-    moves = [
+    wanted = {d: sum(1 << m for m in group) for group in reduction_groups for d in group}
+    goal = tuple((wanted[d],) * count for d in range(count))
+    every = [
         (collective, groups)
-        for groups, master in all_groups(sizes, masters).items()
+        for groups, master in moves.items()
         for collective in Collective
         if not (paper and master and collective is not Collective.ALL_REDUCE)
     ]
-    steps: dict[tuple[Rows, ...], list[tuple[tuple[Collective, Groups], tuple[Rows, ...]]]] = {}
-    possible: dict[tuple[tuple[Rows, ...], int], bool] = {}
+    steps: dict[States, list[tuple[tuple[Collective, Groups], States]]] = {}
+    possible: dict[tuple[States, int], bool] = {}
 
-    def after(state: tuple[Rows, ...]) -> list[tuple[tuple[Collective, Groups], tuple[Rows, ...]]]:
+    def after(state: States) -> list[tuple[tuple[Collective, Groups], States]]:
         if state not in steps:
-            results = ((move, apply(state, *move)) for move in moves)
+            results = ((move, apply(state, *move)) for move in every)
             steps[state] = [(move, new) for move, new in results if new is not None]
         return steps[state]
 
-    def reaches(state: tuple[Rows, ...], left: int) -> bool:
+    def reaches(state: States, left: int) -> bool:
         if state == goal:
             return True
         key = (state, left)
@@ -126,7 +186,7 @@ def programs(
             possible[key] = left > 0 and any(reaches(new, left - 1) for _, new in after(state))
         return possible[key]
 
-    def walk(state: tuple[Rows, ...], left: int) -> Iterator[tuple[tuple[Collective, Groups], ...]]:
+    def walk(state: States, left: int) -> Iterator[Program]:
         if state == goal:
             yield ()
             return

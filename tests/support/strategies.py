@@ -43,11 +43,9 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
     for depth, name in enumerate(names):
         innermost = depth == len(names) - 1
         cardinality = draw(st.sampled_from((1, 2, 3, 4, 6) if innermost else (1, 2, 3, 4)))
-        blocks: tuple[tuple[str, int], ...] = ()
-        if innermost and draw(st.booleans()):
-            sizes = [d for d in (1, 2, 3) if cardinality % d == 0]
-            blocks = (("block", draw(st.sampled_from(sizes))),)
-        levels.append((name, cardinality, blocks))
+        sizes = [d for d in (1, 2, 3) if innermost and cardinality % d == 0]
+        chosen = [draw(st.sampled_from(sizes))] if innermost and draw(st.booleans()) else []
+        levels.append((name, cardinality, tuple(("block", size) for size in chosen)))
     every = (WHOLE, *names, *(b for _, _, blocks in levels for b, _ in blocks))
     built = []
     for depth, (name, cardinality, blocks) in enumerate(levels):

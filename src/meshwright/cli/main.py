@@ -178,9 +178,9 @@ def place(
     console.print(tables.table_of_placements(ranking.placements, top))
     if len(found) > top:
         console.print(f"... {len(found) - top} more placements (--top)")
-    reduced = reductions[0].axes
+    best, reduced = ranking.best.placement, reductions[0].axes
     console.print()
-    console.print(drawing.draw_placement(ranking.best.placement, machine.level_names, reduced))
+    console.print(drawing.draw_placement(best, machine.level_names, reduced, console.width))
     console.print()
     console.print(words.explain_ranking(ranking.placements, machine.level_names))
     if ranking.stopped == "interrupted":
@@ -327,8 +327,10 @@ def _progress(what: str) -> Iterator[Callable[[], None]]:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn(what), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task(what, total=None)
         yield lambda: progress.advance(task)
 

@@ -170,7 +170,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         for a, b in combinations(range(inner.cardinality), 2):
             neighbours = ringed and b - a in (1, inner.cardinality - 1)
             owners = [(link.hub, a // blocks[link.per], b // blocks[link.per]) for link in ports]
-            if not neighbours and not any(mine != other or (hub and mine) for hub, mine, other in owners):
+            if not neighbours and not any(
+                mine != other or (hub and mine) for hub, mine, other in owners
+            ):
                 raise InputError(
                     f"no link of level {inner.name!r} joins its members {a} and {b}",
                     f"add one that is per {inner.name!r}",

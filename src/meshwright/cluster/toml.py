@@ -135,6 +135,7 @@ class _Table:
         raise self._error(key, f"is {value!r}", f"expected one of {', '.join(map(repr, allowed))}")
 
     def quantity(self, key: str, parse: Callable[[str], _T], default: _T | None = None) -> _T:
+        self._read.add(key)
         if key not in self.content and default is not None:
             return default
         text = self._typed(key, str, "a text with a unit", None)

@@ -16,6 +16,7 @@ number of levels, and one sweep over its edges for each move left gives all boun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,29 +37,32 @@ class View(NamedTuple):
     behind: Levels
 
 
-def follow(view: View, groups: Groups) -> Iterator[tuple[Collective, View]]:
-    """What moves over some groups lead to, except those that are wrong whatever else is true."""
+def follow(
+    view: View, within: Callable[[Levels], Sequence[Groups]]
+) -> Iterator[tuple[Collective, Groups, View]]:
+    """What each move leads to, except those that are wrong whatever else is true.
+
+    `within` gives the groups that vary no level but those of a mask.
+    """
     reduced, opened, empty, behind = view
-    varied, first = groups
-    late = behind | first & ~empty
-    if (
-        varied & (empty | behind)
-        and not varied & (opened | ~reduced)
-        and not empty & ~(varied | first)
-    ):
-        yield (
-            Collective.BROADCAST,
-            View(reduced, opened, empty & ~varied, behind & ~varied | first & ~empty),
-        )
-    if empty & ~first:
-        return
-    if not varied & ~opened:
-        yield Collective.ALL_GATHER, View(reduced, opened & ~varied, empty, late)
-    if not varied & (opened | reduced):
-        done = reduced | varied
-        yield Collective.ALL_REDUCE, View(done, opened, empty, late)
-        yield Collective.REDUCE_SCATTER, View(done, opened | varied, empty, late)
-        yield Collective.REDUCE, View(done, opened, empty | varied, late)
+    owed = empty | behind
+    for groups in within(reduced & ~opened) if owed else ():
+        varied, first = groups
+        if varied & owed and not empty & ~(varied | first):
+            late = behind & ~varied | first & ~empty
+            yield Collective.BROADCAST, groups, View(reduced, opened, empty & ~varied, late)
+    for groups in within(opened):
+        varied, first = groups
+        if not empty & ~first:
+            late = behind | first & ~empty
+            yield Collective.ALL_GATHER, groups, View(reduced, opened & ~varied, empty, late)
+    for groups in within(~reduced):
+        varied, first = groups
+        if not empty & ~first:
+            done, late = reduced | varied, behind | first & ~empty
+            yield Collective.ALL_REDUCE, groups, View(done, opened, empty, late)
+            yield Collective.REDUCE_SCATTER, groups, View(done, opened | varied, empty, late)
+            yield Collective.REDUCE, groups, View(done, opened, empty | varied, late)
 
 
 class Edge(NamedTuple):
@@ -78,17 +82,22 @@ class Outlook:
         self.priced: dict[tuple[int, Levels], int] = {}
         self.edges: list[list[Edge]] = []
         numbers = {move: number for number, move in enumerate(moves)}
+        every = tuple(dict.fromkeys(groups for _, groups in moves))
+
+        @cache
+        def within(mask: Levels) -> tuple[Groups, ...]:
+            return tuple(groups for groups in every if not groups.varied & ~mask)
+
         self._views = {View(0, 0, 0, 0): 0}
-        all_groups = list(dict.fromkeys(groups for _, groups in moves))
         layer = list(self._views)
         for left in reversed(range(limit)):
             reached: list[View] = []
             for view in layer:
                 self.edges.append([])
-                for groups in all_groups:
-                    for collective, target in follow(view, groups):
+                for collective, groups, target in follow(view, within):
+                    if self._debts(target) <= left:
                         number = numbers.get((collective, groups))
-                        if number is not None and self._moves_to_goal(target) <= left:
+                        if number is not None:
                             self._add(view, number, target, reached)
             layer = reached
         self.edges += [[] for _ in layer]
@@ -99,10 +108,10 @@ class Outlook:
         self._sources = np.flatnonzero(counts)
         self._starts = (np.cumsum(counts) - counts)[self._sources]
 
-    def _moves_to_goal(self, view: View) -> int:
-        """A lower bound: a reducing move, a gathering one, a Broadcast, each if one is due."""
-        owed = view.empty or view.behind
-        return (view.reduced != self._everything) + bool(view.open) + bool(owed)
+    def _debts(self, view: View) -> int:
+        """A lower bound on the moves left: one that reduces, one that gathers, one Broadcast."""
+        reduced, opened, empty, behind = view
+        return (reduced != self._everything) + (opened > 0) + ((empty | behind) > 0)
 
     def _add(self, view: View, number: int, target: View, reached: list[View]) -> None:
         if target not in self._views:

@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
-from meshwright.price.pattern import Pattern
-from meshwright.price.step import Pricer
+from meshwright.price.step import Line, Pricer
 from meshwright.reduce.dsl import Instruction, Program
 from meshwright.reduce.hierarchy import Hierarchy
-from meshwright.reduce.laws import Groups, Levels, State, apply, scattered
+from meshwright.reduce.laws import Levels, State, apply, scattered
 from meshwright.reduce.synthesize import SIZE_LIMIT, Move, Rules, Space
 
 
@@ -141,12 +140,11 @@ def cheapest(
 
 
 class _Prices:
-    """Prices of moves for one payload, each computed once."""
+    """Prices of moves for one payload."""
 
     def __init__(self, space: Space, pricer: Pricer, payload: float) -> None:
         self.space, self._pricer, self._payload = space, pricer, payload
-        self._patterns: dict[Groups, Pattern] = {}
-        self._known: dict[tuple[Move, Levels], tuple[Seconds, str]] = {}
+        self._lines: dict[Move, tuple[Line, ...]] = {}
 
     def opened(self, state: State, move: Move) -> Levels:
         """The levels along which the largest piece that the move takes is scattered."""
@@ -162,13 +160,12 @@ class _Prices:
 
     def at(self, move: Move, opened: Levels) -> tuple[Seconds, str]:
         """Seconds of a move on data scattered along some levels, and the link."""
-        key = (move, opened)
-        if key not in self._known:
-            pattern = self._patterns.get(move.groups)
-            if pattern is None:
-                pattern = self._patterns[move.groups] = self.space.pattern(move.groups)
-            self._known[key] = self._pricer.price(move.collective, pattern, self.held(opened))
-        return self._known[key]
+        lines = self._lines.get(move)
+        if lines is None:
+            pattern = self.space.pattern(move.groups)
+            lines = self._lines[move] = self._pricer.lines(move.collective, pattern)
+        held = self.held(opened)
+        return min((line.at(held), line.link) for line in lines)
 
     def _parts(self, opened: Levels) -> int:
         sizes = self.space.sizes

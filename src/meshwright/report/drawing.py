@@ -20,7 +20,6 @@ from meshwright.place.placement import Placement
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "bright_cyan", "bright_yellow")
 MOST_ROWS = 16
-MOST_COLUMNS = 16
 
 
 def draw_cluster(cluster: Cluster) -> str:
@@ -63,23 +62,25 @@ def _describe_link(link: Link) -> str:
 
 
 def draw_placement(
-    placement: Placement, level_names: Sequence[str], reduced: Sequence[str]
+    placement: Placement, level_names: Sequence[str], reduced: Sequence[str], width: int
 ) -> Text:
     """The shard of every device, one line for each instance of the levels above the innermost.
 
-    Devices that reduce together share a colour. Large machines are cut after the first rows.
+    Devices that reduce together share a colour. What does not fit the width is left out, and of a
+    large machine only the first rows are drawn.
     """
     columns = placement.hierarchy[-1]
     rows = math.prod(placement.hierarchy[:-1])
     names = "/".join(axis.name for axis in placement.axes if axis.name != IDLE)
     text = Text(f"{names} of each {level_names[-1]}:\n")
     labels = list(_row_labels(placement, level_names))
-    width = max(map(len, labels))
+    margin = max(map(len, labels))
+    drawn = min(columns, max(1, (width - margin - 16) // (_cell_width(placement) + 1)))
     for row in range(min(rows, MOST_ROWS)):
-        text.append(f"  {labels[row]:{width}} ")
-        for column in range(min(columns, MOST_COLUMNS)):
+        text.append(f"  {labels[row]:{margin}} ")
+        for column in range(drawn):
             _append_device(text, placement, row * columns + column, reduced)
-        text.append(f" ... {columns - MOST_COLUMNS} more\n" if columns > MOST_COLUMNS else "\n")
+        text.append(f"... {columns - drawn} more\n" if columns > drawn else "\n")
     if rows > MOST_ROWS:
         text.append(f"  ... {rows - MOST_ROWS} more rows\n")
     text.rstrip()
@@ -95,10 +96,15 @@ def _row_labels(placement: Placement, level_names: Sequence[str]) -> Iterator[st
             yield " ".join(f"{n} {i}" for n, i in zip(level_names, position, strict=False))
 
 
+def _cell_width(placement: Placement) -> int:
+    sizes = [axis.size for axis in placement.axes if axis.name != IDLE]
+    return sum(len(str(size - 1)) for size in sizes) + len(sizes) - 1
+
+
 def _append_device(text: Text, placement: Placement, device: int, reduced: Sequence[str]) -> None:
     shard = placement.shard(device)
     pairs = [(axis, i) for axis, i in zip(placement.axes, shard, strict=True) if axis.name != IDLE]
-    width = sum(len(str(axis.size - 1)) + 1 for axis, _ in pairs)
+    width = _cell_width(placement)
     if not placement.works(shard):
         text.append(f"{'-':>{width}} ")
         return

@@ -4,6 +4,7 @@ is predicted unless its column says measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -31,36 +32,35 @@ def table_of_clusters(clusters: Sequence[Cluster]) -> Table:
 
 
 def table_of_placements(ranking: Sequence[RankedPlacement], most: int) -> Table:
-    """Placements by predicted time."""
-    table = _table(
-        "#>",
-        "matrix",
-        "reduction",
-        "best program~",
-        "predicted>",
-        "AllReduce>",
-        "speed-up>",
-        "effective bandwidth>",
-    )
+    """Placements by predicted time, with a line for each reduction if there are several."""
+    several = len(ranking[0].reductions) > 1
+    columns = ["#>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>"]
+    if several:
+        columns.insert(2, "reduction~")
+    else:
+        columns.append("bandwidth>")
+    table = _table(*columns)
     for number, ranked in enumerate(ranking[:most], start=1):
         for index, price in enumerate(ranked.reductions):
-            best, single = price.best_seconds, price.all_reduce_seconds
-            moved = price.reduction.bytes * price.reduction.count
+            first = index == 0
+            rate = price.reduction.bytes / price.best.seconds if price.best.seconds else math.inf
             table.add_row(
-                str(number) if index == 0 else "",
-                str(ranked.placement) if index == 0 else "",
-                str(price.reduction),
+                str(number) if first else "",
+                str(ranked.placement) if first else "",
+                *([str(price.reduction)] if several else []),
                 describe_program(price.best.program),
-                format_seconds(best),
-                format_seconds(single),
-                f"{single / best:.2f}x" if best else "",
-                format_bandwidth(moved / best) if best else "",
+                *_gain(price.best_seconds, price.all_reduce_seconds),
+                *([] if several else [format_bandwidth(rate)]),
             )
-        if len(ranked.reductions) > 1:
-            total, single = ranked.best_seconds, ranked.all_reduce_seconds
-            cells = (format_seconds(total), format_seconds(single), f"{ranked.speedup:.2f}x")
-            table.add_row("", "", "[bold]total", "", *cells, "", end_section=True)
+        if several:
+            cells = _gain(ranked.best_seconds, ranked.all_reduce_seconds)
+            table.add_row("", "", "total", "", *cells, end_section=True, style="bold")
     return table
+
+
+def _gain(best: float, single: float) -> tuple[str, str, str]:
+    speedup = f"{single / best:.2f}x" if best else ""
+    return format_seconds(best), format_seconds(single), speedup
 
 
 def table_of_pairs(pairs: Sequence[tuple[Placement, PricedProgram]], most: int) -> Table:
@@ -96,14 +96,11 @@ def table_of_sweep(sweep: Sequence[tuple[Reduction, RankedPlacement]]) -> Table:
     """The best placement and program for each payload."""
     table = _table("payload>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>")
     for reduction, ranked in sweep:
-        price = ranked.reductions[0]
         table.add_row(
             format_bytes(reduction.bytes),
             str(ranked.placement),
-            describe_program(price.best.program),
-            format_seconds(ranked.best_seconds),
-            format_seconds(ranked.all_reduce_seconds),
-            f"{ranked.speedup:.2f}x",
+            describe_program(ranked.reductions[0].best.program),
+            *_gain(ranked.best_seconds, ranked.all_reduce_seconds),
         )
     return table
 
@@ -199,11 +196,12 @@ def table_of_fits(summary: Summary) -> Table:
 
 def _table(*columns: str) -> Table:
     """A table; a column's name ends in > if it is aligned to the right, in ~ if it may wrap."""
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         name = column.rstrip(">~")
         justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
-        table.add_column(name, justify=justify, no_wrap=not column.endswith("~"))
+        wraps = column.endswith("~")
+        table.add_column(name, justify=justify, no_wrap=not wraps, min_width=14 if wraps else None)
     return table
 
 

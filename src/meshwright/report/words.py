@@ -15,20 +15,20 @@ def describe_program(program: Program) -> str:
     """What a program does, step by step.
 
     >>> describe_program(Program.parse("node.InsideGroup.Reduce; node.Master(root).AllReduce"))
-    'Reduce inside each node, then AllReduce across node among masters'
+    'Reduce in node → AllReduce across node (masters)'
     """
-    return ", then ".join(map(_describe_step, program.instructions)) or "nothing to do"
+    return " → ".join(map(_describe_step, program.instructions)) or "nothing to do"
 
 
 def _describe_step(instruction: Instruction) -> str:
     name, form = instruction.collective.value, instruction.form
     match form:
         case InsideGroup():
-            where = f" inside each {instruction.slice}" if instruction.slice != ROOT else ""
+            where = f" in {instruction.slice}" if instruction.slice != ROOT else ""
         case Parallel(under) | Master(under):
             where = f" across {instruction.slice}"
-            where += f" under each {under}" if under != ROOT else ""
-            where += " among masters" if isinstance(form, Master) else ""
+            where += f" in {under}" if under != ROOT else ""
+            where += " (masters)" if isinstance(form, Master) else ""
         case _:
             assert_never(form)
     return name + where

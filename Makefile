@@ -1,0 +1,39 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set everything up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip
+
+.PHONY: demo test check bench figures clean
+
+demo: $(VENV)/.installed
+	$(BIN)/meshwright place --cluster gcp-a100 --nodes 4 --axes data=4,tensor=16 --reduce data --bytes 8GiB
+
+test: $(VENV)/.developer
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.developer
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --doctest-modules src
+
+bench: $(VENV)/.developer
+	$(BIN)/python benchmarks/placements.py
+
+figures: $(VENV)/.developer
+	$(BIN)/python docs/figures/draw.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --editable .
+	touch $@
+
+$(VENV)/.developer: $(VENV)/.installed
+	$(PIP) install --quiet --editable ".[dev,torch]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

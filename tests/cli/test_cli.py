@@ -1,0 +1,212 @@
+"""The command line as a script and as a person sees it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLACE = ["place", "--cluster", "gcp-a100", "--nodes", "4", "--axes", "data=4,tensor=16"]
+
+
+def meshwright(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "meshwright", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def document(*arguments: str) -> dict[str, object]:
+    result = meshwright(*arguments, "--json")
+    assert result.stderr == ""
+    parsed: dict[str, object] = json.loads(result.stdout)
+    return parsed
+
+
+@pytest.mark.parametrize("verb", [[], ["clusters"], ["place"], ["reduce"], ["validate", "p2"]])
+def test_every_verb_has_help_with_an_example(verb: list[str]) -> None:
+    result = meshwright(*verb, "--help")
+    assert result.returncode == 0
+    assert not verb or "Example:" in result.stdout
+
+
+def test_help_and_import_do_without_torch_and_numpy() -> None:
+    code = "import sys, meshwright.cli.main; print({'torch', 'numpy'} & sys.modules.keys())"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "set()"
+
+
+def test_place_json() -> None:
+    found = document(*PLACE, "--reduce", "data", "--bytes", "8GiB")
+    placements = found["placements"]
+    assert isinstance(placements, list)
+    assert [p["matrix"] for p in placements] == [
+        [[1, 4], [4, 4]],
+        [[2, 2], [2, 8]],
+        [[4, 1], [1, 16]],
+    ]
+    assert [p["programs"] for p in placements] == [3, 93, 3]
+    for p in placements:
+        assert p["speedup"] == pytest.approx(p["allreduce_s"] / p["best_s"])
+    assert placements[1]["program"] == (
+        "node.InsideGroup.ReduceScatter; node.Parallel(root).AllReduce; node.InsideGroup.AllGather"
+    )
+
+
+def test_place_prints_table_drawing_and_reason() -> None:
+    text = meshwright(*PLACE, "--reduce", "data", "--bytes", "8GiB").stdout
+    assert "[[1 4] [4 4]]" in text
+    assert "node 3  0/12" in text
+    words = " ".join(text.split())
+    assert "wins: the reduction over data never leaves a node, and nvswitch sets the pace" in words
+
+
+def test_place_sweep_and_all_programs() -> None:
+    swept = document(*PLACE, "--reduce", "tensor", "--sweep")["sweep"]
+    assert isinstance(swept, list)
+    assert [entry["bytes"] for entry in swept][::7] == [1 << 10, 10 << 30]
+    pairs = document(*PLACE, "--reduce", "tensor", "--all-programs")["pairs"]
+    assert isinstance(pairs, list)
+    assert len(pairs) == 189
+    times = [pair["predicted_s"] for pair in pairs]
+    assert times == sorted(times)
+
+
+def test_reduce_lists_programs_of_a_placement() -> None:
+    found = document(
+        "reduce", "--axes", "data=4,tensor=16", "--matrix", "[[2 2] [2 8]]", "--reduce", "tensor"
+    )
+    programs = found["programs"]
+    assert isinstance(programs, list)
+    assert len(programs) == 93
+    again = document(
+        "reduce",
+        "--axes",
+        "data=4,tensor=16",
+        "--matrix",
+        "[[2 2] [2 8]]",
+        "--reduce",
+        "tensor",
+        "--program",
+        programs[50]["program"],
+    )
+    assert again["programs"] == [programs[50]]
+
+
+def test_validate_p2_json() -> None:
+    found = document("validate", "p2")
+    rows, summary = found["rows"], found["summary"]
+    assert isinstance(rows, list)
+    assert isinstance(summary, dict)
+    assert len(rows) == 248
+    fields = {"matrix", "reduce_axes", "algorithm", "kind", "measured_s", "predicted_s", "program"}
+    assert all(fields <= row.keys() for row in rows)
+    assert {row["kind"] for row in rows} == {"allreduce", "optimal"}
+    assert {"errors", "measured", "predicted", "fits"} <= summary.keys()
+
+
+def test_clusters_are_listed_drawn_and_written(tmp_path: Path) -> None:
+    assert "gcp-v100" in meshwright("clusters").stdout
+    assert "2 x cpu of 4 gpu" in meshwright("clusters", "gcp-v100").stdout
+    file = tmp_path / "mine.toml"
+    file.write_text(meshwright("clusters", "summit", "--resize", "node=2", "--toml").stdout)
+    found = document("place", "--cluster", str(file), "--axes", "data=12", "--reduce", "data")
+    assert found["hierarchy"] == [2, 2, 3]
+
+
+MISTAKES = [
+    (
+        [*PLACE[:-1], "data=3,tensor=16", "--reduce", "data"],
+        "the axes data=3, tensor=16 multiply to 48, but cluster 'gcp-a100' has 64 devices "
+        "(node 4 x gpu 16); choose sizes whose product divides 64.",
+    ),
+    (
+        [*PLACE, "--reduce", "dat"],
+        "there is no axis 'dat' to reduce over; did you mean 'data'? Known: 'data', 'tensor'.",
+    ),
+    ([*PLACE, "--reduce", ""], "'' names no axis to reduce over; name one, as 'data'."),
+    (
+        [*PLACE, "--reduce", "data", "--bytes", "0 B"],
+        "a reduction over data of 0 bytes; give 1 byte or more.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--bytes", "8Gib/s"],
+        "'8Gib/s' has the unit 'Gib/s'; give a size with a unit, as '8 GiB'.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--algorithm", "rings"],
+        "--algorithm is 'rings'; did you mean 'ring'? Known: 'best', 'ring', 'tree'.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--backend", "mpi"],
+        "there is no backend 'mpi'; known: 'gloo', 'nccl'.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--resize", "node"],
+        "--resize 'node' is no LEVEL=N; write it as 'rack=2'.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--nodes", "0"],
+        "level 'node' has cardinality 0; give 1 or more.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--reduce", "tensor", "--sweep"],
+        "--sweep and --all-programs show one reduction; give --reduce once.",
+    ),
+    (
+        ["place", "--cluster", "gcp-a10", "--axes", "data=4", "--reduce", "data"],
+        "there is no cluster 'gcp-a10' in the catalogue; give a name or a .toml file: did you "
+        "mean 'gcp-a100' or 'gcp-v100' or 'dgx-a100'? Known: 'dgx-a100', 'dgx-h100', "
+        "'flexflow-k80', 'flexflow-p100', 'gcp-a100', 'gcp-v100', 'laptop', 'machine', 'summit'.",
+    ),
+    (
+        ["place", "--cluster", "none.toml", "--axes", "data=4", "--reduce", "data"],
+        "cannot read cluster file 'none.toml' (No such file or directory); give the path of a "
+        "readable TOML file or a name that 'meshwright clusters' lists.",
+    ),
+    (
+        ["reduce", "--axes", "data=64", "--reduce", "data", "--matrix", "[[2 32]]"],
+        "the columns of [[2 32]] multiply to [2, 32]; cluster 'gcp-a100' needs [4, 16].",
+    ),
+    (
+        [
+            "reduce",
+            "--axes",
+            "data=64",
+            "--reduce",
+            "data",
+            "--program",
+            "root.InsideGroup.ReduceScatter",
+        ],
+        "'root.InsideGroup.ReduceScatter' does not finish the reduction; add the missing steps.",
+    ),
+    (
+        [
+            "reduce",
+            "--axes",
+            "data=64",
+            "--reduce",
+            "data",
+            "--program",
+            "node.InsideGroup.ReduceScatter; root.InsideGroup.AllReduce",
+        ],
+        "step 2 of 'node.InsideGroup.ReduceScatter; root.InsideGroup.AllReduce', "
+        "root.InsideGroup.AllReduce, mixes different chunks, adds a contribution twice, or brings "
+        "nothing new; give a program that 'meshwright reduce' lists.",
+    ),
+    (
+        ["reduce", "--axes", "data=64", "--reduce", "data", "--program", "nod.InsideGroup.Reduce"],
+        "the hierarchy has no level 'nod'; did you mean 'node'? Known: 'gpu', 'node', 'root'.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    result = meshwright(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == f"meshwright: {sentence}\n"

@@ -1,0 +1,228 @@
+"""Cluster files: the catalogue, round trips, and a sentence for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from meshwright.cluster.catalogue import catalogue_names, catalogued
+from meshwright.cluster.model import Cluster
+from meshwright.cluster.toml import dump_cluster, load_cluster, parse_cluster
+from meshwright.foundation.errors import InputError
+from support.strategies import clusters
+
+
+@pytest.mark.parametrize("name", catalogue_names())
+def test_every_catalogued_cluster_has_its_source(name: str) -> None:
+    cluster = catalogued(name)
+    assert cluster.name == name
+    assert cluster.description
+    assert cluster.source
+    assert parse_cluster(dump_cluster(cluster)) == cluster
+
+
+def test_the_catalogue_holds_the_machines_of_the_papers() -> None:
+    assert {name: catalogued(name).hierarchy for name in catalogue_names()} == {
+        "dgx-a100": (4, 8),
+        "dgx-h100": (4, 8),
+        "flexflow-k80": (16, 2, 2),
+        "flexflow-p100": (4, 4),
+        "gcp-a100": (4, 16),
+        "gcp-v100": (4, 8),
+        "laptop": (4,),
+        "machine": (8,),
+        "summit": (4, 2, 3),
+    }
+
+
+@given(clusters())
+def test_toml_and_json_read_back(cluster: Cluster) -> None:
+    assert parse_cluster(dump_cluster(cluster)) == cluster
+    assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster
+
+
+GOOD = """
+name = "mine"
+machine = "node"
+
+[device]
+name = "GPU"
+memory = "80 GiB"
+memory_bandwidth = "2 TB/s"
+[device.peak]
+bf16 = "312 TFLOP/s"
+
+[[levels]]
+name = "node"
+cardinality = 2
+[[levels.links]]
+name = "nic"
+per = "node"
+bandwidth = "12.5 GB/s"
+latency = "5 us"
+
+[[levels]]
+name = "gpu"
+cardinality = 8
+[[levels.links]]
+name = "nvlink"
+per = "gpu"
+bandwidth_out = "300 GB/s"
+bandwidth_in = "300 GB/s"
+"""
+
+MISTAKES = [
+    (
+        "cardinality = 8",
+        "cardinality = 0",
+        "mine.toml: levels[1]: level 'gpu' has cardinality 0; give 1 or more.",
+    ),
+    (
+        "cardinality = 8",
+        'cardinality = "8"',
+        "mine.toml: levels[1].cardinality is '8'; expected a whole number.",
+    ),
+    (
+        '"12.5 GB/s"',
+        '"-12.5 GB/s"',
+        "mine.toml: levels[0].links[0]: link 'nic' has a bandwidth out of -1.25e+10 B/s; "
+        "give one above 0.",
+    ),
+    (
+        '"12.5 GB/s"',
+        '"12.5 GBs"',
+        "mine.toml: levels[0].links[0].bandwidth: '12.5 GBs' has the unit 'GBs'; "
+        "give a bandwidth with a unit, as '12.5 GB/s'.",
+    ),
+    (
+        '"12.5 GB/s"',
+        '"12.5"',
+        "mine.toml: levels[0].links[0].bandwidth: '12.5' has no unit; "
+        "give a bandwidth with a unit, as '12.5 GB/s'.",
+    ),
+    (
+        '"12.5 GB/s"',
+        "12.5",
+        "mine.toml: levels[0].links[0].bandwidth is 12.5; expected a text with a unit.",
+    ),
+    (
+        '"5 us"',
+        '"fast"',
+        "mine.toml: levels[0].links[0].latency: 'fast' is not a time; "
+        "write a number and a unit, as '5 us'.",
+    ),
+    (
+        '[[levels.links]]\nname = "nic"\nper = "node"\nbandwidth = "12.5 GB/s"\nlatency = "5 us"',
+        "",
+        "mine.toml: levels[0]: level 'node' has no link; say what joins its instances in links.",
+    ),
+    (
+        'name = "gpu"\ncardinality',
+        'name = "node"\ncardinality',
+        "mine.toml: the levels and blocks use the name 'node' more than once; "
+        "give each its own name.",
+    ),
+    (
+        'per = "gpu"',
+        'per = "gpus"',
+        "mine.toml: link 'nvlink' is shared per 'gpus'; name a level or block: did you mean "
+        "'gpu'? Known: 'cluster', 'gpu', 'node'.",
+    ),
+    (
+        "latency =",
+        "latncy =",
+        "mine.toml: levels[0].links[0].latncy is not a known key; did you mean 'latency'? Known: "
+        "'bandwidth', 'bandwidth_in', 'bandwidth_out', 'duplex', 'hub', 'kind', 'latency', "
+        "'name', 'outward', 'per'.",
+    ),
+    (
+        'machine = "node"',
+        'machine = "host"',
+        "mine.toml: cluster 'mine' has no level 'host'; name one of its levels: known: "
+        "'gpu', 'node'.",
+    ),
+    (
+        'memory = "80 GiB"\n',
+        "",
+        "mine.toml: device.memory is missing; expected a text with a unit.",
+    ),
+    (
+        'latency = "5 us"',
+        'duplex = "simplex"',
+        "mine.toml: levels[0].links[0].duplex is 'simplex'; expected one of 'full', 'half'.",
+    ),
+    (
+        'name = "mine"',
+        'name = "mine',
+        "mine.toml: not valid TOML (Illegal character '\\n' (at line 2, column 13)); "
+        "correct the line it names.",
+    ),
+    (
+        "cardinality = 2",
+        "cardinality = 2\nblocks = { half = 1 }",
+        "mine.toml: level 'node' has blocks or ring, hub or outward links; "
+        "keep them to the innermost level, 'gpu'.",
+    ),
+    (
+        "cardinality = 8",
+        "cardinality = 8\nblocks = { pair = 3 }",
+        "mine.toml: levels[1]: block 'pair' of level 'gpu' has 3 members; "
+        "give a divisor of its cardinality 8.",
+    ),
+    (
+        'bandwidth_in = "300 GB/s"',
+        'bandwidth_in = "200 GB/s"\nduplex = "half"',
+        "mine.toml: levels[1].links[0]: half-duplex link 'nvlink' has 3e+11 B/s out, "
+        "2e+11 B/s in; give one bandwidth for both directions.",
+    ),
+    (
+        'cardinality = 8\n[[levels.links]]\nname = "nvlink"\nper = "gpu"',
+        'cardinality = 8\nblocks = { pair = 2 }\n[[levels.links]]\nname = "pcie"\nper = "pair"',
+        "mine.toml: no link of level 'gpu' joins its members 0 and 1; add one that is per 'gpu'.",
+    ),
+]
+
+
+def test_the_file_that_the_mistakes_start_from_is_right() -> None:
+    assert parse_cluster(GOOD, "mine.toml").hierarchy == (2, 8)
+
+
+@pytest.mark.parametrize(("right", "wrong", "sentence"), MISTAKES)
+def test_a_mistake_in_a_file_gets_a_sentence(right: str, wrong: str, sentence: str) -> None:
+    assert GOOD.count(right) == 1
+    with pytest.raises(InputError) as caught:
+        parse_cluster(GOOD.replace(right, wrong), "mine.toml")
+    assert str(caught.value) == sentence
+
+
+def test_too_many_levels() -> None:
+    level = '[[levels]]\nname = "{}"\ncardinality = 2\n[[levels.links]]\nname = "l"\nper = "{}"\n'
+    text = GOOD.partition("[[levels]]")[0].replace('machine = "node"', "")
+    text += "".join(level.format(name, name) + 'bandwidth = "1 GB/s"\n' for name in "abcdefg")
+    with pytest.raises(InputError, match="has 7 levels; give 1 to 6"):
+        parse_cluster(text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file or directory"):
+        load_cluster(tmp_path / "missing.toml")
+    with pytest.raises(InputError, match="Is a directory"):
+        load_cluster(tmp_path)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot read cluster file"):
+        load_cluster(binary)
+
+
+def test_an_unknown_cluster_offers_near_names() -> None:
+    with pytest.raises(InputError, match="did you mean 'gcp-a100'"):
+        Cluster.named("gcp-a10")
+
+
+def test_resizing_names_the_levels_it_knows() -> None:
+    assert Cluster.named("summit", node=32).devices == 192
+    with pytest.raises(InputError, match=r"has no level 'nodes'.*did you mean 'node'"):
+        Cluster.named("summit", nodes=32)

@@ -1,0 +1,40 @@
+"""The house itself: packaging and versions say the same everywhere."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import meshwright
+
+ROOT = Path(__file__).parent.parent
+
+
+def project() -> dict[str, object]:
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found: dict[str, object] = content["project"]
+    return found
+
+
+def test_one_version() -> None:
+    assert project()["version"] == meshwright.__version__
+    assert f"## {meshwright.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_public_names_are_there() -> None:
+    for name in meshwright.__all__:
+        assert getattr(meshwright, name).__doc__
+
+
+def test_every_dependency_is_pinned() -> None:
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    required = [*extras["dev"], *extras["torch"], "hatchling>="]
+    dependencies = project()["dependencies"]
+    assert isinstance(dependencies, list)
+    assert {text.partition(">=")[0] for text in [*required, *dependencies]} <= pinned
