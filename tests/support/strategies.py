@@ -55,7 +55,7 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
             inside = (name, *(b for b, _ in blocks))
             own.append(draw(links(f"{name}-port", (name,), True)))
             own.append(draw(links(f"{name}-shared", inside, True)))
-            if blocks and draw(st.booleans()):
+            if len(blocks) > 0 and draw(st.booleans()):
                 hub = Link(
                     name="hub",
                     per="block",

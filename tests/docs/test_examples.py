@@ -1,0 +1,102 @@
+"""Every example in the README and the docs is run, and prints what stands there.
+
+`UPDATE_EXAMPLES=1 make test` writes what the commands print into the pages instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(console|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WIDTH = "110"
+
+
+def blocks(kind: str) -> list[tuple[str, int, str]]:
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in BLOCK.finditer(text):
+            if match.group(1) == kind:
+                line = text.count("\n", 0, match.start()) + 1
+                found.append((str(page.relative_to(ROOT)), line, match.group(2)))
+    return found
+
+
+def session(text: str, folder: Path) -> str:
+    """A console session with what its commands really print."""
+    printed = []
+    for line in text.splitlines():
+        if not line.startswith("$ "):
+            continue
+        words = shlex.split(line[2:])
+        assert words[0] == "meshwright", "only meshwright commands are run by the tests"
+        pipe = words.index("|") if "|" in words else len(words)
+        result = subprocess.run(
+            [sys.executable, "-m", *words[:pipe]],
+            cwd=folder,
+            env=os.environ | {"COLUMNS": WIDTH},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        output = result.stdout + result.stderr
+        if pipe < len(words):
+            command, count = words[pipe + 1 :]
+            assert command in ("head", "tail")
+            lines, number = output.splitlines(), int(count.lstrip("-"))
+            output = "\n".join(lines[:number] if command == "head" else lines[-number:])
+        stripped = "\n".join(row.rstrip() for row in output.splitlines())
+        printed.append(f"{line}\n{stripped.strip(chr(10))}\n")
+    return "\n".join(printed)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that the pages' TOML examples name in their first line."""
+    for _, _, text in blocks("toml"):
+        first = text.splitlines()[0]
+        if first.startswith("# ") and first.endswith(".toml"):
+            (tmp_path / first[2:]).write_text(text)
+    return tmp_path
+
+
+def confirm(page: str, text: str, real: str) -> None:
+    """The block says what really happens; or, on request, is made to."""
+    if os.environ.get("UPDATE_EXAMPLES"):
+        path = ROOT / page
+        path.write_text(path.read_text().replace(text, real))
+    else:
+        assert text == real
+
+
+@pytest.mark.parametrize(("page", "line", "text"), blocks("console"))
+def test_console(page: str, line: int, text: str, folder: Path) -> None:
+    confirm(page, text, session(text, folder))
+
+
+@pytest.mark.parametrize(("page", "line", "text"), blocks("python"))
+def test_python(page: str, line: int, text: str, folder: Path) -> None:
+    """A Python block ends with what it prints, each line behind `# `."""
+    code, mark, _ = text.partition("# prints:\n")
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    printed = "".join(f"# {line}\n" for line in result.stdout.splitlines())
+    confirm(page, text, code + mark + printed)
+
+
+def test_pages_link_to_pages_that_exist() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
