@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appendix import Configuration, configurations
 from meshwright.cluster.model import Cluster
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Matrix, Placement, matrices, placements
@@ -20,9 +21,9 @@ from meshwright.reduce.check import check
 from meshwright.reduce.execute import run
 from meshwright.reduce.hierarchy import HIERARCHY_KINDS, Hierarchy, HierarchyKind
 from meshwright.reduce.lower import LoweredStep, lower, reduction_groups
-from meshwright.reduce.predict import cheapest, predict
+from meshwright.reduce.predict import cheapest, predict, predict_all
 from meshwright.reduce.synthesize import count_programs, synthesize
-from meshwright.validate.rows import Row, embedded_rows
+from meshwright.validate.rows import embedded_rows
 from support import literal
 from support.strategies import clusters
 
@@ -131,27 +132,13 @@ def treats_all_alike(groups: literal.Groups, together: literal.Groups) -> bool:
     return len(views) == 1
 
 
-APPENDIX_A = sorted(
-    {(row.nodes, row.axes, row.reduce_axes) for row in embedded_rows()}, key=lambda it: str(it)
-)
-
-
-def rows_of(nodes: int, axes: tuple[int, ...], reduce_axes: tuple[int, ...]) -> list[Row]:
-    return [
-        r for r in embedded_rows() if (r.nodes, r.axes, r.reduce_axes) == (nodes, axes, reduce_axes)
-    ]
-
-
-@pytest.mark.parametrize(("nodes", "axes", "reduce_axes"), APPENDIX_A)
-def test_every_program_of_appendix_a_passes_both_judges(
-    nodes: int, axes: tuple[int, ...], reduce_axes: tuple[int, ...]
-) -> None:
-    cluster = Cluster.named("gcp-a100", node=nodes)
-    names = tuple(map(str, reduce_axes))
-    found = list(placements(cluster, [Axis(str(i), n) for i, n in enumerate(axes)]))
-    assert {p.matrix for p in found} == {row.matrix for row in rows_of(nodes, axes, reduce_axes)}
-    for placement in found:
-        orders: tuple[HierarchyKind, ...] = ("hardware", "axis") if len(axes) > 2 else ("hardware",)
+@pytest.mark.parametrize("configuration", list(configurations()), ids=str)
+def test_every_program_of_appendix_a_passes_both_judges(configuration: Configuration) -> None:
+    cluster = Cluster.named(configuration.cluster, node=configuration.nodes)
+    names = tuple(map(str, configuration.reduce_axes))
+    axes = [Axis(str(i), n) for i, n in enumerate(configuration.axes)]
+    orders: tuple[HierarchyKind, ...] = ("hardware", "axis") if len(axes) > 2 else ("hardware",)
+    for placement in placements(cluster, axes):
         for kind in orders:
             hierarchy = Hierarchy(placement, cluster.level_names, names, kind)
             groups = reduction_groups(hierarchy)
@@ -161,6 +148,18 @@ def test_every_program_of_appendix_a_passes_both_judges(
                 steps = lower(hierarchy, program)
                 assert check(steps, groups) is None
                 assert run(steps, groups)
+
+
+def test_appendix_a_is_what_the_table_says() -> None:
+    every = list(configurations())
+    assert len(every) == 42
+    on_a100 = [it[1:] for it in every if it.cluster == "gcp-a100"]
+    rows = embedded_rows()
+    assert set(on_a100) == {(row.nodes, row.axes, row.reduce_axes) for row in rows}
+    for nodes, axes, reduce_axes in on_a100:
+        case = (nodes, axes, reduce_axes)
+        printed = {r.matrix for r in rows if (r.nodes, r.axes, r.reduce_axes) == case}
+        assert printed == set(matrices((nodes, 16), axes))
 
 
 def test_published_totals_of_appendix_a() -> None:
@@ -238,6 +237,7 @@ def test_cheapest_equals_the_best_of_all(data: st.DataObject) -> None:
     payload = data.draw(st.sampled_from((1.0, 1e4, 1e9)))
     limit = data.draw(st.integers(1, 5))
     every = [predict(hierarchy, p, pricer, payload) for p in synthesize(hierarchy, limit=limit)]
+    assert list(predict_all(hierarchy, pricer, payload, limit=limit)) == every
     best = cheapest(hierarchy, pricer, payload, limit=limit)
     assert best is not None
     assert best.seconds == pytest.approx(min(p.seconds for p in every), rel=1e-12)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -66,19 +67,35 @@ def predict(
     state = graph.start
     for number, instruction in enumerate(program.instructions, start=1):
         move = prices.space.move(instruction)
-        after = apply(state, *move) if move.groups.varied else None
-        if after is None:
+        if not move.groups.varied or apply(state, *move) is None:
             raise InputError(
                 f"step {number} of {str(program)!r}, {instruction}, mixes different chunks, adds a "
                 "contribution twice, or brings nothing new",
                 "give a program that 'meshwright reduce' lists",
             )
-        opened = prices.opened(state, move)
-        steps.append(StepPrice(instruction, prices.held(opened), *prices.at(move, opened)))
-        state = after
+        step, state = prices.step(state, move)
+        steps.append(step._replace(instruction=instruction))
     if state != graph.goal:
         raise InputError(f"{str(program)!r} does not finish the reduction", "add the missing steps")
     return PricedProgram(program, tuple(steps))
+
+
+def predict_all(
+    hierarchy: Hierarchy,
+    pricer: Pricer,
+    payload: float,
+    *,
+    limit: int = SIZE_LIMIT,
+    rules: Rules = "literal",
+) -> Iterator[PricedProgram]:
+    """Every program that `synthesize` gives, with its predicted time."""
+    prices = _Prices(Space(hierarchy, rules), pricer, payload)
+    for moves in prices.space.walks(limit):
+        state, steps = prices.space.graph.start, []
+        for move in moves:
+            step, state = prices.step(state, move)
+            steps.append(step)
+        yield PricedProgram(prices.space.program(moves), tuple(steps))
 
 
 class _Candidate(NamedTuple):
@@ -145,6 +162,19 @@ class _Prices:
     def __init__(self, space: Space, pricer: Pricer, payload: float) -> None:
         self.space, self._pricer, self._payload = space, pricer, payload
         self._lines: dict[Move, tuple[Line, ...]] = {}
+        self._steps: dict[tuple[State, Move], tuple[StepPrice, State]] = {}
+
+    def step(self, state: State, move: Move) -> tuple[StepPrice, State]:
+        """A move that the laws allow, priced, and the state after it."""
+        key = (state, move)
+        if key not in self._steps:
+            after = apply(state, *move)
+            assert after is not None, "only moves that the laws allow are priced"
+            opened = self.opened(state, move)
+            seconds, link = self.at(move, opened)
+            step = StepPrice(self.space.instruction(move), self.held(opened), seconds, link)
+            self._steps[key] = step, after
+        return self._steps[key]
 
     def opened(self, state: State, move: Move) -> Levels:
         """The levels along which the largest piece that the move takes is scattered."""

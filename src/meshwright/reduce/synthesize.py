@@ -47,6 +47,7 @@ class Space:
         """Whether the levels can tell apart all devices that reduce together."""
         self._bit = {level: 1 << u for u, level in enumerate(units)}
         self._words: dict[Groups, tuple[str, Form]] = {}
+        self._instructions: dict[Move, Instruction] = {}
         for slice_, form, varied, first in hierarchy.instructions():
             groups = Groups(self._mask(varied), self._mask(first))
             self._words.setdefault(groups, (slice_, form))
@@ -60,11 +61,21 @@ class Space:
         )
         self.graph = _graph(len(units), moves)
 
+    def walks(self, limit: int) -> Iterator[tuple[Move, ...]]:
+        """The moves of every program of at most `limit` steps, in increasing size."""
+        for size in range(limit + 1 if self.complete else 0):
+            yield from self.graph.walks(self.graph.start, size)
+
     def program(self, moves: Sequence[Move]) -> Program:
         """The program that the moves stand for."""
-        return Program(
-            tuple(Instruction(*self._words[move.groups], move.collective) for move in moves)
-        )
+        return Program(tuple(map(self.instruction, moves)))
+
+    def instruction(self, move: Move) -> Instruction:
+        """The instruction that a move stands for."""
+        if move not in self._instructions:
+            words = self._words[move.groups]
+            self._instructions[move] = Instruction(*words, move.collective)
+        return self._instructions[move]
 
     def move(self, instruction: Instruction) -> Move:
         """The move that an instruction stands for."""
@@ -103,8 +114,7 @@ def synthesize(
     root.InsideGroup.Reduce; root.InsideGroup.Broadcast
     """
     space = Space(hierarchy, rules)
-    for size in range(limit + 1 if space.complete else 0):
-        yield from map(space.program, space.graph.walks(space.graph.start, size))
+    return map(space.program, space.walks(limit))
 
 
 def count_programs(

@@ -21,8 +21,8 @@ from meshwright.price.collective import Collective
 from meshwright.price.step import Pricer
 from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
 from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
-from meshwright.reduce.predict import PricedProgram, cheapest, predict
-from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs, synthesize
+from meshwright.reduce.predict import PricedProgram, cheapest, predict, predict_all
+from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
 from meshwright.reduce.verify import verified
 
 ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
@@ -143,8 +143,9 @@ class Ranker:
     def priced_programs(self, placement: Placement, reduction: Reduction) -> list[PricedProgram]:
         """Every program for one reduction under one placement, by predicted time."""
         hierarchy = self.hierarchy(placement, reduction.axes)
-        programs = synthesize(hierarchy, limit=self.limit, rules=self.rules)
-        priced = [predict(hierarchy, p, self.pricer, reduction.bytes) for p in programs]
+        priced = predict_all(
+            hierarchy, self.pricer, reduction.bytes, limit=self.limit, rules=self.rules
+        )
         return sorted(priced, key=lambda it: it.seconds)
 
     def programs(self, placement: Placement, reduction: Reduction) -> int:
