@@ -59,7 +59,7 @@ def test_place_json() -> None:
 def test_place_prints_table_drawing_and_reason() -> None:
     text = meshwright(*PLACE, "--reduce", "data", "--bytes", "8GiB").stdout
     assert "[[1 4] [4 4]]" in text
-    assert "node 3  0/12" in text
+    assert "node 3 0/12" in text
     words = " ".join(text.split())
     assert "wins: the reduction over data never leaves a node, and nvswitch sets the pace" in words
 
