@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster
+    from meshwright.search.rank import Ranker
 
 _T = TypeVar("_T", bound=str)
 
@@ -67,3 +68,22 @@ def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
         if value == given:
             return value
     raise InputError(f"{option} is {given!r}", nearest(given, allowed))
+
+
+def chosen_ranker(
+    cluster: Cluster, backend: str, algorithm: str, limit: int, rules: str, hierarchy: str
+) -> Ranker:
+    """What the options say about prices and programs."""
+    from meshwright.price.backend import ALGORITHMS, backend_named
+    from meshwright.price.step import Pricer
+    from meshwright.reduce.hierarchy import HIERARCHY_KINDS
+    from meshwright.reduce.synthesize import RULES
+    from meshwright.search.rank import Ranker
+
+    way = chosen(algorithm, ALGORITHMS, "--algorithm")
+    return Ranker(
+        Pricer(cluster, backend_named(backend), way),
+        limit=limit,
+        rules=chosen(rules, RULES, "--rules"),
+        kind=chosen(hierarchy, HIERARCHY_KINDS, "--hierarchy"),
+    )

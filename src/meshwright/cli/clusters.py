@@ -1,0 +1,44 @@
+"""The verb `clusters`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from meshwright.cli.console import new_console, print_json
+from meshwright.cli.options import GpusOption, JsonOption, NodesOption, ResizeOption, chosen_cluster
+
+
+def clusters(
+    name: Annotated[str | None, typer.Argument(help="Draw this one.")] = None,
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
+    resize: ResizeOption = None,
+    toml: Annotated[bool, typer.Option("--toml", help="Print it as a cluster file.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the catalogue of clusters, or draw one.
+
+    Example:  meshwright clusters gcp-v100
+    """
+    from meshwright.cluster.catalogue import catalogue_names, catalogued
+    from meshwright.cluster.toml import dump_cluster
+    from meshwright.report.documents import cluster_document
+    from meshwright.report.drawing import draw_cluster
+    from meshwright.report.tables import table_of_clusters
+
+    if name is None:
+        everything = [catalogued(known) for known in catalogue_names()]
+        if json:
+            print_json({"clusters": [cluster_document(cluster) for cluster in everything]})
+        else:
+            new_console().print(table_of_clusters(everything))
+        return
+    cluster = chosen_cluster(name, nodes, gpus, resize)
+    if toml:
+        print(dump_cluster(cluster), end="")
+    elif json:
+        print_json(cluster_document(cluster))
+    else:
+        print(draw_cluster(cluster), cluster.description, f"Source: {cluster.source}", sep="\n")

@@ -1,0 +1,44 @@
+"""What a verb prints with: a console, a counting line, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+
+def new_console() -> Console:
+    """A console as wide as the terminal; wider where there is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in console._environ:
+        console.width = PIPED_WIDTH
+    return console
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[], None]]:
+    """A line on standard error that counts, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn(what), MofNCompleteColumn())
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda: bar.advance(task)
+
+
+def print_json(document: dict[str, object]) -> None:
+    """A document for scripts, on standard output."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())

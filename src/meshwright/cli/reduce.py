@@ -1,0 +1,107 @@
+"""The verb `reduce`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.console import new_console, print_json
+from meshwright.cli.options import (
+    AlgorithmOption,
+    AxesOption,
+    BackendOption,
+    BytesOption,
+    ClusterOption,
+    GpusOption,
+    HierarchyOption,
+    JsonOption,
+    LimitOption,
+    NodesOption,
+    ResizeOption,
+    RulesOption,
+    TopOption,
+    chosen_cluster,
+    chosen_ranker,
+)
+
+if TYPE_CHECKING:
+    from meshwright.reduce.dsl import Program
+    from meshwright.reduce.hierarchy import Hierarchy
+
+
+def reduce(
+    axes: AxesOption,
+    reduce: Annotated[
+        str, typer.Option(metavar="AXIS[+AXIS]", help="The axes that are summed over.")
+    ],
+    matrix: Annotated[
+        str | None, typer.Option(help="The placement, as '[[1 4] [4 4]]'; the best by default.")
+    ] = None,
+    cluster: ClusterOption = "gcp-a100",
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
+    resize: ResizeOption = None,
+    bytes_: BytesOption = "1 GiB",
+    backend: BackendOption = "nccl",
+    algorithm: AlgorithmOption = "ring",
+    idle: Annotated[bool, typer.Option("--idle", help="Let devices stay idle.")] = False,
+    program: Annotated[
+        str | None, typer.Option(help="Show this program only, in the text form of --json.")
+    ] = None,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Print a torch.distributed script of the program.")
+    ] = False,
+    limit: LimitOption = 5,
+    rules: RulesOption = "literal",
+    hierarchy: HierarchyOption = "hardware",
+    top: TopOption = 20,
+    json: JsonOption = False,
+) -> None:
+    """Show the reduction programs of one placement, or one program as a torch script.
+
+    Example:  meshwright reduce --nodes 2 --gpus 4 --axes data=8 --reduce data --torch
+    """
+    from meshwright.foundation.units import parse_bytes
+    from meshwright.place.axes import fitted, parse_axes
+    from meshwright.place.placement import Placement, parse_matrix
+    from meshwright.reduce.dsl import Program
+    from meshwright.reduce.predict import predict
+    from meshwright.report import documents, tables
+    from meshwright.search.rank import Reduction, rank
+
+    machine = chosen_cluster(cluster, nodes, gpus, resize)
+    ranker = chosen_ranker(machine, backend, algorithm, limit, rules, hierarchy)
+    reduction = Reduction.parse(reduce, parse_bytes(bytes_))
+    if matrix is None:
+        placement = rank(ranker, parse_axes(axes), [reduction], idle=idle).best.placement
+    else:
+        named = fitted(parse_axes(axes), machine, idle)
+        placement = Placement(named, parse_matrix(matrix)).on(machine)
+    levels = ranker.hierarchy(placement, reduction.axes)
+    if program is not None:
+        programs = [predict(levels, Program.parse(program), ranker.pricer, reduction.bytes)]
+    elif torch:
+        programs = [ranker.price(placement, reduction).best]
+    else:
+        programs = ranker.priced_programs(placement, reduction)
+    if torch:
+        _show_script(levels, programs[0].program)
+    elif json:
+        print_json(documents.programs_document(ranker, placement, reduction, programs))
+    else:
+        console = new_console()
+        console.print(f"{placement} on {machine.name}, {reduction}: {len(programs)} programs\n")
+        if len(programs) > 1:
+            console.print(tables.table_of_programs(programs, top))
+            console.print(f"\nThe first, step by step: {programs[0].program}\n")
+        console.print(tables.table_of_steps(programs[0]))
+
+
+def _show_script(levels: Hierarchy, program: Program) -> None:
+    from meshwright.reduce.lower import lower, reduction_groups
+    from meshwright.reduce.verify import verified
+    from meshwright.report.script import torch_script
+
+    steps, groups = lower(levels, verified(levels, program)), reduction_groups(levels)
+    print(torch_script(program, steps, groups, levels.placement.devices), end="")
