@@ -33,7 +33,7 @@ ITEM_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """Bytes of an element, by dtype."""
 
-NAME = re.compile(r"""[^\s,:;=@()\[\]{}"]+""")
+NAME = re.compile(r"""[^\s,:;=@()\[\]{}"-][^\s,:;=@()\[\]{}"]*""")
 """What tensors, operators, dims and layers may be called."""
 
 
@@ -173,6 +173,10 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     loss: str | None = None
     """The scalar that training lessens."""
 
+    def __post_init__(self) -> None:
+        if not self.name or self.name != " ".join(self.name.split()):
+            raise InputError(f"the graph is called {self.name!r}", "give it a name of one line")
+
     def __str__(self) -> str:
         from meshwright.graph.text import format_graph
 
@@ -229,5 +233,5 @@ def _refuse_bad_name(name: str, where: str) -> None:
     if NAME.fullmatch(name) is None:
         raise InputError(
             f"{where} uses the name {name!r}",
-            'leave out spaces and the signs , : ; = @ ( ) [ ] { } "',
+            'leave out spaces, the signs , : ; = @ ( ) [ ] { } " and a dash in front',
         )
