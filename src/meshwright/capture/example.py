@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 from torch import Tensor, nn
 
+from meshwright.foundation.errors import InputError
+
 Loss = Callable[..., Tensor]
 """Called with the model's output and then the targets; gives a scalar."""
 
@@ -35,6 +37,7 @@ class Step(nn.Module):
         super().__init__()
         self.model = example.model
         self._loss = example.loss
+        self.train(example.model.training)
 
     def forward(
         self,
@@ -42,6 +45,23 @@ class Step(nn.Module):
         named: Mapping[str, object],
         targets: tuple[Tensor, ...],
     ) -> object:
-        """The loss, or without one whatever the model gives."""
+        """The loss, or if there is none whatever the model gives."""
         output = self.model(*inputs, **named)
-        return output if self._loss is None else self._loss(output, *targets)
+        if self._loss is not None:
+            return _scalar(self._loss(output, *targets))
+        if isinstance(output, Mapping) and output.get("loss") is not None:
+            return _scalar(output["loss"])
+        return output
+
+
+def _scalar(loss: object) -> Tensor:
+    if not isinstance(loss, Tensor):
+        raise InputError(
+            f"the loss is of type {type(loss).__name__!r}", "return one scalar tensor from it"
+        )
+    if loss.numel() != 1:
+        raise InputError(
+            f"the loss has shape {tuple(loss.shape)}, not one number",
+            "reduce it, as with .mean()",
+        )
+    return loss.reshape(())

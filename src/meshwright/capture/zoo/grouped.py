@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-@torch.library.custom_op("meshwright::grouped_mm", mutates_args=())
+@torch.library.custom_op("meshwright::_grouped_mm", mutates_args=())
 def grouped_mm(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     """Each row times the matrix of its group; group g owns the rows from ends[g - 1] to ends[g].
 

@@ -59,7 +59,8 @@ class Mixture(nn.Module):
         sorted_rows = rows.repeat_interleave(self.chosen, dim=0).index_select(0, order)
         answers: Tensor = self.experts(sorted_rows, ends).index_select(0, order.argsort())
         answers = answers.view(-1, self.chosen, x.shape[-1])
-        return (answers * weights.softmax(-1).unsqueeze(-1)).sum(1).view_as(x)
+        mixed: Tensor = (answers * weights.softmax(-1).unsqueeze(-1)).sum(1)
+        return mixed.view(x.shape)
 
 
 def build_mixtral(sizes: Sizes) -> llama.Decoder:

@@ -1,0 +1,215 @@
+"""Between calls of ATen and operators of the graph, both ways, by ATen's own schemas.
+
+Enters: an overload with its arguments, or a kind with tensors and attributes. Leaves: kind,
+tensors and attributes as `graph.model` defines them, or the overload and its arguments. There is
+no list of operators here: what PyTorch can call, this can describe and call again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import torch
+from torch._ops import OpOverload
+
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import Attributes, Value
+
+Operand = TypeVar("Operand")
+
+WITHOUT_MEANING = {"device", "generator", "layout", "memory_format", "non_blocking", "pin_memory"}
+"""Arguments that say where and how, not what."""
+
+INFINITIES = {"inf", "-inf", "nan"}
+
+_STATES = 2
+"""Tensors in an LSTM's list of states, the one list that another list follows."""
+
+
+class Described(msgspec.Struct, Generic[Operand], frozen=True):
+    """A call in the words of the graph, over whatever stands for its tensors."""
+
+    kind: str
+    inputs: tuple[Operand | None, ...]
+    attributes: Attributes
+
+
+def kind_of(overload: OpOverload) -> str:
+    """The name without namespace, overload and in-place underscore.
+
+    >>> kind_of(torch.ops.aten.add_.Tensor)
+    'add'
+    """
+    name: str = overload._schema.name.split("::")[1]
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def described(
+    overload: OpOverload,
+    positional: Sequence[object],
+    named: Mapping[str, object],
+    is_tensor: Callable[[object], bool],
+) -> Described[Any]:
+    """A call of an overload in the words of the graph.
+
+    >>> add = torch.ops.aten.add.Tensor
+    >>> described(add, ("x", "y"), {"alpha": 2}, lambda value: isinstance(value, str))
+    Described(kind='add', inputs=('x', 'y'), attributes=(('alpha', 2),))
+    """
+    arguments = overload._schema.arguments
+    given = dict(zip((argument.name for argument in arguments), positional, strict=False))
+    given |= named
+    inputs: list[object | None] = []
+    attributes: dict[str, Value] = {}
+    for argument in arguments:
+        value = given.get(argument.name, argument.default_value)
+        items = value if isinstance(value, list | tuple) else (value,)
+        if _takes_tensors(argument) and all(item is None or is_tensor(item) for item in items):
+            inputs.extend(items)
+            continue
+        if argument.name in WITHOUT_MEANING or _is_default(argument, value):
+            continue
+        attributes[argument.name] = attribute(value)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return Described(kind_of(overload), tuple(inputs), tuple(sorted(attributes.items())))
+
+
+def attribute(value: object) -> Value:
+    """An argument as the graph records it.
+
+    >>> attribute(torch.float32), attribute([1, 2]), attribute(-math.inf), attribute([0.5, 2.0])
+    ('float32', (1, 2), '-inf', '0.5 2.0')
+    """
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case bool() | int() | float() | str() | None:
+            return value
+        case torch.dtype():
+            return str(value).removeprefix("torch.")
+        case list() | tuple() if all(isinstance(item, int) for item in value):
+            return tuple(int(item) for item in value)
+        case list() | tuple():
+            return " ".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def call(kind: str, inputs: Sequence[torch.Tensor | None], attributes: Attributes) -> object:
+    """What PyTorch gives for a kind.
+
+    >>> call("add", (torch.ones(1), torch.ones(1)), (("alpha", 2),))
+    tensor([3.])
+    """
+    for overload in overloads(kind):
+        bound = _bound(overload, inputs, dict(attributes))
+        if bound is not None:
+            return overload(**bound)
+    raise InputError(
+        f"PyTorch has no operator {kind!r} for {len(inputs)} tensors and "
+        f"{[key for key, _ in attributes]}",
+        "import the library that registers it, or capture the model with this PyTorch again",
+    )
+
+
+@cache
+def overloads(kind: str) -> tuple[OpOverload, ...]:
+    """All overloads of a kind that give new tensors: ATen's, else those of any other library."""
+    names = (
+        name
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.split("::")[1].split(".")[0] == kind
+    )
+    ranked = sorted(names, key=lambda name: (not name.startswith("aten::"), name))
+    found = [_overload(name) for name in ranked]
+    return tuple(overload for overload in found if not _writes(overload))
+
+
+def _overload(name: str) -> OpOverload:
+    namespace, _, rest = name.partition("::")
+    kind, _, variant = rest.partition(".")
+    found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), kind), variant or "default")
+    return found
+
+
+def _writes(overload: OpOverload) -> bool:
+    aliases = (argument.alias_info for argument in overload._schema.arguments)
+    return any(alias is not None and alias.is_write for alias in aliases)
+
+
+def _takes_tensors(argument: torch.Argument) -> bool:
+    return "Tensor" in str(argument.type)
+
+
+def _is_default(argument: torch.Argument, value: object) -> bool:
+    if not argument.has_default_value():
+        return False
+    default = argument.default_value
+    return list(value) == default if isinstance(value, list | tuple) else value == default
+
+
+def _bound(
+    overload: OpOverload, inputs: Sequence[torch.Tensor | None], attributes: dict[str, Value]
+) -> dict[str, object] | None:
+    """The arguments of an overload, or None if these inputs and attributes are not for it."""
+    bound: dict[str, object] = {}
+    arguments = overload._schema.arguments
+    left = list(inputs)
+    lists = sum("List" in str(argument.type) and _takes_tensors(argument) for argument in arguments)
+    for argument in arguments:
+        if _takes_tensors(argument) and argument.name not in attributes:
+            if "List" in str(argument.type):
+                lists -= 1
+                count = _STATES if lists else len(left)
+                bound[argument.name] = [left.pop(0) for _ in range(min(count, len(left)))]
+            elif left:
+                bound[argument.name] = left.pop(0)
+            if bound.get(argument.name) is None and not _optional(argument):
+                return None
+            bound.setdefault(argument.name, None)
+        elif argument.name in attributes:
+            if _takes_tensors(argument):
+                return None
+            value = attributes.pop(argument.name)
+            if not _fits(argument, value):
+                return None
+            bound[argument.name] = _restored(argument, value)
+        elif not argument.has_default_value():
+            return None
+    return None if left or attributes else bound
+
+
+def _optional(argument: torch.Argument) -> bool:
+    return str(argument.type).startswith("Optional") or argument.has_default_value()
+
+
+def _fits(argument: torch.Argument, value: Value) -> bool:
+    """Whether a list is given where one is taken; `split` takes a number or a list by one name."""
+    takes_list = "List[" in str(argument.type)
+    return takes_list or not isinstance(value, tuple)
+
+
+def _restored(argument: torch.Argument, value: Value) -> object:
+    """An argument as PyTorch takes it; the inverse of `attribute`."""
+    declared = str(argument.type)
+    if not isinstance(value, str) or "str" in declared:
+        return value
+    if "ScalarType" in str(argument.real_type):
+        return getattr(torch, value)
+    if "List[float]" in declared:
+        return [float(item) for item in value.split()]
+    return float(value)
+
+
+def tensors_in(value: object) -> Iterator[Any]:
+    """The tensors of what an operator gave, in order, lists laid out in place."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif value is not None:
+        yield value
