@@ -26,6 +26,19 @@ WITHOUT_MEANING = {"device", "generator", "layout", "memory_format", "non_blocki
 
 INFINITIES = {"inf", "-inf", "nan"}
 
+BARE = ("aten", "meshwright")
+"""Namespaces that a kind does not repeat."""
+
+SYNONYMS = {
+    "aten::__and__": "bitwise_and",
+    "aten::__or__": "bitwise_or",
+    "aten::__xor__": "bitwise_xor",
+    "aten::max.other": "maximum",
+    "aten::min.other": "minimum",
+    "transformers::grouped_mm_fallback": "_grouped_mm",
+}
+"""Overloads that compute what the kind of another name computes."""
+
 _STATES = 2
 """Tensors in an LSTM's list of states, the one list that another list follows."""
 
@@ -39,13 +52,19 @@ class Described(msgspec.Struct, Generic[Operand], frozen=True):
 
 
 def kind_of(overload: OpOverload) -> str:
-    """The name without namespace, overload and in-place underscore.
+    """The name without overload and in-place underscore; of another library, with its namespace.
 
-    >>> kind_of(torch.ops.aten.add_.Tensor)
-    'add'
+    >>> kind_of(torch.ops.aten.add_.Tensor), kind_of(torch.ops.prims.sin.default)
+    ('add', 'prims.sin')
     """
-    name: str = overload._schema.name.split("::")[1]
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    full: str = overload._schema.name
+    synonym = SYNONYMS.get(full) or SYNONYMS.get(f"{full}.{overload._overloadname}")
+    if synonym is not None:
+        return synonym
+    namespace, _, name = full.partition("::")
+    if name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if namespace in BARE else f"{namespace}.{name}"
 
 
 def described(
@@ -119,22 +138,16 @@ def call(kind: str, inputs: Sequence[torch.Tensor | None], attributes: Attribute
 
 @cache
 def overloads(kind: str) -> tuple[OpOverload, ...]:
-    """All overloads of a kind that give new tensors: ATen's, else those of any other library."""
-    names = (
-        name
-        for name in torch._C._dispatch_get_all_op_names()
-        if name.split("::")[1].split(".")[0] == kind
-    )
-    ranked = sorted(names, key=lambda name: (not name.startswith("aten::"), name))
-    found = [_overload(name) for name in ranked]
+    """All overloads of a kind that give new tensors."""
+    library, _, name = kind.rpartition(".")
+    found: list[OpOverload] = []
+    for namespace in (library,) if library else BARE:
+        try:
+            packet = getattr(getattr(torch.ops, namespace), name)
+        except AttributeError:
+            continue
+        found += [getattr(packet, variant) for variant in packet.overloads()]
     return tuple(overload for overload in found if not _writes(overload))
-
-
-def _overload(name: str) -> OpOverload:
-    namespace, _, rest = name.partition("::")
-    kind, _, variant = rest.partition(".")
-    found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), kind), variant or "default")
-    return found
 
 
 def _writes(overload: OpOverload) -> bool:

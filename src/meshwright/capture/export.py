@@ -84,8 +84,9 @@ def input_names(example: Example) -> tuple[str, ...]:
     for name, value in bound.arguments.items():
         spread = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
         names += _leaf_names("" if spread else name, value)
-    names += _leaf_names("targets", example.targets if len(example.targets) > 1 else None)
-    return (*names, "targets") if len(example.targets) == 1 else tuple(names)
+    alone = len(example.targets) == 1
+    names += _leaf_names("targets", example.targets[0] if alone else example.targets)
+    return tuple(names)
 
 
 def _leaf_names(prefix: str, value: object) -> Iterator[str]:
