@@ -8,7 +8,7 @@ n / extent elements, so that one split can cut 32 query heads together with 8 ke
 
 A piece is itself a call, so splits can be applied one after the other. Where a piece has to know
 where it lies it says so in one of three attributes that ATen does not have:
-    start    the first row, query or index that the piece is responsible for
+    first    the first row, query or target that the piece is responsible for
     edges    padding before and after, for each spatial dim; it replaces `padding`
     divisor  what a mean divides by, when the piece sees only part of what is averaged
 Nothing here knows of devices or of how pieces are moved.

@@ -120,7 +120,7 @@ class Attention(Family):
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """A causal piece knows its first query."""
         if split.name == "query" and call.get("is_causal", False):
-            return replaced(call.attributes, start=integer(call, "start", 0) + start)
+            return replaced(call.attributes, first=integer(call, "first", 0) + start)
         return call.attributes
 
 

@@ -4,6 +4,7 @@
     index dims, bags    sample (the first), attribute
     channel             parameter   the table by column
     vocabulary          reduction   the table by row; a part gives zeros for rows it does not hold
+    bag                 reduction   what each bag holds, if bags are equally large and added up
 
 Only the rows that are read count as traffic, not the table.
 """
@@ -57,7 +58,7 @@ def piece_of_table(call: Call, split: Split, start: int) -> Attributes:
     """A piece of the rows knows its first row."""
     if split.name != "vocabulary":
         return call.attributes
-    return replaced(call.attributes, start=integer(call, "start", 0) + start)
+    return replaced(call.attributes, first=integer(call, "first", 0) + start)
 
 
 @final
@@ -115,26 +116,26 @@ class EmbeddingBag(Family):
         return (Spec(table.dtype, (bags.shape[0] - last, table.shape[1])),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Bags of equal size; columns; rows where bags are only added up."""
+        """Bags of equal size; columns; rows and contents of bags that are only added up."""
         found = []
-        indices = tensor(call, 1).shape
-        rest = (None,) * (len(call.inputs) - 2)
-        if len(indices) == 2:
-            weights = tuple(0 if spec is not None else None for spec in call.inputs[2:])
-            found.append(
-                Split(
-                    name="sample",
-                    role="sample",
-                    extent=indices[0],
-                    inputs=(None, 0, *(weights or rest)),
-                    outputs=(0,),
-                )
-            )
+        adds = integer(call, "mode", 0) == 0
+        if len(tensor(call, 1).shape) == 2:
+            found.append(self._along_indices(call, 0, adds=False))
+            if adds:
+                found.append(self._along_indices(call, 1, adds=True))
         channel, vocabulary = table_splits(call)
-        found.append(channel)
-        if integer(call, "mode", 0) == 0:
-            found.append(vocabulary)
-        return tuple(found)
+        return (*found, channel, vocabulary) if adds else (*found, channel)
+
+    def _along_indices(self, call: Call, dim: int, *, adds: bool) -> Split:
+        """A cut of the bags or, where they are added up, of what each bag holds."""
+        weights = (dim if spec is not None else None for spec in call.inputs[2:])
+        return Split(
+            name="bag" if adds else "sample",
+            role="reduction" if adds else "sample",
+            extent=tensor(call, 1).shape[dim],
+            inputs=(None, dim, *weights),
+            outputs=(None if adds else 0,),
+        )
 
     def flops(self, call: Call) -> int:
         """One for each element of each row that is read."""

@@ -3,7 +3,7 @@
 ATen writes the attribute `reduction` as 0 (none), 1 (mean, the default) or 2 (sum). A loss that is
 not reduced is cut like an element-wise operator. One that is summed is a reduction over every dim
 but the classes. The mean over class targets divides by the targets that are not ignored, which is
-data: its pieces read all targets, which are small, and know by `start` which of them are theirs.
+data: its pieces read all targets, which are small, and know by `first` which of them are theirs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class ClassLoss(Family):
         scores, target = tensor(call, 0), tensor(call, 1)
         without_classes = scores.shape[:1] + scores.shape[2:] if len(scores.shape) > 1 else ()
         wanted = without_classes if self._by_class(call) else scores.shape
-        if target.shape != wanted:
+        # A piece of a mean over class targets reads all of them.
+        batch = 1 if call.get("first") is not None else 0
+        if target.shape[batch:] != wanted[batch:]:
             raise ShapeError(f"scores are {scores.shape} and target {target.shape}, not {wanted}")
         whole = integer(call, "reduction", MEAN) != NONE
         return (Spec(scores.dtype, () if whole else without_classes),)
@@ -93,7 +95,7 @@ class ClassLoss(Family):
         if integer(call, "reduction", MEAN) != MEAN:
             return call.attributes
         if self._by_class(call):
-            return replaced(call.attributes, start=integer(call, "start", 0) + start)
+            return replaced(call.attributes, first=integer(call, "first", 0) + start)
         scores = tensor(call, 0).shape
         targets = math.prod(scores) // scores[1]
         return replaced(call.attributes, divisor=call.get("divisor", targets))

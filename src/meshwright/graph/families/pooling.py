@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import final
 
+import msgspec
+
 from meshwright.graph.families.convolution import (
     SPATIAL_NAMES,
     edges_of_piece,
@@ -55,6 +57,22 @@ class Pooling(Family):
 
     def halos(self, call: Call) -> tuple[Halo, ...]:
         """How the window slides along each spatial dim; by default by its own size."""
+        return tuple(
+            msgspec.structs.replace(halo, after=self._overhang(size, halo, windows))
+            for size, halo, windows in zip(
+                tensor(call, 0).shape[-self._spatial :],
+                self._windows(call),
+                call.outputs[0].shape[-self._spatial :],
+                strict=True,
+            )
+        )
+
+    def _overhang(self, size: int, halo: Halo, windows: int) -> int:
+        """The padding after a dim, and what the last window of ceil mode needs beyond it."""
+        return max(halo.after, halo.reads(0, windows, size)[3])
+
+    def _windows(self, call: Call) -> tuple[Halo, ...]:
+        """The windows as the attributes give them."""
         rank = self._spatial
         kernel = per_dim(integers(call, "kernel_size"), rank)
         stride = per_dim(integers(call, "stride", ()) or kernel, rank)
@@ -79,7 +97,7 @@ class Pooling(Family):
         if lead not in (1, 2):
             raise ShapeError(f"x is {x.shape}: too many or too few dims")
         ceil = bool(call.get("ceil_mode", False))
-        sizes = zip(x.shape[lead:], self.halos(call), strict=True)
+        sizes = zip(x.shape[lead:], self._windows(call), strict=True)
         windows = (window_count(size, halo, ceil) for size, halo in sizes)
         return (Spec(x.dtype, (*x.shape[:lead], *windows)),)
 
@@ -109,7 +127,7 @@ class Pooling(Family):
 
     def flops(self, call: Call) -> int:
         """One for each element of each window."""
-        return call.outputs[0].elements * math.prod(halo.kernel for halo in self.halos(call))
+        return call.outputs[0].elements * math.prod(halo.kernel for halo in self._windows(call))
 
     def saved(self, call: Call) -> Saved:
         """Of a maximum the input and where in it (int64); of a mean nothing."""
