@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example
+from meshwright.capture.export import exported
 from meshwright.capture.kernels import run_operator
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 
 
@@ -26,8 +26,8 @@ def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Ten
     for tensor in (*graph.inputs, *(p.tensor for p in graph.parameters), *graph.buffers):
         if tensor.name not in present:
             raise InputError(
-                f"no value for {tensor.name!r} of graph {graph.name!r}",
-                f"give one; given: {nearest(tensor.name, present)}",
+                f"there is no value for {tensor.name!r} of graph {graph.name!r}",
+                "give one for every input, parameter and buffer",
             )
     uses = Counter(name for operator in graph.operators for name in operator.inputs)
     uses.update(graph.outputs)
@@ -45,8 +45,11 @@ def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Ten
 def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:
     """The values that an example's own model and inputs give to its captured graph."""
     state = dict(example.model.named_parameters()) | dict(example.model.named_buffers())
+    if any(buffer.name not in state for buffer in graph.buffers):
+        # Constants that the forward pass makes are known to its trace alone.
+        state = dict(exported(example, graph.name).constants) | state
     given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
-    tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in given if isinstance(leaf, Tensor)]
     entering = dict(zip((tensor.name for tensor in graph.inputs), tensors, strict=True))
     known = {tensor.name for tensor in graph.definitions()}
     return {name: value for name, value in (state | entering).items() if name in known}

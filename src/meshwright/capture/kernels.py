@@ -69,8 +69,16 @@ def _grouped_product(inputs: Arguments, attributes: Mapping[str, Value]) -> obje
     return grouped_mm(*inputs)
 
 
+def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """A reshape: a graph says nothing of strides, so ours may not allow a view."""
+    size = attributes["size"]
+    assert isinstance(size, tuple)
+    return aten.call("reshape", inputs, (("shape", size),))
+
+
 KERNELS: Mapping[str, Kernel] = {
     "_grouped_mm": _grouped_product,
     "batch_norm": _batch_norm,
     "embedding_bag": _embedding_bag,
+    "view": _view,
 }

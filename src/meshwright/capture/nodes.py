@@ -5,6 +5,7 @@ Knows neither the program around the node nor the graph that it becomes part of.
 
 from __future__ import annotations
 
+import operator
 import re
 
 import torch
@@ -41,13 +42,14 @@ def gives_view(overload: OpOverload) -> bool:
 
 
 def source_of_view(node: fx.Node) -> fx.Node | None:
-    """The node whose memory a node shares: that of a view, of a write, or of one of several."""
+    """The node whose memory a node shares: what it is a view of, or what it has written."""
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node):
         return None
-    if isinstance(node.target, OpOverload) and not gives_view(node.target):
-        return None
-    return first
+    # One of several results is a view if the operator that gave them all gives views.
+    giver = first if node.target is operator.getitem else node
+    shares = isinstance(giver.target, OpOverload) and gives_view(giver.target)
+    return first if shares else None
 
 
 def spec_of(node: fx.Node, value: torch.Tensor) -> Spec:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import msgspec
 import torch
@@ -17,7 +18,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
-from meshwright.capture.aten import Described, described, tensors_in
+from meshwright.capture.aten import Described, attribute, described, tensors_in
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
     changes_first,
@@ -29,11 +30,11 @@ from meshwright.capture.nodes import (
     unsupported,
 )
 from meshwright.capture.writes import REVERSIBLE, written_through
-from meshwright.graph.model import Spec
+from meshwright.graph.model import Attributes, Spec
 
 SAME_IF_ALIKE = {
-    *("alias", "broadcast_tensors", "cat", "clone", "contiguous", "copy", "expand", "expand_as"),
-    *("lift_fresh_copy", "reshape", "to", "type_as", "view", "_to_copy"),
+    *("alias", "broadcast_tensors", "cat", "expand", "expand_as", "lift_fresh_copy"),
+    *("reshape", "to", "type_as", "view"),
 }
 """Kinds that return their inputs' values, if shapes and dtypes do not change."""
 
@@ -99,6 +100,11 @@ class Translation:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
                 self._found[node] = (None,)
+                continue
+            constant = self.program.constants.get(spec.target or "")
+            if spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
+                number: Described[str] = Described("scalar_tensor", (), _as_number(constant))
+                self._found[node] = self._add(number, [spec_of(node, value)], "")
                 continue
             own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
             stored = self.program.state_dict.get(spec.target or "")
@@ -276,6 +282,14 @@ def writes_are_reversible(graph: fx.Graph) -> bool:
                 return False
             written = source
     return True
+
+
+def _is_number(constant: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(constant, torch.Tensor) and not constant.is_meta and constant.shape == ()
+
+
+def _as_number(constant: torch.Tensor) -> Attributes:
+    return (("dtype", attribute(constant.dtype)), ("s", attribute(constant.item())))
 
 
 def _root_of_view(node: fx.Node) -> fx.Node:

@@ -43,7 +43,7 @@ def _(rows: Tensor, others: Tensor, ends: Tensor) -> Tensor:
 
 
 def _groups(rows: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
-    return rows.tensor_split(ends[:-1].cpu())
+    return rows.tensor_split(ends[:-1].cpu().long())
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
