@@ -167,34 +167,39 @@ def _is_default(argument: torch.Argument, value: object) -> bool:
 
 
 def _bound(
-    overload: OpOverload, inputs: Sequence[torch.Tensor | None], attributes: dict[str, Value]
+    overload: OpOverload, inputs: Sequence[torch.Tensor | None], attributes: Mapping[str, Value]
 ) -> dict[str, object] | None:
     """The arguments of an overload, or None if these inputs and attributes are not for it."""
     bound: dict[str, object] = {}
+    left, unused = list(inputs), dict(attributes)
     arguments = overload._schema.arguments
-    left = list(inputs)
-    lists = sum("List" in str(argument.type) and _takes_tensors(argument) for argument in arguments)
-    for argument in arguments:
-        if _takes_tensors(argument) and argument.name not in attributes:
-            if "List" in str(argument.type):
-                lists -= 1
-                count = _STATES if lists else len(left)
-                bound[argument.name] = [left.pop(0) for _ in range(min(count, len(left)))]
-            elif left:
-                bound[argument.name] = left.pop(0)
-            if bound.get(argument.name) is None and not _optional(argument):
-                return None
-            bound.setdefault(argument.name, None)
-        elif argument.name in attributes:
-            if _takes_tensors(argument):
-                return None
-            value = attributes.pop(argument.name)
-            if not _fits(argument, value):
+    for index, argument in enumerate(arguments):
+        if argument.name in attributes:
+            value = unused.pop(argument.name)
+            if _takes_tensors(argument) or not _fits(argument, value):
                 return None
             bound[argument.name] = _restored(argument, value)
+        elif _is_list(argument):
+            count = _length(arguments[index + 1 :], len(left))
+            bound[argument.name], left = left[:count], left[count:]
+        elif _takes_tensors(argument):
+            bound[argument.name] = left.pop(0) if left else None
+            if bound[argument.name] is None and not _optional(argument):
+                return None
         elif not argument.has_default_value():
             return None
-    return None if left or attributes else bound
+    return None if left or unused else bound
+
+
+def _length(later: Sequence[torch.Argument], left: int) -> int:
+    """How many of the tensors that are left belong to a list, by what comes after it."""
+    if any(_is_list(argument) for argument in later):
+        return _STATES
+    return left - sum(_takes_tensors(argument) for argument in later)
+
+
+def _is_list(argument: torch.Argument) -> bool:
+    return _takes_tensors(argument) and "List" in str(argument.type)
 
 
 def _optional(argument: torch.Argument) -> bool:
