@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example
-from meshwright.capture.export import exported
+from meshwright.capture.export import MODEL, exported
 from meshwright.capture.kernels import run_operator
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
@@ -47,7 +47,8 @@ def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:
     state = dict(example.model.named_parameters()) | dict(example.model.named_buffers())
     if any(buffer.name not in state for buffer in graph.buffers):
         # Constants that the forward pass makes are known to its trace alone.
-        state = dict(exported(example, graph.name).constants) | state
+        constants = exported(example, graph.name).constants
+        state = {name.removeprefix(f"{MODEL}."): c for name, c in constants.items()} | state
     given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
     tensors = [leaf for leaf in given if isinstance(leaf, Tensor)]
     entering = dict(zip((tensor.name for tensor in graph.inputs), tensors, strict=True))

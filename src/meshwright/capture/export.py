@@ -8,9 +8,12 @@ the user is a sentence that names the line of the model where it shows.
 from __future__ import annotations
 
 import inspect
+import logging
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -53,15 +56,27 @@ def capture(example: Example, name: str = "") -> OperatorGraph:
 def exported(example: Example, title: str) -> ExportedProgram:
     """What `torch.export` traces of an example."""
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
-    with warnings.catch_warnings():
-        # Recurrent modules cache their weights in a list, which export reports as a side effect.
-        warnings.filterwarnings("ignore", message="The tensor attribute")
-        try:
+    try:
+        with _quiet():
             return torch.export.export(Step(example), arguments, strict=False)
-        except InputError:
-            raise
-        except Exception as error:
-            raise _sentence(error, title, example) from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise _sentence(error, title, example) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch prints and logs of a trace that fails; our sentence says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            # Recurrent modules cache their weights in a list, which is reported as a side effect.
+            warnings.filterwarnings("ignore", message="The tensor attribute")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def input_names(example: Example) -> tuple[str, ...]:
@@ -129,7 +144,7 @@ def _sentence(error: Exception, title: str, example: Example) -> InputError:
     return InputError(
         f"model {title!r} fails on its example inputs {_summary(example)}{place}: "
         f"{type(error).__name__}: {what[0].rstrip('.;') if what else 'no message'}",
-        "give inputs of the shapes and dtypes that its forward takes",
+        "make model and inputs fit, so that it runs on them without Meshwright too",
     )
 
 

@@ -14,6 +14,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,11 +106,8 @@ def _check_options(
 def _called(
     function: Callable[..., object], options: Mapping[str, object], source: Source
 ) -> object:
-    try:
-        with torch.device("meta"):
-            return function(**options)
-    except (NotImplementedError, RuntimeError):
-        pass
+    with suppress(Exception), torch.device("meta"):
+        return function(**options)
     try:
         return function(**options)
     except Exception as error:

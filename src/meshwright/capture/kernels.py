@@ -27,7 +27,7 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     >>> run_operator("relu", (torch.tensor([-1.0, 1.0]),), ())
     (tensor([0., 1.]),)
     """
-    kernel = KERNELS.get(kind)
+    kernel = KERNELS.get(kind.removeprefix("aten."))
     result = (
         aten.call(kind, inputs, attributes) if kernel is None else kernel(inputs, dict(attributes))
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
 from meshwright.capture.function import example_of_function
@@ -47,13 +48,12 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     >>> captured.graph.parameter_count, captured.warnings
     (5284, ())
     """
-    parsed = parse_source(source)
-    graph = _graph(parsed, batch)
+    graph = _graph(parse_source(source), batch)
     problems = check(graph)
     if problems:
         raise InputError(
             f"the graph of {source!r} is not consistent: {problems[0]}",
-            "report this model, or correct the graph's file",
+            "correct the model's example inputs, or the graph's file",
         )
     return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
 
@@ -61,11 +61,11 @@ def load_model(source: str, batch: int | None = None) -> Captured:
 def _graph(source: Source, batch: int | None) -> OperatorGraph:
     match source.form:
         case "zoo":
-            return capture(zoo_example(source, batch), source.name)
+            return doubted(capture(zoo_example(source, batch), source.name))
         case "hf":
-            return capture(example_of_class(source, batch), source.name)
+            return doubted(capture(example_of_class(source, batch), source.name))
         case "function":
-            return capture(example_of_function(source, batch), source.name)
+            return doubted(capture(example_of_function(source, batch), source.function))
         case "program":
             return _program_graph(source, batch)
         case "graph":
@@ -108,7 +108,7 @@ def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
             f"{str(path)!r} is not a program that this PyTorch can load: {error}",
             "save it with torch.export.save, by the PyTorch that is installed here",
         ) from error
-    return graph_of(program, path.stem)
+    return doubted(graph_of(program, path.stem))
 
 
 def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
