@@ -279,6 +279,8 @@ ELEMENTWISE = (
     case("floor_divide", positive(5, 6), positive(6)),
     case("rsub", real(5, 6), other=2),
     case("div", whole(9, 5, 6), other=2),
+    case("div", whole(9, 5, 6), other=2, rounding_mode="floor"),
+    *(case(f"__{word}__", whole(9, 5, 6), whole(9, 6)) for word in ("and", "or", "xor")),
     case("add", whole(9, 5, 6), other=2.5),
     case("pow", real(5, 6), exponent=2),
     case("clamp", real(5, 6), min=-0.5, max=0.5),

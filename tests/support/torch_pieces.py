@@ -71,8 +71,8 @@ def _with_first(call: Call, tensors: Tensors, attributes: dict[str, Value]) -> t
                 return rows
             if indices.dim() == 2:
                 return rows.sum(-2)
-            ends = _given(tensors)[2].tolist()[1:] + [len(rows)]
-            return torch.stack([bag.sum(0) for bag in rows.tensor_split(ends[:-1])])
+            ends = _given(tensors)[2].tolist()[1:]
+            return torch.stack([bag.sum(0) for bag in rows.tensor_split(ends)])
         case "scaled_dot_product_attention":
             q, k, v = _given(tensors)
             queries = torch.arange(start, start + q.shape[-2])[:, None]

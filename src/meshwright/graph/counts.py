@@ -20,6 +20,7 @@ import msgspec
 
 from meshwright.foundation.units import Bytes
 from meshwright.graph.families import family_of
+from meshwright.graph.family import Family, Wanted
 from meshwright.graph.model import Call, Operator, OperatorGraph
 
 
@@ -33,24 +34,30 @@ class Counts(msgspec.Struct, frozen=True):
         return Counts(self.flops + other.flops, self.bytes + other.bytes)
 
 
-@lru_cache(maxsize=4096)
 def forward(call: Call) -> Counts:
     """The forward pass of one operator."""
-    family = family_of(call.kind)
+    return _forward(family_of(call.kind), call)
+
+
+@lru_cache(maxsize=4096)
+def _forward(family: Family, call: Call) -> Counts:
     return Counts(family.flops(call), family.traffic(call))
 
 
-@lru_cache(maxsize=4096)
-def backward(call: Call, wanted: tuple[bool, ...]) -> Counts:
+def backward(call: Call, wanted: Wanted) -> Counts:
     """The backward pass of one operator, for the inputs whose gradients are wanted.
 
     A view's gradient is a view; an operator through which no gradient flows costs nothing.
     """
-    family = family_of(call.kind)
+    return _backward(family_of(call.kind), call, wanted)
+
+
+@lru_cache(maxsize=4096)
+def _backward(family: Family, call: Call, wanted: Wanted) -> Counts:
     if family.view or not family.differentiable or not any(wanted):
         return Counts()
     flops = sum(n for n, own in zip(family.gradient_flops(call), wanted, strict=True) if own)
-    saved = family.saved(call)
+    saved = family.saved(call, wanted)
     read = sum(spec.bytes for spec in call.outputs) + saved.extra
     read += sum(spec.bytes for i in saved.inputs if (spec := call.inputs[i]) is not None)
     read += sum(call.outputs[i].bytes for i in saved.outputs)
@@ -98,7 +105,7 @@ def backward_counts(graph: OperatorGraph) -> Counts:
     return total
 
 
-def gradients_of(operator: Operator, needing: frozenset[str]) -> tuple[bool, ...]:
+def gradients_of(operator: Operator, needing: frozenset[str]) -> Wanted:
     """For each input of an operator whether it needs a gradient."""
     return tuple(name in needing for name in operator.inputs)
 
@@ -127,7 +134,8 @@ def kept_bytes(graph: OperatorGraph) -> Bytes:
     for operator in graph.operators:
         if not any(tensor.name in needing for tensor in operator.outputs):
             continue
-        saved = family_of(operator.kind).saved(graph.call(operator))
+        wanted = gradients_of(operator, needing)
+        saved = family_of(operator.kind).saved(graph.call(operator), wanted)
         extra += saved.extra
         kept.update(roots[name] for i in saved.inputs if (name := operator.inputs[i]) is not None)
         kept.update(roots[operator.outputs[i].name] for i in saved.outputs)

@@ -27,6 +27,10 @@ from meshwright.graph.model import Attributes, Call, Spec, Value
 Role = Literal["sample", "attribute", "parameter", "reduction"]
 
 
+Wanted = tuple[bool, ...]
+"""For each input of an operator whether its gradient is wanted."""
+
+
 class Halo(msgspec.Struct, frozen=True, kw_only=True):
     """How a window slides along a dim: outputs next to a cut read inputs beyond it.
 
@@ -43,11 +47,15 @@ class Halo(msgspec.Struct, frozen=True, kw_only=True):
     def reads(self, start: int, stop: int, size: int) -> tuple[int, int, int, int]:
         """What outputs start to stop read of an input of this size.
 
-        The first and last + 1 of the input's elements, and the padding before and after them.
+        The first and last + 1 of the input's elements, and the padding before and after them. A
+        piece may lie in the padding altogether and read nothing.
         """
         first = start * self.stride - self.before
         last = (stop - 1) * self.stride - self.before + (self.kernel - 1) * self.dilation + 1
-        return max(first, 0), min(last, size), max(-first, 0), max(last - size, 0)
+        length = last - first
+        before, after = min(max(-first, 0), length), min(max(last - size, 0), length)
+        begin = min(max(first, 0), size)
+        return begin, begin + length - before - after, before, after
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +114,8 @@ class Family(ABC):
         """Bytes that the forward pass reads and writes."""
         return Bytes(0) if self.view else call.bytes
 
-    def saved(self, call: Call) -> Saved:
-        """What the backward pass needs; by default nothing."""
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """What the gradients that are wanted, one flag for each input, need; by default nothing."""
         return Saved()
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
@@ -117,6 +125,12 @@ class Family(ABC):
 
 class ShapeError(ValueError):
     """Inputs that a kind cannot take; `check` turns it into a sentence about the operator."""
+
+
+def other_factors(wanted: Wanted, one: int, other: int) -> Saved:
+    """What a product keeps: for the gradient of either factor the other."""
+    kept = (own for own, across in ((one, other), (other, one)) if wanted[across])
+    return Saved(inputs=tuple(sorted(kept)))
 
 
 def tensor(call: Call, index: int) -> Spec:

@@ -1,19 +1,22 @@
 """Layers that repeat. Enters: a graph. Leaves: runs of operators that are copies of one layer.
 
 Let token(i) stand for the call of operator i. A run of period p is an interval in which
-token(i) = token(i + p); it holds a whole number of layers, cut at one of p phases. A layer is the
-same as the one before if their operators read alike: the same operator of their own layer, or
-something from outside, where what is read twice inside a layer is read twice in the other as well.
+token(i) = token(i + p); it may be cut into layers at p phases. A layer is a copy of the one before
+it if their operators read alike: the same operator of their own layer, or of the layer before, or
+something from further away, where what is read twice in one layer is read twice in the other. The
+first layer may read anything from outside in place of the layer before.
 
-    `_runs`    intervals of equal tokens, for all periods, longest first
-    `_phase`   where to cut: as many layers as possible, then as few tensors crossing as possible,
-               then as few modules in a layer as possible
-    `layers`   the runs that do not overlap
+    `_runs`    intervals of equal tokens, for all periods
+    `_repeat`  the best way to cut a run: as many layers as possible, then as few tensors crossing
+               as possible, then as few modules in a layer as possible
+    `layers`   of the repeats that do not overlap those that cover the most operators
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -52,18 +55,26 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     >>> layers(graph)
     (Repeat(start=0, period=2, count=3),)
     """
-    tokens = _tokens(graph)
-    reads = _reads(graph)
+    tokens, reads = _tokens(graph), _reads(graph)
     crossing = _crossing(reads)
     taken = np.zeros(len(tokens), dtype=bool)
     found: list[Repeat] = []
-    for first, last, period in _runs(tokens, shortest):
-        if taken[first:last].any():
-            continue
-        repeat = _phase(graph, reads, crossing, first, last, period)
-        if repeat is not None:
-            found.append(repeat)
-            taken[repeat.start : repeat.stop] = True
+    # By operators covered, at most for a run and exactly for a repeat, then by shortest period.
+    queue: list[tuple[int, int, int, Run | Repeat]] = [
+        (-((run.last - run.first) // run.period * run.period), run.period, run.first, run)
+        for run in _runs(tokens, shortest)
+    ]
+    heapq.heapify(queue)
+    while queue:
+        match heapq.heappop(queue)[-1]:
+            case Run() as run if not taken[run.first : run.last].any():
+                repeat = _repeat(graph, reads, crossing, run)
+                if repeat is not None:
+                    covered = repeat.period * repeat.count
+                    heapq.heappush(queue, (-covered, repeat.period, repeat.start, repeat))
+            case Repeat() as repeat if not taken[repeat.start : repeat.stop].any():
+                found.append(repeat)
+                taken[repeat.start : repeat.stop] = True
     return tuple(sorted(found, key=lambda repeat: repeat.start))
 
 
@@ -104,77 +115,73 @@ def _crossing(reads: list[tuple[Read, ...]]) -> Tokens:
     return np.cumsum(change)
 
 
-def _runs(tokens: Tokens, shortest: int) -> Iterator[tuple[int, int, int]]:
-    """First, last + 1 and period of every interval that holds two layers or more.
+class Run(NamedTuple):
+    """An interval of operators, from first to last + 1, whose tokens repeat."""
 
-    The longest first; of equally long ones that with the shortest period, since every run of
-    period p is also one of period 2p.
-    """
-    found: list[tuple[int, int, int]] = []
+    first: int
+    last: int
+    period: int
+
+
+def _runs(tokens: Tokens, shortest: int) -> Iterator[Run]:
+    """Every interval that holds two layers or more."""
     for period in range(shortest, len(tokens) // 2 + 1):
         equal = np.concatenate(([False], tokens[:-period] == tokens[period:], [False]))
         edges = np.flatnonzero(equal[1:] != equal[:-1])
         for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             if stop - start >= period:
-                found.append((start, stop + period, period))
-    yield from sorted(found, key=lambda run: (run[0] - run[1], run[2]))
-
-
-def _phase(
-    graph: OperatorGraph,
-    reads: list[tuple[Read, ...]],
-    crossing: Tokens,
-    first: int,
-    last: int,
-    period: int,
-) -> Repeat | None:
-    """The best way to cut a run into layers, or None if no two layers in a row are alike."""
-    best: tuple[int, int, int] | None = None
-    chosen: Repeat | None = None
-    narrowest = int(crossing[first:last].min())
-    phases = [at for at in range(first, first + period) if at + 2 * period <= last]
-    for start in sorted(phases, key=lambda at: int(crossing[at + period]))[:_TRIED]:
-        repeat = _longest_alike(reads, start, last, period)
-        if repeat is None:
-            continue
-        inner = int(crossing[repeat.start + period]) - narrowest
-        modules = len({_module(graph.operators[i]) for i in repeat.layer(0)})
-        rank = (-repeat.count, inner, modules)
-        if best is None or rank < best:
-            best, chosen = rank, repeat
-    return chosen
+                yield Run(start, stop + period, period)
 
 
 _TRIED = 16
 """Phases that are tried, those with the fewest tensors crossing first."""
 
 
-def _longest_alike(
-    reads: list[tuple[Read, ...]], start: int, last: int, period: int
+def _repeat(
+    graph: OperatorGraph, reads: list[tuple[Read, ...]], crossing: Tokens, run: Run
 ) -> Repeat | None:
-    """The longest row of layers that read alike, among those cut at one phase."""
-    starts = range(start, last - period + 1, period)
-    shapes = [_shape(reads, at, period) for at in starts]
-    best = run = 0
-    for index in range(1, len(shapes) + 1):
-        if index == len(shapes) or shapes[index] != shapes[run]:
-            if index - run > best:
-                best, begin = index - run, starts[run]
-            run = index
-    return Repeat(start=begin, period=period, count=best) if best > 1 else None
+    """The best way to cut a run into layers, or None if no two layers in a row are alike."""
+    phases = range(run.first, min(run.first + run.period, run.last - 2 * run.period + 1))
+    narrow = sorted(phases, key=lambda at: int(crossing[at + run.period]))[:_TRIED]
+    repeats = filter(None, (_longest_alike(reads, at, run) for at in narrow))
+
+    def rank(repeat: Repeat) -> tuple[int, int, int]:
+        modules = {_module(graph.operators[i]) for i in repeat.layer(0)}
+        return -repeat.count, int(crossing[repeat.start + repeat.period]), len(modules)
+
+    return min(repeats, key=rank, default=None)
 
 
-def _shape(reads: list[tuple[Read, ...]], start: int, period: int) -> tuple[object, ...]:
-    """How the operators of a layer read each other; what comes from outside is numbered."""
-    outside: dict[Read, int] = {}
-    shape: list[object] = []
+def _longest_alike(reads: list[tuple[Read, ...]], phase: int, run: Run) -> Repeat | None:
+    """The longest row of layers that are copies, among those cut at one phase."""
+    starts = range(phase, run.last - run.period + 1, run.period)
+    loose = [_wiring(reads, at, run.period, before=0) for at in starts]
+    tight = [_wiring(reads, at, run.period, before=run.period) for at in starts]
+    best = Repeat(start=phase, period=run.period, count=1)
+    begin = 0
+    for index in range(1, len(starts)):
+        same = loose if index == begin + 1 else tight
+        if same[index] != same[index - 1]:
+            # The layer before may still be the first of a row with this one.
+            begin = index - 1 if loose[index] == loose[index - 1] else index
+        if index - begin + 1 > best.count:
+            best = Repeat(start=starts[begin], period=run.period, count=index - begin + 1)
+    return best if best.count > 1 else None
+
+
+def _wiring(
+    reads: list[tuple[Read, ...]], start: int, period: int, before: int
+) -> tuple[object, ...]:
+    """What the operators of a layer read: by place back to `before` its start, else numbered."""
+    far: dict[Read, int] = {}
+    found: list[object] = []
     for own in reads[start : start + period]:
         for read in own:
-            if isinstance(read, tuple) and read[0] >= start:
-                shape.append((read[0] - start, read[1]))
+            if isinstance(read, tuple) and read[0] >= start - before:
+                found.append((read[0] - start, read[1]))
             else:
-                shape.append(None if read is None else outside.setdefault(read, len(outside)))
-    return tuple(shape)
+                found.append(None if read is None else far.setdefault(read, len(far)))
+    return tuple(found)
 
 
 def _module(operator: Operator) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.families import family_of
-from meshwright.graph.family import Split
+from meshwright.graph.family import Family, Split
 from meshwright.graph.model import Call, Spec
 
 Box = tuple[tuple[int, int], ...]
@@ -27,7 +27,6 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[Box, ...]
 
 
-@lru_cache(maxsize=4096)
 def splits_of(call: Call) -> tuple[Split, ...]:
     """Every way to cut an operator into two parts or more.
 
@@ -36,7 +35,12 @@ def splits_of(call: Call) -> tuple[Split, ...]:
     >>> [(split.name, split.role, split.extent) for split in splits_of(linear)]
     [('sample', 'sample', 8), ('channel', 'parameter', 5), ('inner', 'reduction', 3)]
     """
-    return tuple(split for split in family_of(call.kind).splits(call) if split.extent > 1)
+    return _splits(family_of(call.kind), call)
+
+
+@lru_cache(maxsize=4096)
+def _splits(family: Family, call: Call) -> tuple[Split, ...]:
+    return tuple(split for split in family.splits(call) if split.extent > 1)
 
 
 def bounds(extent: int, parts: int) -> tuple[tuple[int, int], ...]:

@@ -24,6 +24,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     integer,
     replaced,
     role_of,
@@ -112,7 +113,7 @@ class Attention(Family):
     def _value_flops(self, call: Call) -> int:
         return 2 * call.outputs[0].elements * tensor(call, 1).shape[-2]
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Operands, result and the logarithm of each row's sum (float32)."""
         rows = Spec("float32", call.outputs[0].shape[:-1])
         return Saved(inputs=tuple(range(len(call.inputs))), outputs=(0,), extra=Bytes(rows.bytes))

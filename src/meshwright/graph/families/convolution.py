@@ -22,8 +22,10 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     integer,
     integers,
+    other_factors,
     replaced,
     tensor,
 )
@@ -150,9 +152,9 @@ class Convolution(Family):
         """A convolution each for x and weight; the bias is only added, which nobody counts."""
         return (self.flops(call), self.flops(call), 0)[: len(call.inputs)]
 
-    def saved(self, call: Call) -> Saved:
-        """Both factors."""
-        return Saved(inputs=(0, 1))
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of either factor's gradient the other factor."""
+        return other_factors(wanted, 0, 1)
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """Explicit edges for a cut with a halo, fewer groups for a cut between groups."""
@@ -211,9 +213,9 @@ class TransposedConvolution(Family):
         """A convolution each for x and weight; the bias is only added, which nobody counts."""
         return (self.flops(call), self.flops(call), 0)[: len(call.inputs)]
 
-    def saved(self, call: Call) -> Saved:
-        """Both factors."""
-        return Saved(inputs=(0, 1))
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of either factor's gradient the other factor."""
+        return other_factors(wanted, 0, 1)
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """Fewer groups for a cut between groups."""

@@ -12,13 +12,22 @@ from typing import Literal, final
 
 from meshwright.foundation.units import Bytes
 from meshwright.graph.families.products import broadcast, stretched
-from meshwright.graph.family import Family, Saved, ShapeError, Split, along, tensor
+from meshwright.graph.family import (
+    Family,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    along,
+    other_factors,
+    tensor,
+)
 from meshwright.graph.model import Call, Spec, Value
 
 Result = Literal["promoted", "real", "bool", "first"]
 """Which dtype comes out: that of promotion, the same but never whole, bool, the first input's."""
-Keeps = Literal["nothing", "inputs", "output", "first"]
-"""What the backward pass needs."""
+Keeps = Literal["nothing", "inputs", "output", "first", "second", "factors", "quotient"]
+"""What the backward pass needs: of a product the other factor, of a quotient the divisor."""
 
 DEFAULT_REAL = "float32"
 
@@ -102,7 +111,8 @@ class Elementwise(Family):
         operands = specs[1:] if call.kind == "where" else specs
         dtype = promoted(operands, tuple(_number(call.get(key)) for key in self._numbers))
         whole = _CATEGORIES[dtype] < _CATEGORIES[DEFAULT_REAL]
-        return DEFAULT_REAL if self._result == "real" and whole else dtype
+        rounds = call.get("rounding_mode") is not None
+        return DEFAULT_REAL if self._result == "real" and whole and not rounds else dtype
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim."""
@@ -123,7 +133,7 @@ class Elementwise(Family):
         """So many for each element."""
         return self._flops * call.outputs[0].elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """As the kind says."""
         match self._keeps:
             case "nothing":
@@ -134,6 +144,13 @@ class Elementwise(Family):
                 return Saved(outputs=(0,))
             case "first":
                 return Saved(inputs=(0,))
+            case "second":
+                return Saved(inputs=(1,))
+            case "factors":
+                return other_factors(wanted, 0, 1) if len(call.inputs) > 1 else Saved()
+            case "quotient":
+                both = (0, 1) if wanted[-1] else (1,)
+                return Saved(inputs=both) if len(call.inputs) > 1 else Saved()
 
 
 def _number(value: Value) -> Value:
@@ -162,9 +179,10 @@ class Dropout(Family):
 
     def traffic(self, call: Call) -> Bytes:
         """Input, output and mask."""
-        return Bytes(0) if self._idle(call) else Bytes(call.bytes + self.saved(call).extra)
+        mask = tensor(call, 0).elements
+        return Bytes(0) if self._idle(call) else Bytes(call.bytes + mask)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """A mask of bools."""
         return Saved(extra=Bytes(0 if self._idle(call) else tensor(call, 0).elements))
 
@@ -206,11 +224,11 @@ class Triangle(Family):
 
 _ADDITIVE = ("add", "sub", "rsub", "neg", "positive", "clone", "contiguous")
 _FROM_INPUTS = (
-    "mul", "maximum", "minimum", "fmax", "fmin", "abs", "clamp", "clamp_min", "clamp_max", "square",
+    "maximum", "minimum", "fmax", "fmin", "abs", "clamp", "clamp_min", "clamp_max", "square",
     "pow", "remainder", "fmod",
 )  # fmt: skip
 _REAL_FROM_INPUTS = (
-    "div", "true_divide", "log", "log1p", "log2", "sin", "cos", "erf", "gelu", "silu",
+    "log", "log1p", "log2", "sin", "cos", "erf", "gelu", "silu",
     "mish", "softplus", "hardswish", "hardsigmoid", "elu", "selu", "log_sigmoid", "atan2",
 )  # fmt: skip
 _REAL_FROM_OUTPUT = ("exp", "expm1", "sqrt", "rsqrt", "sigmoid", "tanh", "reciprocal")
@@ -219,7 +237,10 @@ _COMPARISONS = (
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor",
     "isnan", "isinf", "isfinite",
 )  # fmt: skip
-_INTEGRAL = ("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "floor_divide", "sign")
+_INTEGRAL = (
+    "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "__and__", "__or__", "__xor__",
+    "floor_divide", "sign",
+)  # fmt: skip
 _ROUNDING = ("floor", "ceil", "round", "trunc")
 _LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")
 
@@ -241,7 +262,10 @@ KINDS: Mapping[str, Family] = {
     "alias": Elementwise(result="first", flops=0, view=True),
     "detach": Elementwise(result="first", flops=0, view=True, differentiable=False),
     "where": Elementwise(keeps="first", numbers=("other", "self")),
-    "masked_fill": Elementwise(keeps="inputs", result="first"),
+    "mul": Elementwise(keeps="factors"),
+    "div": Elementwise(keeps="quotient", result="real"),
+    "true_divide": Elementwise(keeps="quotient", result="real"),
+    "masked_fill": Elementwise(keeps="second", result="first"),
     "addcmul": Elementwise(keeps="inputs", flops=3),
     "addcdiv": Elementwise(keeps="inputs", flops=3),
     "dropout": Dropout(),

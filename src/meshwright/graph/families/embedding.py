@@ -20,6 +20,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     integer,
     name_of,
     replaced,
@@ -90,7 +91,7 @@ class Embedding(Family):
         """The rows that are read."""
         return rows_read(call)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The indices."""
         return Saved(inputs=(1,))
 
@@ -145,7 +146,7 @@ class EmbeddingBag(Family):
         """The rows that are read."""
         return rows_read(call)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Everything but the table."""
         return Saved(inputs=tuple(range(1, len(call.inputs))))
 

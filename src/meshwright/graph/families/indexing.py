@@ -17,6 +17,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     along,
     integer,
     name_of,
@@ -48,7 +49,7 @@ class Gather(Family):
             if dim == own or x[dim] == index[dim]
         )
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The index."""
         return Saved(inputs=(1,))
 
@@ -71,7 +72,7 @@ class IndexSelect(Family):
             along(dim, call, (None, 0) if dim == own else (dim, None)) for dim in range(rank)
         )
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The index."""
         return Saved(inputs=(1,))
 
@@ -116,7 +117,7 @@ class Scatter(Family):
         """One for each element added."""
         return tensor(call, 1).elements if self._adds else 0
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The index."""
         return Saved(inputs=(1,))
 
@@ -152,7 +153,7 @@ class IndexAdd(Family):
         """One for each element added."""
         return tensor(call, 2).elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The index."""
         return Saved(inputs=(1,))
 
@@ -198,7 +199,7 @@ class Index(Family):
                 found.append(along(out, call, (dim, *(None,) * len(indices))))
         return tuple(found)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The positions."""
         return Saved(inputs=tuple(range(1, len(call.inputs))))
 

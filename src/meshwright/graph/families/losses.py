@@ -19,6 +19,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     integer,
     name_of,
     replaced,
@@ -83,7 +84,7 @@ class ClassLoss(Family):
         """As a log-softmax, where there is one."""
         return self._per_element * tensor(call, 0).elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Log-probabilities (as large as the scores, if not the scores themselves) and targets."""
         targets = tuple(range(1, len(call.inputs)))
         if self._per_element == 1:
@@ -135,7 +136,7 @@ class PairLoss(Family):
         """Compare, square or scale, add."""
         return 3 * math.prod(self._shape(call))
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """All that was compared."""
         return Saved(inputs=tuple(range(len(call.inputs))))
 

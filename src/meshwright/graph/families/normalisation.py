@@ -19,6 +19,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     along,
     integer,
     integers,
@@ -63,7 +64,7 @@ class LayerNorm(Family):
         """A few for each element."""
         return _FLOPS_PER_ELEMENT * tensor(call, 0).elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Input, weight and statistics."""
         rows = Spec("float32", tensor(call, 0).shape[: self._leading(call)])
         extra = statistics_bytes(self._statistics * rows.elements)
@@ -97,7 +98,7 @@ class GroupNorm(Family):
         """A few for each element."""
         return _FLOPS_PER_ELEMENT * tensor(call, 0).elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Input, weight, two statistics for each group of each sample."""
         numbers = 2 * tensor(call, 0).shape[0] * integer(call, "num_groups")
         inputs = tuple(range(len(call.inputs)))[:2]
@@ -146,7 +147,7 @@ class BatchNorm(Family):
         """A few for each element."""
         return _FLOPS_PER_ELEMENT * tensor(call, 0).elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Input, weight, two statistics for each channel."""
         inputs = tuple(range(len(call.inputs)))[:2]
         return Saved(inputs=inputs, extra=statistics_bytes(2 * tensor(call, 0).shape[1]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import final
 
-from meshwright.graph.family import Family, Saved, Split, integers
+from meshwright.graph.family import Family, Saved, Split, Wanted, integers
 from meshwright.graph.model import Call, Spec
 
 
@@ -31,6 +31,6 @@ class Opaque(Family):
         extent = call.outputs[0].shape[first]
         return (Split(name="sample", role="sample", extent=extent, inputs=inputs, outputs=outputs),)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Everything, since nobody knows better."""
         return Saved(inputs=tuple(range(len(call.inputs))), outputs=tuple(range(len(call.outputs))))

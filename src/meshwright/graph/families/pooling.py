@@ -25,6 +25,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     integers,
     replaced,
     tensor,
@@ -129,10 +130,10 @@ class Pooling(Family):
         """One for each element of each window."""
         return call.outputs[0].elements * math.prod(halo.kernel for halo in self._windows(call))
 
-    def saved(self, call: Call) -> Saved:
-        """Of a maximum the input and where in it (int64); of a mean nothing."""
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The input, for its shape if nothing else; of a maximum also where it was (int64)."""
         if self._mean:
-            return Saved()
+            return Saved(inputs=(0,))
         where = Spec("int64", call.outputs[0].shape)
         return Saved(inputs=(0,), extra=where.bytes)
 
@@ -192,6 +193,11 @@ class AdaptiveMean(Family):
     def flops(self, call: Call) -> int:
         """One for each input element."""
         return tensor(call, 0).elements
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The input, unless it is a plain mean."""
+        to_one = all(size == 1 for size in call.outputs[0].shape[-self._spatial :])
+        return Saved() if to_one else Saved(inputs=(0,))
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """A smaller output, or a larger divisor than the piece itself has elements."""

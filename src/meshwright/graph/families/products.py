@@ -14,7 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.graph.family import Family, Role, Saved, ShapeError, Split, role_of, tensor
+from meshwright.graph.family import (
+    Family,
+    Role,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    other_factors,
+    role_of,
+    tensor,
+)
 from meshwright.graph.model import Call, Spec
 
 
@@ -93,9 +103,9 @@ class Linear(Family):
         """One product each for x and weight; the bias is only added, which nobody counts."""
         return (self.flops(call), self.flops(call), 0)[: len(call.inputs)]
 
-    def saved(self, call: Call) -> Saved:
-        """Both factors."""
-        return Saved(inputs=(0, 1))
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of either factor's gradient the other factor."""
+        return other_factors(wanted, 0, 1)
 
 
 @final
@@ -180,9 +190,9 @@ class MatrixProduct(Family):
         """One product for each factor; a summand is only added."""
         return (*(0,) * self._first, self.flops(call), self.flops(call))
 
-    def saved(self, call: Call) -> Saved:
-        """Both factors."""
-        return Saved(inputs=(self._first, self._first + 1))
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of either factor's gradient the other factor."""
+        return other_factors(wanted, self._first, self._first + 1)
 
 
 @final
@@ -227,9 +237,9 @@ class GroupedProduct(Family):
         """As a plain product; the ends have no gradient."""
         return (self.flops(call), self.flops(call), 0)
 
-    def saved(self, call: Call) -> Saved:
-        """Both factors and the ends."""
-        return Saved(inputs=(0, 1, 2))
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """As a plain product, and the ends."""
+        return Saved(inputs=(*other_factors(wanted, 0, 1).inputs, 2))
 
 
 KINDS: Mapping[str, Family] = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import final
 
 from meshwright.foundation.units import Bytes
-from meshwright.graph.family import Family, Saved, ShapeError, Split, integer, tensor
+from meshwright.graph.family import Family, Saved, ShapeError, Split, Wanted, integer, tensor
 from meshwright.graph.model import ITEM_BYTES, Call, Spec
 
 
@@ -100,7 +100,7 @@ class Recurrent(Family):
         )
         return (for_x, for_state, *(0,) * (self._states - 1), *weights)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Inputs, weights, outputs, and gates and states of every step."""
         hidden = tensor(call, 1)
         per_step = hidden.shape[0] * hidden.shape[-1] * self._kept
@@ -153,7 +153,7 @@ class Cell(Family):
         cell_state = (0,) * (self._states - 1)
         return (with_x, with_state, *cell_state, with_x, with_state, *biases)
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Inputs, weights, and the gates."""
         state = tensor(call, 1)
         extra = Bytes(state.bytes * self._kept)

@@ -16,6 +16,7 @@ from meshwright.graph.family import (
     Saved,
     ShapeError,
     Split,
+    Wanted,
     along,
     integer,
     integers,
@@ -110,9 +111,11 @@ class Reduction(Family):
         """One for each input element."""
         return tensor(call, 0).elements
 
-    def saved(self, call: Call) -> Saved:
-        """Of a sum nothing; of the others what came in and what came out."""
-        return Saved() if self._additive else Saved(inputs=(0,), outputs=(0,))
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of a sum nothing, of a maximum its index, of the others what came in and came out."""
+        if self._additive:
+            return Saved()
+        return Saved(outputs=(1,)) if len(call.outputs) > 1 else Saved(inputs=(0,), outputs=(0,))
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """What the mean of the whole divides by."""
@@ -172,7 +175,7 @@ class Order(Family):
         size = x.shape[position(integer(call, "dim", -1), len(x.shape))] if x.shape else 1
         return x.elements * max(size - 1, 1).bit_length()
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The indices."""
         return Saved(outputs=(1,)) if self._values else Saved()
 

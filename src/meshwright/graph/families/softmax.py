@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.graph.family import Family, Saved, Split, along, integer, position, tensor
+from meshwright.graph.family import Family, Saved, Split, Wanted, along, integer, position, tensor
 from meshwright.graph.model import Call, Spec
 
 _FLOPS_PER_ELEMENT = 5
@@ -32,7 +32,7 @@ class Softmax(Family):
         """A few for each element."""
         return _FLOPS_PER_ELEMENT * tensor(call, 0).elements
 
-    def saved(self, call: Call) -> Saved:
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The result."""
         return Saved(outputs=(0,))
 
