@@ -21,7 +21,10 @@ from meshwright.graph.model import Attributes, Value
 
 Operand = TypeVar("Operand")
 
-WITHOUT_MEANING = {"device", "generator", "layout", "memory_format", "non_blocking", "pin_memory"}
+WITHOUT_MEANING = {
+    *("cudnn_enable", "cudnn_enabled", "device", "generator", "layout", "memory_format"),
+    *("non_blocking", "pin_memory"),
+}
 """Arguments that say where and how, not what."""
 
 INFINITIES = {"inf", "-inf", "nan"}

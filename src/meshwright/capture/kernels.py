@@ -38,8 +38,8 @@ def _batch_norm(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """With copies of the running statistics, which ATen updates in place."""
     x, weight, bias, mean, variance = (*inputs, None, None, None, None)[:5]
     copies = [None if t is None else t.clone() for t in (mean, variance)]
-    ordered = tuple(sorted(attributes.items()))
-    return aten.call("batch_norm", (x, weight, bias, *copies), ordered)
+    given = {"cudnn_enabled": True, **attributes}
+    return aten.call("batch_norm", (x, weight, bias, *copies), tuple(given.items()))
 
 
 def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
