@@ -60,7 +60,9 @@ def parse_table(text: str, file: str) -> PriceTable:
     try:
         origin = msgspec.json.decode(lines[0] if lines else "", type=Origin)
         rows = tuple(
-            msgspec.json.decode(line, type=MeasuredCall) for line in lines[1:] if line.endswith("\n")
+            msgspec.json.decode(line, type=MeasuredCall)
+            for line in lines[1:]
+            if line.endswith("\n")
         )
     except msgspec.MsgspecError as error:
         raise InputError(
@@ -74,8 +76,9 @@ def load_table(path: str | Path) -> PriceTable:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot read the prices in {str(path)!r} ({getattr(error, 'strerror', None) or error})",
+            f"cannot read the prices in {str(path)!r} ({reason})",
             "write them with 'meshwright calibrate'",
         ) from None
     return parse_table(text, str(path))
