@@ -37,6 +37,8 @@ CALLS = [
     (ATEN.layer_norm.default, (A, [4], B, None, 1e-3), {}),
     (ATEN.layer_norm.default, (A, [4], None, B), {}),
     (ATEN.upsample_nearest2d.vec, (A[None, None], None, [2.0, 1.0]), {}),
+    (ATEN.conv2d.padding, (A[None, None], torch.ones(1, 1, 3, 3), None, [1, 1], "same"), {}),
+    (ATEN.lstm_cell.default, (A[:1], [STATE[0], STATE[0]], torch.ones(8, 4), torch.ones(8, 2)), {}),
     (ATEN.gru.input, (A[None], STATE, [torch.ones(6, 4), torch.ones(6, 2)], False, 1, 0.0,
                       False, False, True), {}),
     (ATEN.lstm.input, (A[None], [STATE, STATE], [torch.ones(8, 4), torch.ones(8, 2)], False, 1,

@@ -87,7 +87,10 @@ def test_settings_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("hf:BertForMaskedL", "has no class 'BertForMaskedL'; did you mean 'BertForMaskedLM'"),
+        (
+            "hf:BertForMaskedL",
+            "has no class 'BertForMaskedL'; give one of its models, such as Bert",
+        ),
         ("hf:BertConfig", "is not a model with a configuration of its own"),
         ("hf:BertForMaskedLM?layers=2", "BertConfig has no setting 'layers'; did you mean"),
         ("hf:BertForMaskedLM?sequence=x", "sequence is 'x'"),

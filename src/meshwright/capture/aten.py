@@ -43,7 +43,7 @@ SYNONYMS = {
 """Overloads that compute what the kind of another name computes."""
 
 _STATES = 2
-"""Tensors in an LSTM's list of states, the one list that another list follows."""
+"""Tensors in `hx`, the states of an LSTM, the one list that optional tensors or a list follow."""
 
 
 class Described(msgspec.Struct, Generic[Operand], frozen=True):
@@ -183,7 +183,8 @@ def _bound(
                 return None
             bound[argument.name] = _restored(argument, value)
         elif _is_list(argument):
-            count = _length(arguments[index + 1 :], len(left))
+            later = sum(_takes_tensors(other) for other in arguments[index + 1 :])
+            count = _STATES if argument.name == "hx" else len(left) - later
             bound[argument.name], left = left[:count], left[count:]
         elif _takes_tensors(argument):
             bound[argument.name] = left.pop(0) if left else None
@@ -192,13 +193,6 @@ def _bound(
         elif not argument.has_default_value():
             return None
     return None if left or unused else bound
-
-
-def _length(later: Sequence[torch.Argument], left: int) -> int:
-    """How many of the tensors that are left belong to a list, by what comes after it."""
-    if any(_is_list(argument) for argument in later):
-        return _STATES
-    return left - sum(_takes_tensors(argument) for argument in later)
 
 
 def _is_list(argument: torch.Argument) -> bool:
@@ -210,9 +204,18 @@ def _optional(argument: torch.Argument) -> bool:
 
 
 def _fits(argument: torch.Argument, value: Value) -> bool:
-    """Whether a list is given where one is taken; `split` takes a number or a list by one name."""
-    takes_list = "List[" in str(argument.type)
-    return takes_list or not isinstance(value, tuple)
+    """Whether an argument is of the type of a value; overloads share names, not types.
+
+    `split` takes a number or a list by one name, `conv2d` a list or the word "same".
+    """
+    declared = f"{argument.type} {argument.real_type}"
+    match value:
+        case tuple():
+            return "List[" in declared
+        case str():
+            return any(word in declared for word in ("str", "ScalarType", "float", "number"))
+        case _:
+            return True
 
 
 def _restored(argument: torch.Argument, value: Value) -> object:

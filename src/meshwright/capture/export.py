@@ -30,8 +30,9 @@ MODEL = "model"
 """Where a `Step` keeps the user's model; no name in the graph shows it."""
 
 _ROOM = Path(__file__).parent
-_NOT_THE_USER_S = (Path(torch.__file__).parent, _ROOM)
-_LIKE_A_USER_S = _ROOM / "zoo"
+_ZOO = _ROOM / "zoo"
+_TORCH = Path(torch.__file__).parent
+_STANDARD_LIBRARY = Path(inspect.__file__).parent
 
 
 def capture(example: Example, name: str = "") -> OperatorGraph:
@@ -173,16 +174,11 @@ def user_line(error: BaseException) -> str:
 
 
 def _is_the_user_s(file: Path) -> bool:
-    if _LIKE_A_USER_S in file.parents:
-        return True
-    foreign = "site-packages" in file.parts and "transformers" not in file.parts
-    library = any(folder in file.parents for folder in _NOT_THE_USER_S)
-    return file.is_file() and not library and not foreign and "lib" not in _python_part(file)
-
-
-def _python_part(file: Path) -> tuple[str, ...]:
-    """The path if it is inside Python's own library."""
-    return file.parts if Path(inspect.__file__).parent in file.parents else ()
+    """Whether a file holds a model: the user's, the zoo's or that of a library of models."""
+    if _ROOM in file.parents:
+        return _ZOO in file.parents
+    standard = _STANDARD_LIBRARY in file.parents and "site-packages" not in file.parts
+    return file.is_file() and _TORCH not in file.parents and not standard
 
 
 def _summary(example: Example) -> str:

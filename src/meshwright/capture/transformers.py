@@ -4,6 +4,7 @@ Leaves: an `Example` on meta tensors. Nothing is ever fetched from a hub.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -58,11 +59,11 @@ def _class(library: ModuleType, source: Source) -> Any:
     try:
         found = getattr(library, source.name)
     except AttributeError as error:
-        known = [name for name in dir(library) if "For" in name or name.endswith("Model")]
-        close = nearest(source.name, known).partition("Known:")[0].strip()
+        models = [name for name in dir(library) if "For" in name or name.endswith("Model")]
+        close = difflib.get_close_matches(source.name, models, n=3, cutoff=0.5)
         raise InputError(
             f"Transformers {library.__version__} has no class {source.name!r}",
-            f"{close or 'give one such as'} 'BertForMaskedLM'".replace("? '", "? Else give '"),
+            f"give one of its models, such as {', '.join(close or ['BertForMaskedLM'])}",
         ) from error
     if getattr(found, "config_class", None) is None:
         raise InputError(
