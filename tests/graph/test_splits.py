@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 import torch
 
+from meshwright.capture.kernels import run_operator
 from meshwright.foundation.errors import InputError
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call
@@ -119,7 +120,7 @@ def naive_cuts(call: Call) -> Iterator[tuple[tuple[int | None, ...], int | None,
     """
     shapes = [() if spec is None else spec.shape for spec in call.inputs]
     out = call.outputs[0].shape
-    ends = [(dim, size) for dim, size in enumerate(out)]
+    ends: list[tuple[int | None, int]] = [*enumerate(out)]
     ends += [(None, size) for size in sorted({n for shape in shapes for n in shape})]
     for end, extent in ends:
         if extent < 2:
@@ -174,6 +175,13 @@ def test_what_is_not_claimed_is_false(case: Case) -> None:
 
 LSTM = next(c for c in CASES if c.kind == "lstm")
 BATCH_NORM = next(c for c in CASES if c.kind == "batch_norm")
+
+
+def test_the_grouped_product_of_the_tests_is_that_of_the_capture() -> None:
+    (grouped,) = (c for c in CASES if c.kind == "_grouped_mm")
+    tensors = grouped.tensors()
+    (expected,) = run_operator(grouped.kind, tensors, ())
+    assert close(run(grouped.call, tensors)[0], expected)
 
 
 def test_steps_of_a_sequence_stay_whole() -> None:

@@ -26,7 +26,7 @@ def any_graphs(draw: st.DrawFn) -> OperatorGraph:
     names = draw(st.lists(NAMES, min_size=count + 3, max_size=count + 3, unique=True))
     tensors = [Tensor(name=name, dtype=draw(DTYPES), dims=draw(DIMS)) for name in names]
     x, weight, buffer, *rest = tensors
-    operators = []
+    operators: list[Operator] = []
     known = names[:3]
     while rest:
         outputs = draw(st.integers(1, 2))

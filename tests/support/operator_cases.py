@@ -258,8 +258,10 @@ LOSSES = (
     case("binary_cross_entropy_with_logits", real(5, 4), chance(5, 4), None, chance(4)),
 )
 
-_BINARY_REAL = ("add", "sub", "mul", "div", "true_divide", "maximum", "minimum", "fmax", "fmin")
-_BINARY_REAL += ("remainder", "fmod", "atan2", "pow")
+_BINARY = (
+    "add", "sub", "mul", "div", "true_divide", "maximum", "minimum", "fmax", "fmin", "remainder",
+    "fmod", "atan2", "pow",
+)  # fmt: skip
 _UNARY = (
     "neg", "positive", "clone", "contiguous", "abs", "square", "log", "log1p", "log2", "sin", "cos",
     "erf", "gelu", "silu", "mish", "softplus", "hardswish", "hardsigmoid", "elu", "selu",
@@ -269,7 +271,7 @@ _UNARY = (
 )  # fmt: skip
 
 ELEMENTWISE = (
-    *(case(kind, positive(5, 1, 6), positive(4, 6)) for kind in _BINARY_REAL),
+    *(case(kind, positive(5, 1, 6), positive(4, 6)) for kind in _BINARY),
     *(case(kind, positive(5, 6)) for kind in _UNARY),
     *(case(kind, real(5, 6), real(6)) for kind in ("eq", "ne", "lt", "le", "gt", "ge")),
     *(case(f"logical_{word}", flags(5, 6), flags(6)) for word in ("and", "or", "xor")),

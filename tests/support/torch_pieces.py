@@ -1,9 +1,9 @@
 """Pieces of operators, run by PyTorch and put together again.
 
 Enters: calls, splits and tensors. Leaves: tensors. Whole calls run by the capture's own table of
-kernels; here are only the three attributes that pieces have and ATen has not (`first`, `edges`,
-`divisor`), operands that a piece lacks, and two calls that the table does not take. Combining is
-written from the definition of a `Split`, not from any code that uses splits.
+kernels; here are only the four attributes that pieces have and ATen has not (`first`, `first_row`,
+`edges`, `divisor`) and operands that a piece lacks. Combining is written from the definition of a
+`Split`, not from any code that uses splits.
 """
 
 from __future__ import annotations
@@ -24,18 +24,14 @@ Tensors = Sequence[torch.Tensor | None]
 def run(call: Call, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     """What a call, whole or a piece, gives."""
     attributes = dict(call.attributes)
+    if call.kind == "_grouped_mm":
+        return (_grouped_product(tensors, attributes),)
     if "first" in attributes:
         return (_with_first(call, tensors, attributes),)
     if "edges" in attributes:
         return (_with_edges(call.kind, tensors, attributes),)
     if "divisor" in attributes:
         return (_with_divisor(call.kind, tensors, attributes),)
-    if call.kind == "lstm_cell":
-        x, hidden, cell, *weights = _given(tensors)
-        return torch.lstm_cell(x, (hidden, cell), *weights)
-    if isinstance(attributes.get("padding"), str):
-        x, weight, bias = (*tensors, None)[:3]
-        return (functional.conv2d(x, weight, bias, padding=attributes["padding"]),)
     return run_operator(call.kind, _filled(call, tensors), call.attributes)
 
 
@@ -63,9 +59,9 @@ def _with_first(call: Call, tensors: Tensors, attributes: dict[str, Value]) -> t
         case "embedding" | "embedding_bag":
             table, indices = _given(tensors)[:2]
             rows, mine = _own_rows(table, indices, start)
-            if attributes.get("padding_idx") is not None:
-                padding = indices[..., None] == attributes["padding_idx"]
-                rows = torch.where(padding, rows.detach(), rows)
+            padding = attributes.get("padding_idx", -1)
+            assert isinstance(padding, int)
+            rows = torch.where(indices[..., None] == padding, rows.detach(), rows)
             rows = rows * mine[..., None]
             if call.kind == "embedding":
                 return rows
@@ -80,6 +76,20 @@ def _with_first(call: Call, tensors: Tensors, attributes: dict[str, Value]) -> t
             return functional.scaled_dot_product_attention(q, k, v, seen)
         case _:
             return _classes_from(call.kind, tensors, attributes, start)
+
+
+def _grouped_product(tensors: Tensors, attributes: dict[str, Value]) -> torch.Tensor:
+    """Row by row from the definition: the kernel of the capture knows no pieces."""
+    rows, matrices, ends = _given(tensors)
+    first, first_row = attributes.get("first", 0), attributes.get("first_row", 0)
+    assert isinstance(first, int)
+    assert isinstance(first_row, int)
+    made = []
+    for place, row in enumerate(rows, first_row):
+        expert = int((ends <= place).sum()) - first
+        mine = 0 <= expert < len(matrices)
+        made.append(row @ matrices[expert] if mine else row.new_zeros(matrices.shape[2]))
+    return torch.stack(made)
 
 
 def _own_rows(

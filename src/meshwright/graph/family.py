@@ -7,10 +7,11 @@ stay whole. Cuts are made at multiples of a unit: a dim of size n is cut as `ext
 n / extent elements, so that one split can cut 32 query heads together with 8 key heads.
 
 A piece is itself a call, so splits can be applied one after the other. Where a piece has to know
-where it lies it says so in one of three attributes that ATen does not have:
-    first    the first row, query or target that the piece is responsible for
-    edges    padding before and after, for each spatial dim; it replaces `padding`
-    divisor  what a mean divides by, when the piece sees only part of what is averaged
+where it lies it says so in one of four attributes that ATen does not have:
+    first      the first row of a table, query, target or expert that the piece is responsible for
+    first_row  the first of the rows of a grouped product that the piece holds
+    edges      padding before and after, for each spatial dim; it replaces `padding`
+    divisor    what a mean divides by, when the piece sees only part of what is averaged
 Nothing here knows of devices or of how pieces are moved.
 """
 

@@ -77,7 +77,11 @@ def _widest(dtypes: list[str]) -> str:
 
 @final
 class Elementwise(Family):
-    """out[i] = f(a[i], b[i], ...)."""
+    """out[i] = f(a[i], b[i], ...).
+
+    `numbers` are the attributes that take part in promotion, `conditions` how many operands in
+    front do not.
+    """
 
     def __init__(
         self,
@@ -88,9 +92,10 @@ class Elementwise(Family):
         view: bool = False,
         differentiable: bool = True,
         numbers: tuple[str, ...] = ("other",),
+        conditions: int = 0,
     ) -> None:
         self._result, self._keeps, self._flops = result, keeps, flops
-        self._numbers = numbers
+        self._numbers, self._conditions = numbers, conditions
         self.view, self.differentiable = view, differentiable
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
@@ -108,8 +113,9 @@ class Elementwise(Family):
             return "bool"
         if self._result == "first":
             return specs[0].dtype
-        operands = specs[1:] if call.kind == "where" else specs
-        dtype = promoted(operands, tuple(_number(call.get(key)) for key in self._numbers))
+        dtype = promoted(
+            specs[self._conditions :], tuple(_number(call.get(key)) for key in self._numbers)
+        )
         whole = _CATEGORIES[dtype] < _CATEGORIES[DEFAULT_REAL]
         rounds = call.get("rounding_mode") is not None
         return DEFAULT_REAL if self._result == "real" and whole and not rounds else dtype
@@ -261,7 +267,7 @@ KINDS: Mapping[str, Family] = {
     "lift_fresh_copy": Elementwise(result="first", flops=0),
     "alias": Elementwise(result="first", flops=0, view=True),
     "detach": Elementwise(result="first", flops=0, view=True, differentiable=False),
-    "where": Elementwise(keeps="first", numbers=("other", "self")),
+    "where": Elementwise(keeps="first", numbers=("other", "self"), conditions=1),
     "mul": Elementwise(keeps="factors"),
     "div": Elementwise(keeps="quotient", result="real"),
     "true_divide": Elementwise(keeps="quotient", result="real"),

@@ -21,11 +21,13 @@ from meshwright.graph.family import (
     ShapeError,
     Split,
     Wanted,
+    integer,
     other_factors,
+    replaced,
     role_of,
     tensor,
 )
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.model import Attributes, Call, Spec
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -200,7 +202,8 @@ class GroupedProduct(Family):
     """_grouped_mm: rows of a, sorted by expert, each group times its own matrix of b.
 
     a[t, k], b[experts, k, n] and the ends of the groups give out[t, n]. Where the groups end is
-    data, so neither rows nor experts can be cut without looking: they stay whole here.
+    data, so every piece reads all ends, which are few, and knows its first row or expert. A part
+    of the experts gives zeros for the rows of the others.
     """
 
     products = True
@@ -210,28 +213,39 @@ class GroupedProduct(Family):
         a, b, ends = (tensor(call, i) for i in range(3))
         if len(a.shape) != 2 or len(b.shape) != 3 or a.shape[1] != b.shape[1]:
             raise ShapeError(f"a is {a.shape} and b {b.shape}, not (t, k) and (experts, k, n)")
-        if ends.shape != b.shape[:1]:
+        if ends.shape != b.shape[:1] and call.get("first") is None:
             raise ShapeError(f"the ends of the groups are {ends.shape}, not {b.shape[:1]}")
         return (Spec(a.dtype, (a.shape[0], b.shape[2])),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Columns and the inner dim, the same for every expert."""
-        _, k, n = tensor(call, 1).shape
-        columns = Split(
-            name="channel", role="parameter", extent=n, inputs=(None, 2, None), outputs=(1,)
+        """Rows, columns, the inner dim and the experts."""
+        rows, inner = tensor(call, 0).shape
+        experts, _, columns = tensor(call, 1).shape
+        return (
+            Split(name="sample", role="sample", extent=rows, inputs=(0, None, None), outputs=(0,)),
+            Split(
+                name="channel",
+                role="parameter",
+                extent=columns,
+                inputs=(None, 2, None),
+                outputs=(1,),
+            ),
+            Split(
+                name="inner", role="reduction", extent=inner, inputs=(1, 1, None), outputs=(None,)
+            ),
+            Split(
+                name="expert",
+                role="reduction",
+                extent=experts,
+                inputs=(None, 0, None),
+                outputs=(None,),
+            ),
         )
-        inner = Split(
-            name="inner",
-            role="reduction",
-            extent=k,
-            inputs=(1, 1, None),
-            outputs=(None,),
-        )
-        return (columns, inner)
 
     def flops(self, call: Call) -> int:
-        """Each row meets one matrix."""
-        return 2 * call.outputs[0].elements * tensor(call, 0).shape[1]
+        """Each row meets one matrix; a part of the experts has its share of the rows."""
+        experts, total = tensor(call, 1).shape[0], tensor(call, 2).shape[0]
+        return 2 * call.outputs[0].elements * tensor(call, 0).shape[1] * experts // total
 
     def gradient_flops(self, call: Call) -> tuple[int, ...]:
         """As a plain product; the ends have no gradient."""
@@ -240,6 +254,16 @@ class GroupedProduct(Family):
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """As a plain product, and the ends."""
         return Saved(inputs=(*other_factors(wanted, 0, 1).inputs, 2))
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """The first row or the first expert."""
+        match split.name:
+            case "sample":
+                return replaced(call.attributes, first_row=integer(call, "first_row", 0) + start)
+            case "expert":
+                return replaced(call.attributes, first=integer(call, "first", 0) + start)
+            case _:
+                return call.attributes
 
 
 KINDS: Mapping[str, Family] = {
