@@ -1,0 +1,239 @@
+"""Between calls of ATen and operators of the graph, both ways, by ATen's own schemas.
+
+Enters: an overload with its arguments, or a kind with tensors and attributes. Leaves: kind,
+tensors and attributes as `graph.model` defines them, or the overload and its arguments. There is
+no list of operators here: what PyTorch can call, this can describe and call again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import torch
+from torch._ops import OpOverload
+
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import Attributes, Value
+
+Operand = TypeVar("Operand")
+
+WITHOUT_MEANING = {
+    *("cudnn_enable", "cudnn_enabled", "device", "generator", "layout", "memory_format"),
+    *("non_blocking", "pin_memory"),
+}
+"""Arguments that say where and how, not what."""
+
+INFINITIES = {"inf", "-inf", "nan"}
+
+BARE = ("aten", "meshwright")
+"""Namespaces that a kind does not repeat."""
+
+SYNONYMS = {
+    "aten::__and__": "bitwise_and",
+    "aten::__or__": "bitwise_or",
+    "aten::__xor__": "bitwise_xor",
+    "aten::max.other": "maximum",
+    "aten::min.other": "minimum",
+    "transformers::grouped_mm_fallback": "_grouped_mm",
+}
+"""Overloads that compute what the kind of another name computes."""
+
+_STATES = 2
+"""Tensors in `hx`, the states of an LSTM, the one list that optional tensors or a list follow."""
+
+
+class Described(msgspec.Struct, Generic[Operand], frozen=True):
+    """A call in the words of the graph, over whatever stands for its tensors."""
+
+    kind: str
+    inputs: tuple[Operand | None, ...]
+    attributes: Attributes
+
+
+def kind_of(overload: OpOverload) -> str:
+    """The name without overload and in-place underscore; of another library, with its namespace.
+
+    >>> kind_of(torch.ops.aten.add_.Tensor), kind_of(torch.ops.prims.sin.default)
+    ('add', 'prims.sin')
+    """
+    full: str = overload._schema.name
+    synonym = SYNONYMS.get(full) or SYNONYMS.get(f"{full}.{overload._overloadname}")
+    if synonym is not None:
+        return synonym
+    namespace, _, name = full.partition("::")
+    if name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if namespace in BARE else f"{namespace}.{name}"
+
+
+def described(
+    overload: OpOverload,
+    positional: Sequence[object],
+    named: Mapping[str, object],
+    is_tensor: Callable[[object], bool],
+) -> Described[Any]:
+    """A call of an overload in the words of the graph.
+
+    >>> add = torch.ops.aten.add.Tensor
+    >>> described(add, ("x", "y"), {"alpha": 2}, lambda value: isinstance(value, str))
+    Described(kind='add', inputs=('x', 'y'), attributes=(('alpha', 2),))
+    """
+    arguments = overload._schema.arguments
+    given = dict(zip((argument.name for argument in arguments), positional, strict=False))
+    given |= named
+    inputs: list[object | None] = []
+    attributes: dict[str, Value] = {}
+    for argument in arguments:
+        value = given.get(argument.name, argument.default_value)
+        items = value if isinstance(value, list | tuple) else (value,)
+        if _takes_tensors(argument) and all(item is None or is_tensor(item) for item in items):
+            inputs.extend(items)
+            continue
+        if argument.name in WITHOUT_MEANING or _is_default(argument, value):
+            continue
+        attributes[argument.name] = attribute(value)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return Described(kind_of(overload), tuple(inputs), tuple(sorted(attributes.items())))
+
+
+def attribute(value: object) -> Value:
+    """An argument as the graph records it.
+
+    >>> attribute(torch.float32), attribute([1, 2]), attribute(-math.inf), attribute([0.5, 2.0])
+    ('float32', (1, 2), '-inf', '0.5 2.0')
+    """
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case bool() | int() | float() | str() | None:
+            return value
+        case torch.dtype():
+            return str(value).removeprefix("torch.")
+        case list() | tuple() if all(isinstance(item, int) for item in value):
+            return tuple(int(item) for item in value)
+        case list() | tuple():
+            return " ".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def call(kind: str, inputs: Sequence[torch.Tensor | None], attributes: Attributes) -> object:
+    """What PyTorch gives for a kind.
+
+    >>> call("add", (torch.ones(1), torch.ones(1)), (("alpha", 2),))
+    tensor([3.])
+    """
+    for overload in overloads(kind):
+        bound = _bound(overload, inputs, dict(attributes))
+        if bound is not None:
+            return overload(**bound)
+    raise InputError(
+        f"PyTorch has no operator {kind!r} for {len(inputs)} tensors and "
+        f"{[key for key, _ in attributes]}",
+        "import the library that registers it, or capture the model with this PyTorch again",
+    )
+
+
+@cache
+def overloads(kind: str) -> tuple[OpOverload, ...]:
+    """All overloads of a kind that give new tensors."""
+    library, _, name = kind.rpartition(".")
+    found: list[OpOverload] = []
+    for namespace in (library,) if library else BARE:
+        try:
+            packet = getattr(getattr(torch.ops, namespace), name)
+        except AttributeError:
+            continue
+        found += [getattr(packet, variant) for variant in packet.overloads()]
+    return tuple(overload for overload in found if not _writes(overload))
+
+
+def _writes(overload: OpOverload) -> bool:
+    aliases = (argument.alias_info for argument in overload._schema.arguments)
+    return any(alias is not None and alias.is_write for alias in aliases)
+
+
+def _takes_tensors(argument: torch.Argument) -> bool:
+    return "Tensor" in str(argument.type)
+
+
+def _is_default(argument: torch.Argument, value: object) -> bool:
+    if not argument.has_default_value():
+        return False
+    default = argument.default_value
+    return list(value) == default if isinstance(value, list | tuple) else value == default
+
+
+def _bound(
+    overload: OpOverload, inputs: Sequence[torch.Tensor | None], attributes: Mapping[str, Value]
+) -> dict[str, object] | None:
+    """The arguments of an overload, or None if these inputs and attributes are not for it."""
+    bound: dict[str, object] = {}
+    left, unused = list(inputs), dict(attributes)
+    arguments = overload._schema.arguments
+    for index, argument in enumerate(arguments):
+        if argument.name in attributes:
+            value = unused.pop(argument.name)
+            if _takes_tensors(argument) or not _fits(argument, value):
+                return None
+            bound[argument.name] = _restored(argument, value)
+        elif _is_list(argument):
+            later = sum(_takes_tensors(other) for other in arguments[index + 1 :])
+            count = _STATES if argument.name == "hx" else len(left) - later
+            bound[argument.name], left = left[:count], left[count:]
+        elif _takes_tensors(argument):
+            bound[argument.name] = left.pop(0) if left else None
+            if bound[argument.name] is None and not _optional(argument):
+                return None
+        elif not argument.has_default_value():
+            return None
+    return None if left or unused else bound
+
+
+def _is_list(argument: torch.Argument) -> bool:
+    return _takes_tensors(argument) and "List" in str(argument.type)
+
+
+def _optional(argument: torch.Argument) -> bool:
+    return str(argument.type).startswith("Optional") or argument.has_default_value()
+
+
+def _fits(argument: torch.Argument, value: Value) -> bool:
+    """Whether an argument is of the type of a value; overloads share names, not types.
+
+    `split` takes a number or a list by one name, `conv2d` a list or the word "same".
+    """
+    declared = f"{argument.type} {argument.real_type}"
+    match value:
+        case tuple():
+            return "List[" in declared
+        case str():
+            return any(word in declared for word in ("str", "ScalarType", "float", "number"))
+        case _:
+            return True
+
+
+def _restored(argument: torch.Argument, value: Value) -> object:
+    """An argument as PyTorch takes it; the inverse of `attribute`."""
+    declared = str(argument.type)
+    if not isinstance(value, str) or "str" in declared:
+        return value
+    if "ScalarType" in str(argument.real_type):
+        return getattr(torch, value)
+    if "List[float]" in declared:
+        return [float(item) for item in value.split()]
+    return float(value)
+
+
+def tensors_in(value: object) -> Iterator[Any]:
+    """The tensors of what an operator gave, in order, lists laid out in place."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif value is not None:
+        yield value

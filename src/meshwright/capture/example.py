@@ -1,0 +1,67 @@
+"""What is captured: a model with example inputs, and how its output becomes a loss.
+
+Enters: an `nn.Module` and tensors, on any device. Leaves: an `Example`, the noun that every
+source (the zoo, a user's function, Transformers) hands to `capture`. Knows no graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from torch import Tensor, nn
+
+from meshwright.foundation.errors import InputError
+
+Loss = Callable[..., Tensor]
+"""Called with the model's output and then the targets; gives a scalar."""
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A model and one call of it: `loss(model(*inputs, **named), *targets)`.
+
+    Without a loss the output itself is the loss, if it is a scalar or has an entry "loss".
+    """
+
+    model: nn.Module
+    inputs: tuple[object, ...] = ()
+    named: Mapping[str, object] = {}
+    loss: Loss | None = None
+    targets: tuple[Tensor, ...] = ()
+
+
+class Step(nn.Module):
+    """An example's model and loss as one module, so that one call is one forward pass."""
+
+    def __init__(self, example: Example) -> None:
+        super().__init__()
+        self.model = example.model
+        self._loss = example.loss
+        self.train(example.model.training)
+
+    def forward(
+        self,
+        inputs: tuple[object, ...],
+        named: Mapping[str, object],
+        targets: tuple[Tensor, ...],
+    ) -> object:
+        """The loss, or if there is none whatever the model gives."""
+        output = self.model(*inputs, **named)
+        if self._loss is not None:
+            return _scalar(self._loss(output, *targets))
+        if isinstance(output, Mapping) and output.get("loss") is not None:
+            return _scalar(output["loss"])
+        return output
+
+
+def _scalar(loss: object) -> Tensor:
+    if not isinstance(loss, Tensor):
+        raise InputError(
+            f"the loss is of type {type(loss).__name__!r}", "return one scalar tensor from it"
+        )
+    if loss.numel() != 1:
+        raise InputError(
+            f"the loss has shape {tuple(loss.shape)}, not one number",
+            "reduce it, as with .mean()",
+        )
+    return loss.reshape(())

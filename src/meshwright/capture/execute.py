@@ -1,0 +1,56 @@
+"""Running a graph operator by operator with PyTorch's kernels, on one device.
+
+Enters: a graph and a value for each of its inputs, parameters and buffers. Leaves: its outputs,
+through which gradients flow back. Slow and plain: the reference that captures, rewrites and
+sharded runs are compared with. Values that enter are never changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.example import Example
+from meshwright.capture.export import MODEL, exported
+from meshwright.capture.kernels import run_operator
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+
+
+def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs of a graph by name; random operators draw in the order of the graph."""
+    present = dict(values)
+    for tensor in (*graph.inputs, *(p.tensor for p in graph.parameters), *graph.buffers):
+        if tensor.name not in present:
+            raise InputError(
+                f"there is no value for {tensor.name!r} of graph {graph.name!r}",
+                "give one for every input, parameter and buffer",
+            )
+    uses = Counter(name for operator in graph.operators for name in operator.inputs)
+    uses.update(graph.outputs)
+    for operator in graph.operators:
+        arguments = tuple(None if name is None else present[name] for name in operator.inputs)
+        results = run_operator(operator.kind, arguments, operator.attributes)
+        present |= zip((tensor.name for tensor in operator.outputs), results, strict=False)
+        for name in filter(None, operator.inputs):
+            uses[name] -= 1
+            if not uses[name]:
+                present.pop(name, None)
+    return {name: present[name] for name in graph.outputs}
+
+
+def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:
+    """The values that an example's own model and inputs give to its captured graph."""
+    state = dict(example.model.named_parameters()) | dict(example.model.named_buffers())
+    if any(buffer.name not in state for buffer in graph.buffers):
+        # Constants that the forward pass makes are known to its trace alone.
+        constants = exported(example, graph.name).constants
+        state = {name.removeprefix(f"{MODEL}."): c for name, c in constants.items()} | state
+    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
+    tensors = [leaf for leaf in given if isinstance(leaf, Tensor)]
+    entering = dict(zip((tensor.name for tensor in graph.inputs), tensors, strict=True))
+    known = {tensor.name for tensor in graph.definitions()}
+    return {name: value for name, value in (state | entering).items() if name in known}

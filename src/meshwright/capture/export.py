@@ -1,0 +1,189 @@
+"""From an `Example` to an `OperatorGraph`, by `torch.export` on fake tensors.
+
+Enters: a model, example inputs and a loss. Leaves: the graph of one forward pass, in the mode
+(training or evaluation) in which the model is. Weights are neither read nor changed. A mistake of
+the user is a sentence that names the line of the model where it shows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.example import Example, Step
+from meshwright.capture.program import graph_of
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+
+MODEL = "model"
+"""Where a `Step` keeps the user's model; no name in the graph shows it."""
+
+_ROOM = Path(__file__).parent
+_ZOO = _ROOM / "zoo"
+_TORCH = Path(torch.__file__).parent
+_STANDARD_LIBRARY = Path(inspect.__file__).parent
+
+
+def capture(example: Example, name: str = "") -> OperatorGraph:
+    """The operators of one forward pass, with its loss if there is one.
+
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    >>> graph = capture(Example(model=model, inputs=(torch.zeros(3, 4),)))
+    >>> [operator.name for operator in graph.operators]
+    ['0.linear', '1.relu']
+    """
+    title = name or type(example.model).__name__
+    if next(example.model.parameters(), None) is None:
+        raise InputError(
+            f"model {title!r} has no parameters", "give a module that holds its nn.Parameters"
+        )
+    names = input_names(example)
+    program = exported(example, title)
+    return graph_of(program, title, root=MODEL, input_names=names)
+
+
+def exported(example: Example, title: str) -> ExportedProgram:
+    """What `torch.export` traces of an example."""
+    arguments = _distinct((example.inputs, dict(example.named), example.targets))
+    try:
+        with _quiet():
+            return torch.export.export(Step(example), arguments, strict=False)
+    except InputError:
+        raise
+    except Exception as error:
+        raise _sentence(error, title, example) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch prints and logs of a trace that fails; our sentence says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            # Recurrent modules cache their weights in a list, which is reported as a side effect.
+            warnings.filterwarnings("ignore", message="The tensor attribute")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def input_names(example: Example) -> tuple[str, ...]:
+    """The user's names of all tensors that enter, in the order in which `Step` takes them.
+
+    >>> from torch import nn
+    >>> input_names(Example(model=nn.Linear(2, 2), inputs=(torch.zeros(1, 2),)))
+    ('input',)
+    """
+    signature = inspect.signature(example.model.forward)
+    try:
+        bound = signature.bind(*example.inputs, **example.named)
+    except TypeError as error:
+        raise InputError(
+            f"{type(example.model).__name__}.forward{signature} does not take the example inputs "
+            f"{_summary(example)}: {error}",
+            "give one example for each argument that has no default",
+        ) from error
+    names: list[str] = []
+    for name, value in bound.arguments.items():
+        spread = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        names += _leaf_names("" if spread else name, value)
+    alone = len(example.targets) == 1
+    names += _leaf_names("targets", example.targets[0] if alone else example.targets)
+    return tuple(names)
+
+
+def _leaf_names(prefix: str, value: object) -> Iterator[str]:
+    """One name for each leaf of a nested argument, in the order of PyTorch's trees."""
+    match value:
+        case Mapping():
+            for key, item in value.items():
+                yield from _leaf_names(f"{prefix}.{key}".lstrip("."), item)
+        case tuple() | list():
+            for index, item in enumerate(value):
+                yield from _leaf_names(f"{prefix}.{index}", item)
+        case _:
+            yield prefix
+
+
+def _distinct(arguments: tuple[object, ...]) -> tuple[object, ...]:
+    """The same arguments with no tensor given twice, since one object is traced as one input."""
+    seen: set[int] = set()
+
+    def own(value: object) -> object:
+        if not isinstance(value, torch.Tensor):
+            return value
+        repeated = id(value) in seen
+        seen.add(id(value))
+        return value.detach().clone() if repeated else value
+
+    copied: tuple[object, ...] = pytree.tree_map(own, arguments)
+    return copied
+
+
+def _sentence(error: Exception, title: str, example: Example) -> InputError:
+    """A failed trace as a sentence for the user."""
+    place = user_line(error)
+    if _depends_on_data(error):
+        return InputError(
+            f"model {title!r} branches on the values of a tensor{place}",
+            "choose with torch.where, or by shapes and settings, which are known beforehand",
+        )
+    what = str(error).strip().splitlines()
+    return InputError(
+        f"model {title!r} fails on its example inputs {_summary(example)}{place}: "
+        f"{type(error).__name__}: {what[0].rstrip('.;') if what else 'no message'}",
+        "make model and inputs fit, so that it runs on them without Meshwright too",
+    )
+
+
+def _depends_on_data(error: BaseException | None) -> bool:
+    """Whether this error, or one that it followed from, is about values unknown when tracing."""
+    if error is None:
+        return False
+    known = isinstance(
+        error,
+        GuardOnDataDependentSymNode
+        | torch._subclasses.fake_tensor.DataDependentOutputException
+        | torch._subclasses.fake_tensor.DynamicOutputShapeException,
+    )
+    said = "data-dependent" in str(error) or "cannot be called on meta tensors" in str(error)
+    return known or said or _depends_on_data(error.__cause__ or error.__context__)
+
+
+def user_line(error: BaseException) -> str:
+    """Where the user's own code stood when the error arose: ' at FILE:LINE', or nothing."""
+    frames = [
+        (Path(frame.f_code.co_filename), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [(file, line) for file, line in frames if _is_the_user_s(file)]
+    return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
+
+
+def _is_the_user_s(file: Path) -> bool:
+    """Whether a file holds a model: the user's, the zoo's or that of a library of models."""
+    if _ROOM in file.parents:
+        return _ZOO in file.parents
+    standard = _STANDARD_LIBRARY in file.parents and "site-packages" not in file.parts
+    return file.is_file() and _TORCH not in file.parents and not standard
+
+
+def _summary(example: Example) -> str:
+    """The example inputs as their dtypes and shapes."""
+    given = [*example.inputs, *example.named.values()]
+    leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    shown = (f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in leaves)
+    return f"({', '.join(shown)})"

@@ -1,0 +1,164 @@
+"""Models that a user's function builds. Enters: a file or module and a function's name. Leaves: an
+`Example`.
+
+The function returns (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets):
+inputs are a tensor, a tuple of arguments or a mapping of named ones; the loss is called with the
+model's output and then the targets. It is called under `torch.device("meta")`, so that weights
+take no memory; where its code needs real numbers it is called again without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.example import Example
+from meshwright.capture.export import user_line
+from meshwright.capture.options import Source, plain_value
+from meshwright.foundation.errors import InputError, nearest
+
+_RETURNS = "return (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets)"
+
+
+def example_of_function(source: Source, batch: int | None) -> Example:
+    """What the function of a source returns, in training mode."""
+    function = _function(_module(source), source)
+    options: dict[str, Any] = {key: plain_value(value) for key, value in source.options}
+    if batch is not None:
+        options["batch"] = batch
+    _check_options(function, options, source)
+    return _example(_called(function, options, source), source)
+
+
+def _module(source: Source) -> ModuleType:
+    if source.name.endswith(".py"):
+        return _module_of_file(Path(source.name), source)
+    try:
+        return importlib.import_module(source.name)
+    except Exception as error:
+        raise InputError(
+            f"module {source.name!r} of {source.text!r} cannot be imported: "
+            f"{type(error).__name__}: {error}",
+            "give an importable module, or a file as path/to/file.py:function",
+        ) from error
+
+
+def _module_of_file(path: Path, source: Source) -> ModuleType:
+    if not path.is_file():
+        raise InputError(
+            f"there is no file {str(path)!r} for {source.text!r}", "give the path of a Python file"
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Files that lie beside it are its neighbours, as when Python runs it as a script.
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(
+            f"file {str(path)!r} fails when it is loaded{user_line(error)}: "
+            f"{type(error).__name__}: {error}",
+            "correct it so that Python can import it",
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _function(module: ModuleType, source: Source) -> Callable[..., object]:
+    found = vars(module).get(source.function)
+    if not callable(found):
+        own = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+        raise InputError(
+            f"there is no function {source.function!r} in {source.name!r}",
+            nearest(source.function, own) if own else "define one that returns a model",
+        )
+    function: Callable[..., object] = found
+    return function
+
+
+def _check_options(
+    function: Callable[..., object], options: Mapping[str, object], source: Source
+) -> None:
+    try:
+        inspect.signature(function).bind(**options)
+    except TypeError as error:
+        given = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "nothing"
+        raise InputError(
+            f"{source.function}{inspect.signature(function)} does not take {given}: {error}",
+            "give its arguments as ?key=value, and a batch only if it has that argument",
+        ) from error
+
+
+def _called(
+    function: Callable[..., object], options: Mapping[str, object], source: Source
+) -> object:
+    with suppress(Exception), torch.device("meta"):
+        return function(**options)
+    try:
+        return function(**options)
+    except Exception as error:
+        raise InputError(
+            f"{source.function}() fails{user_line(error)}: {type(error).__name__}: {error}",
+            _RETURNS,
+        ) from error
+
+
+def _example(returned: object, source: Source) -> Example:
+    match returned:
+        case (nn.Module() as model, inputs):
+            return _training(model, inputs, None, ())
+        case (nn.Module() as model, inputs, loss) if loss is None or callable(loss):
+            return _training(model, inputs, loss, ())
+        case (nn.Module() as model, inputs, loss, targets) if callable(loss):
+            return _training(model, inputs, loss, targets)
+        case _:
+            kinds = type(returned).__name__
+            if isinstance(returned, tuple):
+                kinds = f"({', '.join(type(item).__name__ for item in returned)})"
+            raise InputError(f"{source.function}() in {source.name!r} returns {kinds}", _RETURNS)
+
+
+def _training(
+    model: nn.Module, inputs: object, loss: Callable[..., Tensor] | None, targets: object
+) -> Example:
+    named: Mapping[str, object] = inputs if isinstance(inputs, Mapping) else {}
+    positional = () if isinstance(inputs, Mapping) else _tuple(inputs)
+    example = Example(
+        model=model.train(), inputs=positional, named=named, loss=loss, targets=_tuple(targets)
+    )
+    return _on_one_device(example)
+
+
+def _tuple(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _on_one_device(example: Example) -> Example:
+    """Everything on meta, if anything is: constants from NumPy, say, escape the default device."""
+    entering = (example.inputs, dict(example.named), example.targets)
+    tensors = [t for t in pytree.tree_leaves(entering) if isinstance(t, Tensor)]
+    state = [*example.model.parameters(), *example.model.buffers()]
+    if not any(tensor.is_meta for tensor in (*tensors, *state)):
+        return example
+    inputs, named, targets = pytree.tree_map_only(Tensor, lambda t: t.to("meta"), entering)
+    return Example(
+        model=example.model.to("meta"),
+        inputs=inputs,
+        named=named,
+        loss=example.loss,
+        targets=targets,
+    )

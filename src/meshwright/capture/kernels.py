@@ -1,0 +1,84 @@
+"""What PyTorch runs for each kind of operator.
+
+Enters: a kind, tensors and attributes. Leaves: the results that the graph's families tell of.
+ATen's own operators run by their schema (`aten`); the table below holds the kinds whose call
+differs from ATen's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+from torch.nn import functional
+
+from meshwright.capture import aten
+from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.graph.model import Attributes, Value
+
+Arguments = Sequence[Tensor | None]
+Kernel = Callable[[Arguments, Mapping[str, Value]], object]
+
+
+def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[Tensor, ...]:
+    """The results of one operator.
+
+    >>> import torch
+    >>> run_operator("relu", (torch.tensor([-1.0, 1.0]),), ())
+    (tensor([0., 1.]),)
+    """
+    kernel = KERNELS.get(kind.removeprefix("aten."))
+    result = (
+        aten.call(kind, inputs, attributes) if kernel is None else kernel(inputs, dict(attributes))
+    )
+    return tuple(aten.tensors_in(result))
+
+
+def _batch_norm(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """With copies of the running statistics, which ATen updates in place."""
+    x, weight, bias, mean, variance = (*inputs, None, None, None, None)[:5]
+    copies = [None if t is None else t.clone() for t in (mean, variance)]
+    given = {"cudnn_enabled": True, **attributes}
+    return aten.call("batch_norm", (x, weight, bias, *copies), tuple(given.items()))
+
+
+def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """Bags of equal size as the rows of a matrix, or ATen's call; only the sums of the bags."""
+    table, indices = inputs[:2]
+    assert table is not None
+    assert indices is not None
+    if indices.dim() == 1:
+        return next(aten.tensors_in(aten.call("embedding_bag", inputs, tuple(attributes.items()))))
+    modes = ("sum", "mean", "max")
+    mode, padding = attributes.get("mode", 0), attributes.get("padding_idx")
+    assert isinstance(mode, int)
+    assert padding is None or isinstance(padding, int)
+    return functional.embedding_bag(
+        indices,
+        table,
+        mode=modes[mode],
+        scale_grad_by_freq=bool(attributes.get("scale_grad_by_freq", False)),
+        sparse=bool(attributes.get("sparse", False)),
+        include_last_offset=False,
+        padding_idx=padding,
+    )
+
+
+def _grouped_product(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """Ours: ATen's takes neither float64 nor, on meta tensors, float32."""
+    return grouped_mm(*inputs)
+
+
+def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """A reshape: a graph says nothing of strides, so ours may not allow a view."""
+    size = attributes["size"]
+    assert isinstance(size, tuple)
+    return aten.call("reshape", inputs, (("shape", size),))
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "_grouped_mm": _grouped_product,
+    "batch_norm": _batch_norm,
+    "embedding_bag": _embedding_bag,
+    "view": _view,
+}

@@ -1,0 +1,148 @@
+"""From what a user names to a captured model: the one door of this room.
+
+Enters: a source, as text. Leaves: `Captured`, the operator graph with warnings to show. Knows the
+forms of a source; each form has its own function, which knows nothing of the others.
+
+    zoo:NAME[/tiny][?size=value&...]         a model that comes with Meshwright
+    path/to/file.py:function[?key=value&...] a function that returns a model and example inputs
+    package.module:function[?key=value&...]  the same, importable
+    hf:ClassName[?key=value&...]             a class of Transformers, from a configuration
+    path/to/program.pt2                      a program saved by torch.export
+    path/to/graph.json                       a graph saved by Meshwright
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import torch
+
+from meshwright.capture.doubt import doubted
+from meshwright.capture.example import Example
+from meshwright.capture.export import capture
+from meshwright.capture.function import example_of_function
+from meshwright.capture.options import Source, parse_source
+from meshwright.capture.program import graph_of
+from meshwright.capture.transformers import example_of_class
+from meshwright.capture.zoo import entry
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.graph.check import check, unknown_kinds
+from meshwright.graph.model import OperatorGraph
+
+TINY = "/tiny"
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph, where it came from, and what its user should know."""
+
+    source: str
+    graph: OperatorGraph
+    warnings: tuple[str, ...] = ()
+
+
+def load_model(source: str, batch: int | None = None) -> Captured:
+    """The operator graph of a model, built without a byte of weights where its code allows.
+
+    >>> captured = load_model("zoo:bert-large/tiny", batch=2)
+    >>> captured.graph.parameter_count, captured.warnings
+    (5284, ())
+    """
+    graph = _graph(parse_source(source), batch)
+    problems = check(graph)
+    if problems:
+        raise InputError(
+            f"the graph of {source!r} is not consistent: {problems[0]}",
+            "correct the model's example inputs, or the graph's file",
+        )
+    return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
+
+
+def _graph(source: Source, batch: int | None) -> OperatorGraph:
+    match source.form:
+        case "zoo":
+            return doubted(capture(zoo_example(source, batch), source.name))
+        case "hf":
+            return doubted(capture(example_of_class(source, batch), source.name))
+        case "function":
+            return doubted(capture(example_of_function(source, batch), source.function))
+        case "program":
+            return _program_graph(source, batch)
+        case "graph":
+            return _saved_graph(source, batch)
+
+
+def zoo_example(source: Source, batch: int | None) -> Example:
+    """A model of the zoo with the sizes that the source overrides, on meta tensors."""
+    model = entry(source.name.removesuffix(TINY))
+    sizes = model.tiny if source.name.endswith(TINY) else model.sizes
+    known = {field.name for field in msgspec.structs.fields(sizes)}
+    given = msgspec.structs.asdict(sizes)
+    for key, value in source.options:
+        if key not in known:
+            raise InputError(f"model {model.name!r} has no size {key!r}", nearest(key, known))
+        given[key] = value.split(",") if isinstance(given[key], tuple) else value
+    try:
+        chosen = msgspec.convert(given, type(sizes), strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"the sizes in {source.text!r} do not fit: {error}",
+            f"write numbers as in '{source.text.partition('?')[0]}?{_some_option(sizes)}'",
+        ) from error
+    with torch.device("meta"):
+        return model.example(chosen, batch or model.batch)
+
+
+def _some_option(sizes: msgspec.Struct) -> str:
+    key, value = next(iter(msgspec.structs.asdict(sizes).items()))
+    return f"{key}={value}"
+
+
+def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
+    _refuse_batch(source, batch)
+    path = _existing(source)
+    try:
+        program = torch.export.load(path)
+    except Exception as error:
+        raise InputError(
+            f"{str(path)!r} is not a program that this PyTorch can load: {error}",
+            "save it with torch.export.save, by the PyTorch that is installed here",
+        ) from error
+    return doubted(graph_of(program, path.stem))
+
+
+def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
+    _refuse_batch(source, batch)
+    path = _existing(source)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=OperatorGraph)
+    except (msgspec.MsgspecError, InputError) as error:
+        raise InputError(
+            f"{str(path)!r} is not a saved graph: {error}", "save one as JSON with msgspec"
+        ) from error
+
+
+def _existing(source: Source) -> Path:
+    path = Path(source.name)
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}", "give the path of a saved model")
+    return path
+
+
+def _refuse_batch(source: Source, batch: int | None) -> None:
+    if batch is not None:
+        raise InputError(
+            f"{source.text!r} has its batch built in, and --batch is {batch}",
+            "leave it out, or give the model's own source",
+        )
+
+
+def _warnings(graph: OperatorGraph) -> list[str]:
+    unknown = unknown_kinds(graph)
+    if not unknown:
+        return []
+    named = ", ".join(f"{kind} ({count} times)" for kind, count in unknown)
+    return [
+        f"graph {graph.name!r} has operators that no family tells about: {named}; they count as "
+        "bytes only and are split only where samples are independent"
+    ]

@@ -1,0 +1,81 @@
+"""What one traced node says of itself. Enters: a node of `torch.fx`. Leaves: plain facts.
+
+Knows neither the program around the node nor the graph that it becomes part of.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from meshwright.capture.aten import kind_of
+from meshwright.capture.names import layer_path
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import Spec
+
+_LOCATION = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def is_tensor(value: object) -> bool:
+    """Whether an argument is a node that gives one tensor."""
+    return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), torch.Tensor)
+
+
+def kind_of_node(node: fx.Node) -> str | None:
+    """The kind of operator that a node calls, if it calls one."""
+    return kind_of(node.target) if isinstance(node.target, OpOverload) else None
+
+
+def changes_first(overload: OpOverload) -> bool:
+    """Whether an operator writes into its first argument."""
+    alias = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
+    return alias is not None and alias.is_write
+
+
+def gives_view(overload: OpOverload) -> bool:
+    """Whether an operator's result may share memory with its first argument."""
+    return any(result.alias_info is not None for result in overload._schema.returns)
+
+
+def source_of_view(node: fx.Node) -> fx.Node | None:
+    """The node whose memory a node shares: what it is a view of, or what it has written."""
+    first = node.args[0] if node.args else None
+    if not isinstance(first, fx.Node):
+        return None
+    # One of several results is a view if the operator that gave them all gives views.
+    giver = first if node.target is operator.getitem else node
+    shares = isinstance(giver.target, OpOverload) and gives_view(giver.target)
+    return first if shares else None
+
+
+def spec_of(node: fx.Node, value: torch.Tensor) -> Spec:
+    """Dtype and shape of a node's result."""
+    if not all(isinstance(size, int) for size in value.shape):
+        raise InputError(
+            f"the shape ({', '.join(map(str, value.shape))}) of {node.name!r} depends on data"
+            f"{place(node)}",
+            "select with a mask or with torch.where, which keep the shape",
+        )
+    return Spec(str(value.dtype).removeprefix("torch."), tuple(value.shape))
+
+
+def layer_of(node: fx.Node, root: str) -> str:
+    """The path of the module call that a node stands in."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return layer_path([path for path, _ in stack.values()], root)
+
+
+def place(node: fx.Node) -> str:
+    """Where the user's model calls it: ' at FILE:LINE', the innermost that is not PyTorch's."""
+    lines = _LOCATION.findall(node.meta.get("stack_trace") or "")
+    own = [line for line in lines if "/torch/" not in line[0]]
+    return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
+
+
+def unsupported(node: fx.Node, what: str, remedy: str) -> InputError:
+    """The sentence about something in the user's model that has no graph."""
+    return InputError(f"the model uses {what}{place(node)}, which is not captured", remedy)

@@ -1,0 +1,119 @@
+"""From an exported program to an `OperatorGraph`.
+
+Enters: what `torch.export` traced, without decompositions. Leaves: the same computation over
+tensors with the names of the module, tied weights as one parameter, dims with readable names.
+What no output depends on is left out: assertions, and updates of statistics such as batch
+normalisation's counters, which change no value of this step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
+from meshwright.capture.dims import Names, input_dims, numbered, output_dims, parameter_dims
+from meshwright.capture.translate import State, Step, Translation, writes_are_reversible
+from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
+
+
+def graph_of(
+    program: ExportedProgram, name: str, *, root: str = "", input_names: Sequence[str] = ()
+) -> OperatorGraph:
+    """The graph of an exported program.
+
+    `root` is the path of the user's model in the program, which no name repeats; `input_names`
+    are the user's names of the program's inputs.
+    """
+    if not writes_are_reversible(program.graph):
+        # PyTorch understands every write, at the price of taking some operators apart.
+        program = program.run_decompositions({})
+    found = Translation(program, root, input_names)
+    outputs = tuple(_outputs(program, found))
+    steps = needed_steps(found.steps, outputs)
+    read = {name for step in steps for name in step.described.inputs}
+    dims = _dims(found, steps)
+
+    def tensor(name: str, spec: Spec) -> Tensor:
+        named = tuple(zip(dims[name], spec.shape, strict=True))
+        return Tensor(name=name, dtype=spec.dtype, dims=named)
+
+    def tensors(states: Iterable[State]) -> tuple[Tensor, ...]:
+        return tuple(tensor(state.name, state.spec) for state in states)
+
+    return OperatorGraph(
+        name=name,
+        inputs=tensors(found.inputs.values()),
+        parameters=tuple(
+            Parameter(
+                tensor=tensor(state.name, state.spec),
+                also=tuple(state.also),
+                trainable=state.trainable,
+            )
+            for state in found.parameters.values()
+        ),
+        buffers=tensors(state for state in found.buffers.values() if state.name in read),
+        operators=tuple(
+            Operator(
+                name=step.name,
+                kind=step.described.kind,
+                inputs=step.described.inputs,
+                outputs=tuple(tensor(name, spec) for name, spec in step.outputs),
+                attributes=step.described.attributes,
+                layer=step.layer,
+            )
+            for step in steps
+        ),
+        outputs=outputs,
+        loss=_loss(found, outputs),
+    )
+
+
+def needed_steps(steps: Sequence[Step], outputs: Iterable[str]) -> list[Step]:
+    """The steps that an output depends on, in their order."""
+    needed: set[str | None] = set(outputs)
+    kept = []
+    for step in reversed(steps):
+        if not needed.isdisjoint(name for name, _ in step.outputs):
+            needed.update(step.described.inputs)
+            kept.append(step)
+    return kept[::-1]
+
+
+def _outputs(program: ExportedProgram, found: Translation) -> Iterator[str]:
+    nodes = {node.name: node for node in program.graph.nodes}
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.USER_OUTPUT and spec.arg.name in nodes:
+            yield from filter(None, found.names(nodes[spec.arg.name]))
+
+
+def _loss(found: Translation, outputs: Sequence[str]) -> str | None:
+    """The only output, if it is a scalar that depends on a parameter."""
+    if len(outputs) != 1 or found.specs[outputs[0]].shape != ():
+        return None
+    return outputs[0] if outputs[0] in found.learnt else None
+
+
+def _dims(found: Translation, steps: Sequence[Step]) -> Mapping[str, Names]:
+    """Names of the dims of every tensor; parameters and buffers are named after a reader."""
+    specs = found.specs
+    dims = {
+        state.name: input_dims(state.spec.shape, whole="int" in state.spec.dtype)
+        for state in found.inputs.values()
+    }
+    for step in steps:
+        call = step.described
+        for place, name in enumerate(call.inputs):
+            if name is not None and name not in dims:
+                dims[name] = parameter_dims(call.kind, place, len(specs[name].shape))
+        shapes = Call(
+            kind=call.kind,
+            inputs=tuple(None if name is None else specs[name] for name in call.inputs),
+            outputs=tuple(spec for _, spec in step.outputs),
+            attributes=call.attributes,
+        )
+        known = [None if name is None else dims[name] for name in call.inputs]
+        results = zip(step.outputs, output_dims(shapes, known), strict=True)
+        dims |= {name: names for (name, _), names in results}
+    return {name: numbered(len(specs[name].shape)) for name in found.parameters} | dims

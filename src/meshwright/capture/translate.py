@@ -1,0 +1,316 @@
+"""The walk over an exported program's nodes. Enters: a program. Leaves: `Step`s and `State`s.
+
+Every node becomes the names of its results. Several results of one operator are its outputs; a
+write in place is a new tensor under the old one's name, and views of what was written are taken
+anew when they are next read; a region without gradients gives detached results. Knows no graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import msgspec
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec
+
+from meshwright.capture.aten import Described, attribute, described, tensors_in
+from meshwright.capture.names import Namer
+from meshwright.capture.nodes import (
+    changes_first,
+    is_tensor,
+    kind_of_node,
+    layer_of,
+    source_of_view,
+    spec_of,
+    unsupported,
+)
+from meshwright.capture.writes import REVERSIBLE, written_through
+from meshwright.graph.model import Attributes, Spec
+
+SAME_IF_ALIKE = {
+    *("alias", "broadcast_tensors", "cat", "expand", "expand_as", "lift_fresh_copy"),
+    *("reshape", "to", "type_as", "view"),
+}
+"""Kinds that return their inputs' values, if shapes and dtypes do not change."""
+
+ONLY_FIRST_RESULT = {"embedding_bag"}
+"""Kinds whose further results serve the backward pass alone."""
+
+
+class Step(msgspec.Struct, kw_only=True):
+    """An operator before its dims have names."""
+
+    name: str
+    described: Described[str]
+    outputs: tuple[tuple[str, Spec], ...]
+    layer: str
+
+
+class State(msgspec.Struct, kw_only=True):
+    """A tensor that is there before the first operator."""
+
+    name: str
+    spec: Spec
+    also: list[str] = msgspec.field(default_factory=list)
+    trainable: bool = False
+
+
+class Translation:
+    """One walk over a program's nodes, and what it has found."""
+
+    def __init__(self, program: ExportedProgram, root: str, input_names: Sequence[str]) -> None:
+        self.program, self.root = program, root
+        self.inputs: dict[str, State] = {}
+        self.parameters: dict[str, State] = {}
+        self.buffers: dict[str, State] = {}
+        self.steps: list[Step] = []
+        self.specs: dict[str, Spec] = {}
+        self.learnt: set[str] = set()
+        """Tensors through which gradients flow to a parameter."""
+        self._namer = Namer()
+        self._found: dict[fx.Node, tuple[str | None, ...]] = {}
+        """The names of a node's results; None for one that is no tensor."""
+        self._stale: set[fx.Node] = set()
+        """Views of something that was written since they were taken."""
+        self._take_state(input_names)
+        for node in program.graph.nodes:
+            self._take(node, program.graph_module)
+
+    def names(self, node: fx.Node) -> tuple[str | None, ...]:
+        """The names of a node's results as they are now."""
+        if node in self._stale:
+            self._stale.discard(node)
+            self._take(node, self.program.graph_module)
+        return self._found[node]
+
+    # -- what is there before the first operator
+
+    def _take_state(self, input_names: Sequence[str]) -> None:
+        nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
+        owners: dict[int, str] = {}
+        asked = iter(input_names)
+        for spec in self.program.graph_signature.input_specs:
+            node = nodes[spec.arg.name]
+            given = next(asked, None) if spec.kind is InputKind.USER_INPUT else spec.target
+            value = node.meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                self._found[node] = (None,)
+                continue
+            constant = self.program.constants.get(spec.target or "")
+            if spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
+                number: Described[str] = Described("scalar_tensor", (), _as_number(constant))
+                self._found[node] = self._add(number, [spec_of(node, value)], "")
+                continue
+            own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
+            stored = self.program.state_dict.get(spec.target or "")
+            first = owners.setdefault(id(node if stored is None else stored), own)
+            if first != own:
+                self._group(spec)[first].also.append(own)
+                self._found[node] = (first,)
+                continue
+            name = self._namer.fresh(own)
+            self._found[node] = (name,)
+            trainable = isinstance(stored, torch.nn.Parameter) and stored.requires_grad
+            self._group(spec)[name] = State(
+                name=name, spec=spec_of(node, value), trainable=trainable
+            )
+            self.specs[name] = spec_of(node, value)
+            if trainable:
+                self.learnt.add(name)
+
+    def _group(self, spec: InputSpec) -> dict[str, State]:
+        match spec.kind:
+            case InputKind.USER_INPUT:
+                return self.inputs
+            case InputKind.PARAMETER:
+                return self.parameters
+            case _:
+                return self.buffers
+
+    # -- nodes
+
+    def _take(self, node: fx.Node, owner: torch.nn.Module) -> None:
+        if node.op != "call_function":
+            return
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, fx.Node)
+            assert isinstance(index, int)
+            results = self.names(source)
+            self._found[node] = (results[index] if index < len(results) else None,)
+        elif isinstance(node.target, HigherOrderOperator):
+            self._take_region(node, owner)
+        elif isinstance(node.target, OpOverload):
+            self._take_operator(node, node.target)
+        else:
+            self._found[node] = (None,)
+
+    def _take_operator(self, node: fx.Node, overload: OpOverload) -> None:
+        values = list(tensors_in(node.meta.get("val")))
+        if not all(isinstance(value, torch.Tensor) for value in values):
+            self._found[node] = (None,) * len(values)
+            return
+        specs = [spec_of(node, value) for value in values]
+        call = self._described(node, overload)
+        if call.kind in ONLY_FIRST_RESULT:
+            specs = specs[:1]
+        if call.kind in SAME_IF_ALIKE and self._alike(call, specs):
+            self._found[node] = call.inputs[: len(specs)]
+        else:
+            self._found[node] = self._add(call, specs, layer_of(node, self.root))
+        if changes_first(overload):
+            written = node.args[0]
+            assert isinstance(written, fx.Node)
+            self._write(written, node)
+
+    def _described(self, node: fx.Node, overload: OpOverload) -> Described[str]:
+        """A node's call over the names of tensors, in the one form in which the graph has it."""
+        call = described(overload, node.args, node.kwargs, is_tensor)
+        if call.kind == "embedding_bag":
+            call = _equal_bags(call)
+        inputs = tuple(None if n is None else self._name(n) for n in call.inputs)
+        if call.kind == "copy":
+            shape = self.specs[inputs[0] or ""].shape
+            return Described("expand", inputs[1:2], (("size", shape),))
+        if call.kind == "cat":
+            # A tensor of shape (0,) takes part in no concatenation, whatever the others' shapes.
+            inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
+        return Described(call.kind, inputs, call.attributes)
+
+    def _alike(self, call: Described[str], specs: Sequence[Spec]) -> bool:
+        """Whether each result has the shape and dtype of the input at its place."""
+        given = [None if name is None else self.specs[name] for name in call.inputs]
+        if call.kind == "cat" and len(given) != 1:
+            return False
+        return bool(given) and given[: len(specs)] == list(specs)
+
+    def _add(self, call: Described[str], specs: Sequence[Spec], layer: str) -> tuple[str, ...]:
+        name = self._namer.fresh(layer, call.kind)
+        names: tuple[str, ...] = (name,)
+        if len(specs) != 1:
+            names = tuple(self._namer.fresh(name, str(index)) for index in range(len(specs)))
+        outputs = tuple(zip(names, specs, strict=True))
+        self.steps.append(Step(name=name, described=call, outputs=outputs, layer=layer))
+        self.specs |= outputs
+        if call.kind != "detach" and not self.learnt.isdisjoint(filter(None, call.inputs)):
+            self.learnt |= {name for name, spec in outputs if "float" in spec.dtype}
+        return names
+
+    def _name(self, node: object) -> str:
+        assert isinstance(node, fx.Node)
+        name = self.names(node)[0]
+        assert name is not None, f"{node} is no tensor"
+        return name
+
+    # -- writes
+
+    def _write(self, written: fx.Node, writer: fx.Node) -> None:
+        """Give a written tensor, and all that it is a view of, their new values."""
+        value, chain = self._name(writer), {writer, written}
+        layer = layer_of(writer, self.root)
+        self._found[written] = (value,)
+        while (source := source_of_view(written)) is not None:
+            if isinstance(written.target, OpOverload) and not changes_first(written.target):
+                before = self._name(source)
+                view = described(written.target, written.args, written.kwargs, is_tensor)
+                named = Described(view.kind, (before,), view.attributes)
+                new = written_through(named, before, self.specs[before], value)
+                value = self._add(new, [self.specs[before]], layer)[0]
+            self._found[source] = (value,)
+            written = source
+            chain.add(source)
+        self._stale |= {
+            node for node in self._found if _root_of_view(node) is written and node not in chain
+        }
+
+    # -- regions
+
+    def _take_region(self, node: fx.Node, owner: torch.nn.Module) -> None:
+        """Operators inside a traced context manager stand in a module of their own."""
+        assert isinstance(node.target, HigherOrderOperator)
+        match node.target.__name__:
+            case "wrap_with_set_grad_enabled":
+                (enabled, region), given = node.args[:2], node.args[2:]
+                detached = not enabled
+            case "wrap_with_autocast":
+                (_, _, enabled, _, region), given = node.args[:5], node.args[5:]
+                detached = False
+                if enabled:
+                    raise unsupported(node, "automatic mixed precision", "cast the model instead")
+            case other:
+                raise unsupported(node, f"{other!r}", "compute both ways and use torch.where")
+        assert isinstance(region, fx.Node)
+        assert isinstance(region.target, str)
+        module = owner.get_submodule(region.target)
+        assert isinstance(module, fx.GraphModule)
+        arguments = iter(given)
+        for inner in module.graph.nodes:
+            if inner.op == "placeholder":
+                argument = next(arguments)
+                self._found[inner] = (self._name(argument),) if is_tensor(argument) else (None,)
+            elif inner.op == "output":
+                results = [self._name(result) for result in tensors_in(inner.args[0])]
+                layer = layer_of(node, self.root)
+                self._found[node] = tuple(
+                    self._detached(name, layer) if detached else name for name in results
+                )
+            else:
+                self._take(inner, module)
+
+    def _detached(self, name: str, layer: str) -> str:
+        """The same values without a gradient."""
+        if name not in self.learnt:
+            return name
+        return self._add(Described("detach", (name,), ()), [self.specs[name]], layer)[0]
+
+
+def writes_are_reversible(graph: fx.Graph) -> bool:
+    """Whether every write goes through views that `written_through` understands."""
+    for node in graph.nodes:
+        if not isinstance(node.target, OpOverload) or not changes_first(node.target):
+            continue
+        written = node.args[0]
+        while isinstance(written, fx.Node):
+            source = source_of_view(written)
+            plain = isinstance(written.target, OpOverload) and changes_first(written.target)
+            if source is not None and not plain and kind_of_node(written) not in REVERSIBLE:
+                return False
+            written = source
+    return True
+
+
+def _is_number(constant: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(constant, torch.Tensor) and not constant.is_meta and constant.shape == ()
+
+
+def _as_number(constant: torch.Tensor) -> Attributes:
+    return (("dtype", attribute(constant.dtype)), ("s", attribute(constant.item())))
+
+
+def _root_of_view(node: fx.Node) -> fx.Node:
+    source = source_of_view(node)
+    return node if source is None else _root_of_view(source)
+
+
+def _equal_bags(call: Described[fx.Node]) -> Described[fx.Node]:
+    """Bags of one size as rows of a matrix, as the user gave them, without their offsets."""
+    if len(call.inputs) != 3:
+        return call
+    table, indices, offsets = call.inputs
+    assert indices is not None
+    assert offsets is not None
+    matrix = indices.args[0] if kind_of_node(indices) in ("reshape", "view") else None
+    if not isinstance(matrix, fx.Node) or matrix.meta["val"].dim() != 2:
+        return call
+    if not isinstance(offsets.target, OpOverload) or kind_of_node(offsets) != "arange":
+        return call
+    steps = dict(described(offsets.target, offsets.args, offsets.kwargs, is_tensor).attributes)
+    bags, size = matrix.meta["val"].shape
+    if (steps.get("start", 0), steps.get("end"), steps.get("step", 1)) != (0, bags * size, size):
+        return call
+    return Described(call.kind, (table, matrix), call.attributes)

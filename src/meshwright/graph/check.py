@@ -1,0 +1,96 @@
+"""The judge of graphs. Enters: an `OperatorGraph`. Leaves: what is wrong with it, in sentences.
+
+A graph is right if its names are unique, every operator comes after what it reads (so there is no
+cycle), every shape follows from the inputs by the family of the kind, and outputs and loss exist.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from meshwright.graph.counts import is_real
+from meshwright.graph.families import family_of, is_known
+from meshwright.graph.family import ShapeError
+from meshwright.graph.model import Call, OperatorGraph, Spec
+
+
+def check(graph: OperatorGraph) -> tuple[str, ...]:
+    """What is wrong with a graph; nothing if it is right.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> check(parse_graph('''graph wrong
+    ... input x: float32[batch=4, width=8]
+    ... operator double: y: float32[batch=4, width=7] = mul(x) {other=2}
+    ... output y'''))
+    ('operator double: mul gives float32[4, 8], not float32[4, 7]',)
+    """
+    return (*_names(graph), *_order(graph), *_ends(graph)) or tuple(_shapes(graph))
+
+
+def unknown_kinds(graph: OperatorGraph) -> tuple[tuple[str, int], ...]:
+    """Kinds that no family tells about, with how many operators each has.
+
+    They can be counted in bytes only, and be split only where a capture has proven it safe.
+    """
+    found = Counter(op.kind for op in graph.operators if not is_known(op.kind))
+    return tuple(sorted(found.items()))
+
+
+def _names(graph: OperatorGraph) -> Iterator[str]:
+    tensors = [tensor.name for tensor in graph.definitions()]
+    tensors += [name for parameter in graph.parameters for name in parameter.also]
+    for what, names in (("tensors", tensors), ("operators", [op.name for op in graph.operators])):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield f"{count} {what} are called {name}"
+
+
+def _order(graph: OperatorGraph) -> Iterator[str]:
+    made_by_operators = {tensor.name for op in graph.operators for tensor in op.outputs}
+    born = set(graph.tensors) - made_by_operators
+    for operator in graph.operators:
+        for name in filter(None, operator.inputs):
+            if name not in graph.tensors:
+                yield f"operator {operator.name} reads {name}, which nobody makes"
+            elif name not in born:
+                yield f"operator {operator.name} reads {name}, which is made later"
+        born.update(tensor.name for tensor in operator.outputs)
+
+
+def _ends(graph: OperatorGraph) -> Iterator[str]:
+    for name in graph.outputs:
+        if name not in graph.tensors:
+            yield f"output {name} is made by nobody"
+    if graph.loss is None:
+        return
+    loss = graph.tensors.get(graph.loss)
+    if loss is None:
+        yield f"loss {graph.loss} is made by nobody"
+    elif loss.spec.elements != 1 or not is_real(loss.dtype):
+        yield f"loss {loss} is not one real number"
+
+
+def _shapes(graph: OperatorGraph) -> Iterator[str]:
+    verdicts: dict[Call, str | None] = {}
+    for operator in graph.operators:
+        call = graph.call(operator)
+        if call not in verdicts:
+            verdicts[call] = _shape_problem(call)
+        problem = verdicts[call]
+        if problem is not None:
+            yield f"operator {operator.name}: {problem}"
+
+
+def _shape_problem(call: Call) -> str | None:
+    try:
+        expected = family_of(call.kind).outputs(call)
+    except ShapeError as error:
+        return f"{call.kind}: {error}"
+    if expected == call.outputs:
+        return None
+    return f"{call.kind} gives {_format(expected)}, not {_format(call.outputs)}"
+
+
+def _format(specs: tuple[Spec, ...]) -> str:
+    return ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs)

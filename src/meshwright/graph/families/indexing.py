@@ -1,0 +1,236 @@
+"""Elements by index: gather, scatter, scatter_add, index_select, index_add, index, one_hot.
+
+What is looked up may be cut along the indices, what is looked up in along all dims but the one
+that the indices address. Additions into a tensor are a reduction over what is added; the tensor
+itself goes to one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.families.sections import with_size
+from meshwright.graph.family import (
+    Family,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    along,
+    integer,
+    name_of,
+    position,
+    role_of,
+    tensor,
+)
+from meshwright.graph.model import Call, Spec
+
+
+@final
+class Gather(Family):
+    """out[i][j] = x[i][index[i][j]], along one dim."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As the index."""
+        x, index = tensor(call, 0), tensor(call, 1)
+        if len(x.shape) != len(index.shape):
+            raise ShapeError(f"x is {x.shape} and the index {index.shape}")
+        return (Spec(x.dtype, index.shape),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Along the dim the index alone; along others both, where they are equally long."""
+        x, index = tensor(call, 0).shape, tensor(call, 1).shape
+        own = position(integer(call, "dim"), len(x))
+        return tuple(
+            along(dim, call, (None if dim == own else dim, dim))
+            for dim in range(len(x))
+            if dim == own or x[dim] == index[dim]
+        )
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The index."""
+        return Saved(inputs=(1,))
+
+
+@final
+class IndexSelect(Family):
+    """out[i] = x[index[i]], along one dim."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """One slice for each index."""
+        x, index = tensor(call, 0), tensor(call, 1)
+        dim = position(integer(call, "dim"), len(x.shape))
+        return (Spec(x.dtype, with_size(x.shape, dim, index.elements)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Along the dim the index, along others x."""
+        rank = len(tensor(call, 0).shape)
+        own = position(integer(call, "dim"), rank)
+        return tuple(
+            along(dim, call, (None, 0) if dim == own else (dim, None)) for dim in range(rank)
+        )
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The index."""
+        return Saved(inputs=(1,))
+
+
+@final
+class Scatter(Family):
+    """x with src written (or added) at the index, along one dim; src may be a number."""
+
+    def __init__(self, *, adds: bool = False) -> None:
+        self._adds = adds
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As x."""
+        if len(tensor(call, 0).shape) != len(tensor(call, 1).shape):
+            raise ShapeError(f"x is {tensor(call, 0).shape}, the index {tensor(call, 1).shape}")
+        return (tensor(call, 0),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Other dims where all are equally long; what is added."""
+        shapes = [spec.shape for spec in call.inputs if spec is not None]
+        rank, count = len(call.outputs[0].shape), len(call.inputs)
+        own = position(integer(call, "dim"), rank)
+        others = tuple(
+            along(dim, call, (dim,) * count)
+            for dim in range(rank)
+            if dim != own and len({shape[dim] for shape in shapes}) == 1
+        )
+        index = tensor(call, 1).shape
+        if not self._adds or index != shapes[-1]:
+            return others
+        added = Split(
+            name="added",
+            role="reduction",
+            extent=index[own],
+            inputs=(None, own, own),
+            outputs=(None,),
+            once=(0,),
+        )
+        return (*others, added)
+
+    def flops(self, call: Call) -> int:
+        """One for each element added."""
+        return tensor(call, 1).elements if self._adds else 0
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The index."""
+        return Saved(inputs=(1,))
+
+
+@final
+class IndexAdd(Family):
+    """x with the slices of src added at the index, along one dim."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As x."""
+        x, index, src = (tensor(call, i) for i in range(3))
+        dim = position(integer(call, "dim"), len(x.shape))
+        if src.shape != with_size(x.shape, dim, index.elements):
+            raise ShapeError(f"x is {x.shape}, the index {index.shape}, src {src.shape}")
+        return (x,)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Other dims; what is added."""
+        rank = len(call.outputs[0].shape)
+        own = position(integer(call, "dim"), rank)
+        added = Split(
+            name="added",
+            role="reduction",
+            extent=tensor(call, 1).elements,
+            inputs=(None, 0, own),
+            outputs=(None,),
+            once=(0,),
+        )
+        others = (along(dim, call, (dim, None, dim)) for dim in range(rank) if dim != own)
+        return (*others, added)
+
+    def flops(self, call: Call) -> int:
+        """One for each element added."""
+        return tensor(call, 2).elements
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The index."""
+        return Saved(inputs=(1,))
+
+
+@final
+class Index(Family):
+    """x[i, j, ...]: the first dims of x, or those that are not None, by tensors of positions."""
+
+    def _layout(self, call: Call) -> tuple[tuple[int, ...], int, list[int]]:
+        """Shape of the positions, where it stands in the output, dims of x that are not indexed."""
+        x = tensor(call, 0).shape
+        indices = call.inputs[1:]
+        indexed = [dim for dim, spec in enumerate(indices) if spec is not None]
+        if not indexed or len(indices) > len(x):
+            raise ShapeError(f"x is {x}, and {len(indices)} dims are indexed")
+        shape = broadcast(*(spec.shape for spec in indices if spec is not None))
+        together = indexed == list(range(indexed[0], indexed[-1] + 1))
+        kept = [dim for dim in range(len(x)) if dim not in indexed]
+        return shape, indexed[0] if together else 0, kept
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """The positions' shape in place of the dims indexed; in front if they lie apart."""
+        x = tensor(call, 0)
+        shape, at, kept = self._layout(call)
+        sizes = [x.shape[dim] for dim in kept]
+        return (Spec(x.dtype, (*sizes[:at], *shape, *sizes[at:])),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Positions, and the dims of x that are not indexed."""
+        shape, at, kept = self._layout(call)
+        indices = call.inputs[1:]
+        found = []
+        for out in range(len(call.outputs[0].shape)):
+            own = out - at
+            if 0 <= own < len(shape):
+                cuts = tuple(
+                    None if spec is None else stretched(spec.shape, own, len(shape))
+                    for spec in indices
+                )
+                found.append(along(out, call, (None, *cuts)))
+            else:
+                dim = kept[out if own < 0 else out - len(shape)]
+                found.append(along(out, call, (dim, *(None,) * len(indices))))
+        return tuple(found)
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The positions."""
+        return Saved(inputs=tuple(range(1, len(call.inputs))))
+
+
+@final
+class OneHot(Family):
+    """A row of zeros with a one, for each class; the classes stay whole."""
+
+    differentiable = False
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """One more dim, of classes."""
+        x, classes = tensor(call, 0), integer(call, "num_classes", -1)
+        if classes < 1:
+            raise ShapeError("num_classes is not given, so the shape depends on the data")
+        return (Spec("int64", (*x.shape, classes)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All dims of the input."""
+        return tuple(
+            Split(name=name_of(dim), role=role_of(dim), extent=size, inputs=(dim,), outputs=(dim,))
+            for dim, size in enumerate(tensor(call, 0).shape)
+        )
+
+
+KINDS: Mapping[str, Family] = {
+    "gather": Gather(),
+    "index_select": IndexSelect(),
+    "scatter": Scatter(),
+    "scatter_add": Scatter(adds=True),
+    "index_add": IndexAdd(),
+    "index": Index(),
+    "one_hot": OneHot(),
+}

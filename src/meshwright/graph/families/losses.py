@@ -1,0 +1,161 @@
+"""Losses: those of classes (cross_entropy_loss, nll_loss) and those of pairs (mse_loss ...).
+
+ATen writes the attribute `reduction` as 0 (none), 1 (mean, the default) or 2 (sum). A loss that is
+not reduced is cut like an element-wise operator. One that is summed is a reduction over every dim
+but the classes. The mean over class targets divides by the targets that are not ignored, which is
+data: its pieces read all targets, which are small, and know by `first` which of them are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.family import (
+    Family,
+    Role,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    integer,
+    name_of,
+    replaced,
+    role_of,
+    tensor,
+)
+from meshwright.graph.model import Attributes, Call, Spec
+
+NONE, MEAN = 0, 1
+
+
+@final
+class ClassLoss(Family):
+    """scores[n, classes, ...], target[n, ...] of classes or target of probabilities."""
+
+    def __init__(self, *, per_element: int) -> None:
+        self._per_element = per_element
+
+    def _by_class(self, call: Call) -> bool:
+        """Whether the targets are classes, not probabilities."""
+        return not tensor(call, 1).dtype.startswith(("float", "bfloat"))
+
+    def _target_dim(self, call: Call, dim: int) -> int:
+        """The dim of the target that a dim of the scores runs along."""
+        return dim - 1 if dim > 1 and self._by_class(call) else dim
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """A number, or one for each target."""
+        scores, target = tensor(call, 0), tensor(call, 1)
+        without_classes = scores.shape[:1] + scores.shape[2:] if len(scores.shape) > 1 else ()
+        wanted = without_classes if self._by_class(call) else scores.shape
+        # A piece of a mean over class targets reads all of them.
+        batch = 1 if call.get("first") is not None else 0
+        if target.shape[batch:] != wanted[batch:]:
+            raise ShapeError(f"scores are {scores.shape} and target {target.shape}, not {wanted}")
+        whole = integer(call, "reduction", MEAN) != NONE
+        return (Spec(scores.dtype, () if whole else without_classes),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Every dim but the classes; of a mean over class targets only the first."""
+        scores = tensor(call, 0).shape
+        reduction = integer(call, "reduction", MEAN)
+        rest = (None,) * (len(call.inputs) - 2)
+        counted = reduction == MEAN and self._by_class(call)
+        dims = [dim for dim in range(len(scores)) if dim != 1] if len(scores) > 1 else []
+        found = []
+        for dim in dims[:1] if counted else dims:
+            role: Role = role_of(dim) if reduction == NONE else "reduction"
+            out = dim - 1 if dim > 1 else dim
+            found.append(
+                Split(
+                    name=name_of(dim),
+                    role=role,
+                    extent=scores[dim],
+                    inputs=(dim, None if counted else self._target_dim(call, dim), *rest),
+                    outputs=(out if reduction == NONE else None,),
+                )
+            )
+        return tuple(found)
+
+    def flops(self, call: Call) -> int:
+        """As a log-softmax, where there is one."""
+        return self._per_element * tensor(call, 0).elements
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Log-probabilities (as large as the scores, if not the scores themselves) and targets."""
+        targets = tuple(range(1, len(call.inputs)))
+        if self._per_element == 1:
+            return Saved(inputs=targets)
+        return Saved(inputs=targets, extra=tensor(call, 0).bytes)
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """Where the piece's targets begin, or what its mean divides by."""
+        if integer(call, "reduction", MEAN) != MEAN:
+            return call.attributes
+        if self._by_class(call):
+            return replaced(call.attributes, first=integer(call, "first", 0) + start)
+        scores = tensor(call, 0).shape
+        targets = math.prod(scores) // scores[1]
+        return replaced(call.attributes, divisor=call.get("divisor", targets))
+
+
+@final
+class PairLoss(Family):
+    """A number for each pair of elements, then their mean, their sum or all of them."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """A number, or one for each pair."""
+        whole = integer(call, "reduction", MEAN) != NONE
+        return (Spec(tensor(call, 0).dtype, () if whole else self._shape(call)),)
+
+    def _shape(self, call: Call) -> tuple[int, ...]:
+        return broadcast(*(spec.shape for spec in call.inputs if spec is not None))
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Every dim."""
+        shape = self._shape(call)
+        whole = integer(call, "reduction", MEAN) != NONE
+        return tuple(
+            Split(
+                name=name_of(dim),
+                role="reduction" if whole else role_of(dim),
+                extent=size,
+                inputs=tuple(
+                    None if spec is None else stretched(spec.shape, dim, len(shape))
+                    for spec in call.inputs
+                ),
+                outputs=(None if whole else dim,),
+            )
+            for dim, size in enumerate(shape)
+        )
+
+    def flops(self, call: Call) -> int:
+        """Compare, square or scale, add."""
+        return 3 * math.prod(self._shape(call))
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """All that was compared."""
+        return Saved(inputs=tuple(range(len(call.inputs))))
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """What the mean of the whole divides by."""
+        if integer(call, "reduction", MEAN) != MEAN:
+            return call.attributes
+        total = math.prod(self._shape(call))
+        return replaced(call.attributes, divisor=call.get("divisor", total))
+
+
+_PAIRS = (
+    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits",
+)  # fmt: skip
+
+KINDS: Mapping[str, Family] = {
+    "cross_entropy_loss": ClassLoss(per_element=5),
+    "nll_loss": ClassLoss(per_element=1),
+    "nll_loss_nd": ClassLoss(per_element=1),
+    **{kind: PairLoss() for kind in _PAIRS},
+}

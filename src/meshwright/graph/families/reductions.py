@@ -1,0 +1,203 @@
+"""Reductions over dims (sum, mean, amax ...), scans (cumsum ...) and orders (topk, sort).
+
+The dims that stay may be cut. A sum may also be cut along what it adds up, and so may a mean whose
+pieces know what to divide by; of the others (maxima, products, norms) those dims stay whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, final
+
+from meshwright.graph.families.elementwise import DEFAULT_REAL
+from meshwright.graph.family import (
+    Family,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    along,
+    integer,
+    integers,
+    name_of,
+    position,
+    replaced,
+    role_of,
+    tensor,
+)
+from meshwright.graph.model import Attributes, Call, Spec
+
+Result = Literal["same", "sum", "bool", "int64"]
+"""Which dtype comes out: the input's, its widest whole or real one, bool, int64."""
+
+
+def reduced_dims(call: Call) -> tuple[int, ...]:
+    """The dims that go away, counted from the front; all of them if none is named."""
+    rank = len(tensor(call, 0).shape)
+    named = call.get("dim")
+    if named is None or named == ():
+        return tuple(range(rank))
+    return tuple(sorted(position(dim, rank) for dim in integers(call, "dim")))
+
+
+@final
+class Reduction(Family):
+    """One number for all elements along some dims."""
+
+    def __init__(
+        self, *, result: Result = "same", additive: bool = False, mean: bool = False
+    ) -> None:
+        self._result, self._additive, self._mean = result, additive or mean, mean
+        self.differentiable = result in ("same", "sum")
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """The dims that stay; a maximum along one dim comes with its index."""
+        x, gone = tensor(call, 0), reduced_dims(call)
+        keep = bool(call.get("keepdim", False))
+        shape = tuple(
+            1 if dim in gone else size
+            for dim, size in enumerate(x.shape)
+            if keep or dim not in gone
+        )
+        values = Spec(self._dtype(call, x), shape)
+        if call.kind in ("max", "min") and call.get("dim") is not None:
+            return values, Spec("int64", shape)
+        return (values,)
+
+    def _dtype(self, call: Call, x: Spec) -> str:
+        asked = call.get("dtype")
+        if isinstance(asked, str):
+            return asked
+        whole = not x.dtype.startswith(("float", "bfloat", "complex"))
+        match self._result:
+            case "same":
+                return DEFAULT_REAL if self._mean and whole else x.dtype
+            case "sum":
+                return "int64" if whole else x.dtype
+            case other:
+                return other
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """The dims that stay, and what is added up."""
+        x, gone = tensor(call, 0).shape, reduced_dims(call)
+        keep = bool(call.get("keepdim", False))
+        found = []
+        for dim, size in enumerate(x):
+            if dim not in gone:
+                out = dim if keep else dim - sum(1 for other in gone if other < dim)
+                found.append(
+                    Split(
+                        name=name_of(dim),
+                        role=role_of(dim),
+                        extent=size,
+                        inputs=(dim,),
+                        outputs=(out,) * len(call.outputs),
+                    )
+                )
+            elif self._additive:
+                found.append(
+                    Split(
+                        name=name_of(dim),
+                        role="reduction",
+                        extent=size,
+                        inputs=(dim,),
+                        outputs=(None,),
+                    )
+                )
+        return tuple(found)
+
+    def flops(self, call: Call) -> int:
+        """One for each input element."""
+        return tensor(call, 0).elements
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of a sum nothing, of a maximum its index, of the others what came in and came out."""
+        if self._additive:
+            return Saved()
+        return Saved(outputs=(1,)) if len(call.outputs) > 1 else Saved(inputs=(0,), outputs=(0,))
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """What the mean of the whole divides by."""
+        if not self._mean or split.role != "reduction":
+            return call.attributes
+        x = tensor(call, 0).shape
+        total = math.prod(x[dim] for dim in reduced_dims(call))
+        return replaced(call.attributes, divisor=call.get("divisor", total))
+
+
+@final
+class Scan(Family):
+    """Running totals along a dim, which stays whole."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As the input; whole numbers add up in int64."""
+        x = tensor(call, 0)
+        real = x.dtype.startswith(("float", "bfloat", "complex"))
+        return (Spec(str(call.get("dtype") or (x.dtype if real else "int64")), x.shape),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other dims."""
+        return other_dims(call)
+
+    def flops(self, call: Call) -> int:
+        """One for each element."""
+        return tensor(call, 0).elements
+
+
+@final
+class Order(Family):
+    """topk and sort give values and indices along a dim, argsort only indices; the dim is whole."""
+
+    def __init__(self, *, values: bool = True) -> None:
+        self._values = values
+        self.differentiable = values
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As the input, or its k largest."""
+        x = tensor(call, 0)
+        shape = list(x.shape)
+        if call.kind == "topk":
+            dim = position(integer(call, "dim", -1), len(shape))
+            if integer(call, "k") > shape[dim]:
+                raise ShapeError(f"the {call.get('k')} largest of {shape[dim]} are asked for")
+            shape[dim] = integer(call, "k")
+        indices = Spec("int64", tuple(shape))
+        return (Spec(x.dtype, tuple(shape)), indices) if self._values else (indices,)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other dims."""
+        return other_dims(call)
+
+    def flops(self, call: Call) -> int:
+        """A comparison for each element at each of log n rounds."""
+        x = tensor(call, 0)
+        size = x.shape[position(integer(call, "dim", -1), len(x.shape))] if x.shape else 1
+        return x.elements * max(size - 1, 1).bit_length()
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The indices."""
+        return Saved(outputs=(1,)) if self._values else Saved()
+
+
+def other_dims(call: Call) -> tuple[Split, ...]:
+    """Cuts along every dim but the one that the call names; a call names the last by default."""
+    rank = len(tensor(call, 0).shape)
+    own = position(integer(call, "dim", -1), rank)
+    return tuple(along(dim, call, (dim,)) for dim in range(rank) if dim != own)
+
+
+KINDS: Mapping[str, Family] = {
+    "sum": Reduction(result="sum", additive=True),
+    "mean": Reduction(mean=True),
+    **{kind: Reduction() for kind in ("amax", "amin", "max", "min", "logsumexp", "var", "std")},
+    "prod": Reduction(result="sum"),
+    "linalg_vector_norm": Reduction(),
+    **{kind: Reduction(result="bool") for kind in ("any", "all")},
+    **{kind: Reduction(result="int64") for kind in ("argmax", "argmin")},
+    "cumsum": Scan(),
+    "cumprod": Scan(),
+    "topk": Order(),
+    "sort": Order(),
+    "argsort": Order(values=False),
+}

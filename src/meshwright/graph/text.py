@@ -1,0 +1,192 @@
+"""The text form of a graph: one line for each thing, in the order in which things are born.
+
+    graph tiny
+    input x: float32[batch=4, width=8]
+    parameter layer.weight (also head.weight): float32[out=8, in=8]
+    frozen scale: float32[]
+    buffer mask: bool[width=8]
+    operator layer: h: float32[batch=4, width=8] = linear(x, layer.weight) @ layer
+    operator pick: m: float32[batch=4], i: int64[batch=4] = max(h) {dim=1}
+    output m
+    loss l
+
+Enters: a graph or its text. Leaves: the other. An absent input is written as `-`; attributes are
+JSON. Whether the graph makes sense is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.graph.model import (
+    NAME,
+    Attributes,
+    Operator,
+    OperatorGraph,
+    Parameter,
+    Tensor,
+    Value,
+)
+
+_N = NAME.pattern
+_TENSOR = re.compile(rf"({_N}): (\w+)\[([^\]]*)\]")
+_PARAMETER = re.compile(rf"({_N})(?: \(also ([^)]*)\))?: (\w+)\[([^\]]*)\]")
+_OPERATOR = re.compile(
+    rf"(?P<name>{_N}): (?P<outputs>.*?) ?= (?P<kind>{_N})\((?P<inputs>[^)]*)\)"
+    rf"(?: \{{(?P<attributes>.*)\}})?(?: @ (?P<layer>{_N}))?"
+)
+_WORDS = ("input", "parameter", "frozen", "buffer", "operator", "output", "loss")
+
+
+def format_graph(graph: OperatorGraph) -> str:
+    """A graph as text."""
+    return "\n".join(_lines(graph)) + "\n"
+
+
+def _lines(graph: OperatorGraph) -> Iterator[str]:
+    yield f"graph {graph.name}"
+    for tensor in graph.inputs:
+        yield f"input {tensor}"
+    for parameter in graph.parameters:
+        yield _format_parameter(parameter)
+    for tensor in graph.buffers:
+        yield f"buffer {tensor}"
+    for operator in graph.operators:
+        yield _format_operator(operator)
+    for name in graph.outputs:
+        yield f"output {name}"
+    if graph.loss is not None:
+        yield f"loss {graph.loss}"
+
+
+def _format_parameter(parameter: Parameter) -> str:
+    word = "parameter" if parameter.trainable else "frozen"
+    name, _, rest = str(parameter.tensor).partition(":")
+    also = f" (also {', '.join(parameter.also)})" if parameter.also else ""
+    return f"{word} {name}{also}:{rest}"
+
+
+def _format_operator(operator: Operator) -> str:
+    outputs = ", ".join(map(str, operator.outputs))
+    inputs = ", ".join(name or "-" for name in operator.inputs)
+    attributes = ", ".join(f"{key}={json.dumps(value)}" for key, value in operator.attributes)
+    line = f"operator {operator.name}: {outputs} = {operator.kind}({inputs})"
+    line += f" {{{attributes}}}" if attributes else ""
+    return line + (f" @ {operator.layer}" if operator.layer else "")
+
+
+def parse_graph(text: str) -> OperatorGraph:
+    """A graph from its text form.
+
+    >>> graph = parse_graph('''graph tiny
+    ... input x: float32[batch=4, width=8]
+    ... operator double: y: float32[batch=4, width=8] = mul(x) {other=2}
+    ... output y''')
+    >>> parse_graph(str(graph)) == graph
+    True
+    """
+    title, *lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    word, _, name = title.partition(" ")
+    if word != "graph" or not name:
+        raise InputError(f"the text begins with {title!r}", "begin with 'graph NAME'")
+    found: dict[str, list[str]] = {word: [] for word in _WORDS}
+    parameters: list[Parameter] = []
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word not in found:
+            raise InputError(f"{line!r} begins with {word!r}", nearest(word, _WORDS))
+        if word in ("parameter", "frozen"):
+            parameters.append(_parse_parameter(rest, trainable=word == "parameter"))
+        found[word].append(rest)
+    if len(found["loss"]) > 1:
+        raise InputError(f"the graph has {len(found['loss'])} losses", "give one")
+    return OperatorGraph(
+        name=name,
+        inputs=tuple(map(_parse_tensor, found["input"])),
+        parameters=tuple(parameters),
+        buffers=tuple(map(_parse_tensor, found["buffer"])),
+        operators=tuple(map(_parse_operator, found["operator"])),
+        outputs=tuple(found["output"]),
+        loss=found["loss"][0] if found["loss"] else None,
+    )
+
+
+def _parse_tensor(text: str) -> Tensor:
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not a tensor", "write it as 'x: float32[batch=4, width=8]'")
+    name, dtype, dims = match.groups()
+    return Tensor(name=name, dtype=dtype, dims=_parse_dims(dims))
+
+
+def _parse_dims(text: str) -> tuple[tuple[str, int], ...]:
+    dims = []
+    for part in filter(None, text.split(", ")):
+        name, sign, size = part.partition("=")
+        if not sign or not size.isdecimal():
+            raise InputError(f"{part!r} is not a dim", "write it as 'batch=4'")
+        dims.append((name, int(size)))
+    return tuple(dims)
+
+
+def _parse_parameter(text: str, *, trainable: bool) -> Parameter:
+    match = _PARAMETER.fullmatch(text)
+    if match is None:
+        raise InputError(
+            f"{text!r} is not a parameter",
+            "write it as 'a.weight (also b.weight): float32[out=4, in=8]'",
+        )
+    name, also, dtype, dims = match.groups()
+    tensor = Tensor(name=name, dtype=dtype, dims=_parse_dims(dims))
+    others = tuple(filter(None, (also or "").split(", ")))
+    return Parameter(tensor=tensor, also=others, trainable=trainable)
+
+
+def _parse_operator(text: str) -> Operator:
+    match = _OPERATOR.fullmatch(text)
+    if match is None:
+        raise InputError(
+            f"{text!r} is not an operator",
+            "write it as 'name: y: float32[batch=4] = kind(x, w) {key=1} @ layer'",
+        )
+    outputs = re.split(r"(?<=\]), ", match["outputs"]) if match["outputs"] else []
+    return Operator(
+        name=match["name"],
+        kind=match["kind"],
+        inputs=tuple(
+            None if name == "-" else name for name in filter(None, match["inputs"].split(", "))
+        ),
+        outputs=tuple(map(_parse_tensor, outputs)),
+        attributes=_parse_attributes(match["attributes"] or ""),
+        layer=match["layer"] or "",
+    )
+
+
+def _parse_attributes(text: str) -> Attributes:
+    """Keys and JSON values; a value may hold commas, so the JSON parser says where it ends."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        key, sign, rest = text[at:].partition("=")
+        try:
+            value, length = decoder.raw_decode(rest)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"attribute {text[at:]!r} has no JSON value", "write it as 'key=[1, 2]'"
+            ) from error
+        found.append((key, _value(value)))
+        at += len(key) + len(sign) + length + len(", ")
+    return tuple(found)
+
+
+def _value(value: object) -> Value:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, int) for item in value):
+        return tuple(value)
+    raise InputError(
+        f"attribute value {value!r} is not known",
+        "write a number, a text or a list of whole numbers",
+    )

@@ -1,0 +1,180 @@
+"""Sources: what each form gives, and a sentence for each mistake."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from meshwright.capture.load import load_model
+from meshwright.foundation.errors import InputError
+
+FILE = Path(__file__).with_name("user_models.py")
+
+
+def user(function: str) -> str:
+    return f"{FILE}:{function}"
+
+
+def line_of(text: str, nth: int = 0) -> int:
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    return [number for number, line in enumerate(lines, 1) if text in line][nth]
+
+
+def sentence(source: str, batch: int | None = None) -> str:
+    """The sentence that a wrong source gives."""
+    with pytest.raises(InputError) as caught:
+        load_model(source, batch)
+    return str(caught.value)
+
+
+def test_zoo_with_sizes_and_batch() -> None:
+    graph = load_model("zoo:resnet-50/tiny?blocks=1,1&classes=7", batch=5).graph
+    assert graph.name == "resnet-50/tiny"
+    assert str(graph.inputs[0]) == "image: float32[batch=5, channel=3, height=32, width=32]"
+    assert graph.tensors["fc.weight"].shape == (7, 32)
+
+
+def test_function_of_a_file() -> None:
+    graph = load_model(user("good?width=6"), batch=3).graph
+    assert [str(tensor) for tensor in graph.inputs] == [
+        "input: float32[batch=3, feature=6]",
+        "targets: float32[batch=3, feature=3]",
+    ]
+    assert (graph.name, graph.loss) == ("good", "mse_loss")
+
+
+def test_function_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FILE.parent))
+    assert load_model("user_models:good").graph.parameter_count == 4 * 3 + 3
+    monkeypatch.delitem(sys.modules, "user_models")
+
+
+def test_a_mapping_with_a_loss() -> None:
+    graph = load_model(user("with_loss")).graph
+    assert graph.outputs == ("mean",)
+    assert graph.loss == "mean"
+
+
+@pytest.mark.parametrize("function", ["constant", "needs_numbers"])
+def test_models_that_meta_tensors_do_not_suit(function: str) -> None:
+    assert load_model(user(function)).graph.parameter_count == 4 * 4 + 4
+
+
+def test_saved_program(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    program = torch.export.export(model, (torch.randn(2, 4),), strict=False)
+    path = tmp_path / "saved.pt2"
+    torch.export.save(program, path)
+    graph = load_model(str(path)).graph
+    assert [operator.name for operator in graph.operators] == ["0.linear", "1.relu"]
+    assert graph.parameter_count == 20
+    assert "has its batch built in, and --batch is 4" in sentence(str(path), batch=4)
+
+
+def test_saved_graph(tmp_path: Path) -> None:
+    graph = load_model("zoo:nmt/tiny").graph
+    path = tmp_path / "graph.json"
+    path.write_bytes(msgspec.json.encode(graph))
+    assert load_model(str(path)).graph == graph
+    path.write_text("{}", encoding="utf-8")
+    assert "is not a saved graph: Object missing required field" in sentence(str(path))
+
+
+def test_an_operator_that_nobody_tells_about_is_named() -> None:
+    @torch.library.custom_op("user_library::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @twice.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = twice(self.linear(x))
+            return result
+
+    module = type(sys)("made_here")
+    module.build = lambda: (Twice(), torch.randn(2, 4))  # type: ignore[attr-defined]
+    sys.modules["made_here"] = module
+    captured = load_model("made_here:build")
+    del sys.modules["made_here"]
+    assert captured.graph.operators[-1].kind == "user_library.twice"
+    assert captured.warnings == (
+        "graph 'build' has operators that no family tells about: user_library.twice (1 times); "
+        "they count as bytes only and are split only where samples are independent",
+    )
+
+
+@pytest.mark.parametrize(("function", "nth"), [("branching", 0), ("selecting", 1)])
+def test_control_flow_on_data_names_the_line(function: str, nth: int) -> None:
+    line = line_of("# the line that the sentence names", nth)
+    said = sentence(user(function))
+    assert f" at {FILE}:{line}" in said
+    assert "torch.where" in said
+
+
+WRONG = {
+    "wrong_shape": "model 'wrong_shape' fails on its example inputs (float32[2, 5]): RuntimeError: "
+    "a and b must have same reduction dim",
+    "wrong_dtype": "operator linear: linear gives int64[2, 4], not float32[2, 4]; correct the "
+    "model's example inputs",
+    "too_many": "Linear.forward(input: torch.Tensor) -> torch.Tensor does not take the example "
+    "inputs (float32[2, 4], float32[2, 4]): too many positional arguments",
+    "no_parameters": "model 'no_parameters' has no parameters; give a module that holds its",
+    "vector_loss": "the loss has shape (2,), not one number; reduce it, as with .mean().",
+    "number_loss": "the loss is of type 'float'; return one scalar tensor from it.",
+    "only_model": "returns Linear; return (model, inputs), (model, inputs, loss) or",
+    "failing": f"failing() fails at {FILE}:{line_of('raise KeyError')}: KeyError: 'nothing here'",
+    "god": "there is no function 'god' in",
+    "good?depth=3": "good(batch: 'int' = 2, width: 'int' = 4) -> 'Any' does not take depth=3: got "
+    "an unexpected keyword argument 'depth'",
+}
+
+
+@pytest.mark.parametrize("function", WRONG)
+def test_mistakes_in_functions(function: str) -> None:
+    assert WRONG[function] in sentence(user(function))
+
+
+MISTAKES = {
+    "bert-large": "'bert-large' does not say where the model comes from; give 'zoo:bert-large'",
+    "zoo:bert": "there is no model 'bert' in the zoo; did you mean 'bert-large'?",
+    "zoo:bert-large?layer=2": "model 'bert-large' has no size 'layer'; did you mean 'layers'?",
+    "zoo:bert-large?layers=x": "Expected `int`, got `str` - at `$.layers`; write numbers as in "
+    "'zoo:bert-large?vocabulary=30522'",
+    "zoo:bert-large?layers": "option 'layers' in 'zoo:bert-large?layers'; write ?key=value",
+    "zoo:mlp?width=2&width=3": "option 'width' stands twice",
+    "nowhere/file.py:build": "there is no file 'nowhere/file.py'",
+    "nowhere.module:build": "module 'nowhere.module' of 'nowhere.module:build' cannot be imported",
+    "nowhere.pt2": "there is no file 'nowhere.pt2'; give the path of a saved model.",
+    "nowhere.json?layers=2": "a saved model takes no options",
+}
+
+
+@pytest.mark.parametrize("source", MISTAKES)
+def test_mistakes_in_sources(source: str) -> None:
+    assert MISTAKES[source] in sentence(source)
+
+
+def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+    path = tmp_path / "broken.pt2"
+    path.write_text("nothing", encoding="utf-8")
+    assert "is not a program that this PyTorch can load" in sentence(str(path))
+
+
+def test_missing_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert sentence("hf:BertForMaskedLM") == (
+        "models of the form hf:ClassName need the library 'transformers', which is missing; "
+        "install it with: pip install 'meshwright[hf]'."
+    )

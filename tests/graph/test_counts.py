@@ -1,0 +1,152 @@
+"""Counts of calls and graphs as literal numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+import pytest
+
+from meshwright.foundation.errors import InputError
+from meshwright.graph.check import check, unknown_kinds
+from meshwright.graph.counts import (
+    Counts,
+    backward,
+    backward_counts,
+    forward,
+    forward_counts,
+    kept_bytes,
+    needing_gradient,
+    product_flops,
+    view_roots,
+)
+from meshwright.graph.families import forget, register
+from meshwright.graph.families.elementwise import Elementwise
+from meshwright.graph.family import Family, Split, tensor
+from meshwright.graph.model import Call, Spec
+from meshwright.graph.pieces import splits_of
+from meshwright.graph.text import parse_graph
+from support.operator_cases import case, flags, real, whole
+
+MLP = parse_graph(
+    """graph mlp
+    input x: float32[batch=4, d=8]
+    input y: int64[batch=4]
+    parameter w: float32[o=16, i=8]
+    parameter b: float32[o=16]
+    frozen v: float32[o=8, i=16]
+    operator up: h: float32[batch=4, d=16] = linear(x, w, b)
+    operator act: r: float32[batch=4, d=16] = relu(h)
+    operator turn: t: float32[d=16, batch=4] = t(r)
+    operator back: u: float32[batch=4, d=16] = t(t)
+    operator down: z: float32[batch=4, d=8] = linear(u, v)
+    operator loss: l: float32[] = cross_entropy_loss(z, y)
+    loss l"""
+)
+
+
+def test_gradients_flow_from_what_learns() -> None:
+    assert needing_gradient(MLP) == {"w", "b", "h", "r", "t", "u", "z", "l"}
+
+
+def test_product_flops() -> None:
+    """Neither the input nor the frozen weight has a gradient."""
+    assert product_flops(MLP) == (2 * 2 * 4 * 8 * 16, 2 * 2 * 4 * 8 * 16)
+
+
+def test_whole_graph() -> None:
+    floats = 4
+    up = floats * (4 * 8 + 16 * 8 + 16 + 4 * 16)
+    act = floats * (2 * 4 * 16)
+    down = floats * (4 * 16 + 8 * 16 + 4 * 8)
+    loss = floats * (4 * 8 + 1) + 8 * 4
+    assert forward_counts(MLP) == Counts(2 * 1024 + 64 + 5 * 32, up + act + down + loss)
+    assert backward_counts(MLP).flops == 2 * 1024 + 64 + 5 * 32
+
+
+def test_kept_activations_count_once_and_views_not_at_all() -> None:
+    """relu keeps r, linear keeps a view of r; x and y are kept, z as log-probabilities."""
+    assert view_roots(MLP)["u"] == "r"
+    assert kept_bytes(MLP) == 4 * (4 * 8) + 4 * (4 * 16) + 8 * 4 + 4 * (4 * 8)
+
+
+def test_an_embedding_moves_the_rows_it_reads() -> None:
+    call = case("embedding", real(1_000_000, 64), whole(10, 32)).call
+    assert forward(call).bytes == 32 * 8 + 2 * 32 * 64 * 8
+
+
+def test_views_are_free() -> None:
+    call = case("permute", real(5, 4, 6), dims=(2, 0, 1)).call
+    assert forward(call) == backward(call, (True,)) == Counts(0, 0)
+
+
+def test_dropout_keeps_a_mask_unless_it_drops_nothing() -> None:
+    on, off = (case("dropout", real(5, 6), p=p, train=True).call for p in (0.1, 0.0))
+    assert forward(on).bytes == 2 * 30 * 8 + 30
+    assert forward(off) == Counts(0, 0)
+
+
+def test_what_has_no_gradient_costs_nothing_backward() -> None:
+    call = case("logical_not", flags(5, 6)).call
+    assert backward(call, (True,)) == Counts(0, 0)
+
+
+SWISH = """graph g
+    input x: float32[batch=4, d=8]
+    operator s: y: float32[batch=4, d=8] = mylib.swish(x)
+    output y"""
+
+
+@pytest.fixture
+def swish() -> Iterator[None]:
+    register("mylib.swish", Elementwise(keeps="inputs", flops=4))
+    yield
+    forget("mylib.swish")
+
+
+def test_an_unknown_operator_is_counted_in_bytes_and_not_split() -> None:
+    graph = parse_graph(SWISH)
+    assert unknown_kinds(graph) == (("mylib.swish", 1),)
+    assert forward_counts(graph) == Counts(0, 2 * 4 * 8 * 4)
+    assert splits_of(graph.call(graph.operators[0])) == ()
+
+
+def test_an_unknown_operator_is_split_where_a_capture_proved_it() -> None:
+    graph = parse_graph(SWISH.replace("swish(x)", "swish(x) {independent=[0, 0]}"))
+    (split,) = splits_of(graph.call(graph.operators[0]))
+    assert (split.name, split.extent, split.inputs, split.outputs) == ("sample", 4, (0,), (0,))
+
+
+@pytest.mark.usefixtures("swish")
+def test_a_user_s_operator_is_like_any_other() -> None:
+    graph = parse_graph(SWISH)
+    assert unknown_kinds(graph) == ()
+    assert [split.name for split in splits_of(graph.call(graph.operators[0]))] == ["sample", "dim1"]
+    assert forward_counts(graph).flops == 4 * 32
+    assert check(parse_graph(SWISH.replace("y: float32[batch=4", "y: float32[batch=5"))) != ()
+
+
+@final
+class Fold(Family):
+    """A user's own family: the second half of the last dim is added to the first."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        x = tensor(call, 0)
+        return (Spec(x.dtype, (*x.shape[:-1], x.shape[-1] // 2)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        extent = tensor(call, 0).shape[0]
+        return (Split(name="sample", role="sample", extent=extent, inputs=(0,), outputs=(0,)),)
+
+
+def test_a_family_of_a_user_s_own() -> None:
+    register("mylib.fold", Fold())
+    graph = parse_graph(SWISH.replace("d=8] = mylib.swish", "d=4] = mylib.fold"))
+    assert check(graph) == ()
+    assert splits_of(graph.call(graph.operators[0]))[0].extent == 4
+    forget("mylib.fold")
+
+
+def test_nobody_redefines_what_is_known() -> None:
+    with pytest.raises(InputError, match="the kind 'linear' is known already"):
+        register("linear", Fold())
