@@ -32,7 +32,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.installed
-	$(PIP) install --quiet --editable ".[dev,torch]"
+	$(PIP) install --quiet --editable ".[dev,torch,hf]"
 	touch $@
 
 clean:
