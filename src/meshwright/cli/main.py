@@ -12,6 +12,7 @@ import sys
 import typer
 
 from meshwright.cli.clusters import clusters
+from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
 from meshwright.cli.reduce import reduce
 from meshwright.cli.validate import validate
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (clusters, place, reduce):
+for verb in (clusters, place, reduce, models, capture):
     app.command()(verb)
 app.add_typer(validate, name="validate")
 
@@ -35,6 +36,15 @@ def main() -> None:
         app()
     except InputError as error:
         print(f"meshwright: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print(
+            "meshwright: this verb needs PyTorch, which is not installed; "
+            "install it with: pip install 'meshwright[torch]'.",
+            file=sys.stderr,
+        )
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("meshwright: interrupted before there was anything to show", file=sys.stderr)

@@ -100,6 +100,24 @@ def format_bytes(value: float) -> str:
     return _format(value, _DECIMAL, "B")
 
 
+def format_gibibytes(value: float) -> str:
+    """Bytes as a short text with a binary prefix, rounded.
+
+    >>> format_gibibytes(7_892_000_000), format_gibibytes(3 << 20)
+    ('7.35 GiB', '3 MiB')
+    """
+    return _format(value, {"": 1.0, **_BINARY}, "B")
+
+
+def format_count(value: float) -> str:
+    """A large number as a short text.
+
+    >>> format_count(335_174_458), format_count(4.474e12)
+    ('335.2 M', '4.474 T')
+    """
+    return _format(value, _DECIMAL | {"E": 1e18}, "").rstrip()
+
+
 def format_bandwidth(value: float) -> str:
     """Bytes per second as text.
 

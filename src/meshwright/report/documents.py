@@ -11,6 +11,7 @@ import msgspec
 
 from meshwright.cluster.model import Cluster
 from meshwright.place.placement import Placement
+from meshwright.price.figures import ModelFigures
 from meshwright.reduce.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
 from meshwright.validate.p2 import Comparison
@@ -23,6 +24,13 @@ def cluster_document(cluster: Cluster) -> Document:
     """A cluster, all of it."""
     document: Document = msgspec.to_builtins(cluster)
     return document | {"hierarchy": list(cluster.hierarchy), "devices": cluster.devices}
+
+
+def figures_document(figures: ModelFigures, batch: int | None) -> Document:
+    """A model of `models --json` or `capture --json`."""
+    document: Document = msgspec.to_builtins(figures)
+    total = {"flops": figures.flops, "memory_bytes": figures.memory.total, "batch": batch}
+    return document | total
 
 
 def ranking_document(ranker: Ranker, ranking: Ranking) -> Document:

@@ -5,15 +5,22 @@ is predicted unless its column says measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from rich import box
 from rich.table import Table
 
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import format_bandwidth, format_bytes, format_seconds
+from meshwright.foundation.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_gibibytes,
+    format_seconds,
+)
 from meshwright.place.placement import Placement, format_matrix
+from meshwright.price.figures import ModelFigures
 from meshwright.reduce.predict import PricedProgram
 from meshwright.report.words import describe_program
 from meshwright.search.rank import RankedPlacement, Reduction
@@ -28,6 +35,24 @@ def table_of_clusters(clusters: Sequence[Cluster]) -> Table:
         levels = " x ".join(f"{level.name} {level.cardinality}" for level in cluster.levels)
         name, device = cluster.name, cluster.device.name
         table.add_row(name, levels, str(cluster.devices), device, cluster.description)
+    return table
+
+
+def table_of_models(figures: Sequence[ModelFigures], batches: Mapping[str, int]) -> Table:
+    """Models by what a training step of each amounts to on one device."""
+    table = _table("model", "batch>", "operators>", "parameters>", "FLOP a step>", "memory>")
+    table.add_column("repeated layers")
+    for one in figures:
+        repeats = ", ".join(f"{repeat.count} x {repeat.period}" for repeat in one.repeats)
+        table.add_row(
+            one.name,
+            str(batches[one.name]),
+            str(one.operators),
+            format_count(one.parameters),
+            format_count(one.flops),
+            format_gibibytes(one.memory.total),
+            repeats,
+        )
     return table
 
 

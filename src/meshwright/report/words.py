@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from meshwright.foundation.units import format_bytes, format_seconds
+import msgspec
+
+from meshwright.foundation.units import (
+    format_bytes,
+    format_count,
+    format_gibibytes,
+    format_seconds,
+)
+from meshwright.graph.model import OperatorGraph
 from meshwright.place.placement import Placement
+from meshwright.price.figures import ModelFigures
 from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
 from meshwright.search.rank import RankedPlacement, ReductionPrice
 
@@ -32,6 +42,28 @@ def _describe_step(instruction: Instruction) -> str:
         case _:
             assert_never(form)
     return name + where
+
+
+def describe_model(graph: OperatorGraph, figures: ModelFigures) -> str:
+    """What a captured model is, in a few lines; repeated layers are folded."""
+    memory = figures.memory
+    held = ", ".join(
+        f"{name} {format_gibibytes(value)}"
+        for name, value in msgspec.structs.asdict(memory).items()
+        if value
+    )
+    lines = [
+        f"{figures.name}: {figures.operators} operators, {format_count(figures.parameters)} "
+        f"parameters",
+        f"a step: {format_count(figures.forward_flops)}FLOP forward, "
+        f"{format_count(figures.backward_flops)}FLOP backward",
+        f"memory at the peak of a step (predicted): {format_gibibytes(memory.total)} ({held})",
+    ]
+    for repeat in figures.repeats:
+        kinds = Counter(graph.operators[i].kind for i in repeat.layer(0))
+        names = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in kinds.items())
+        lines.append(f"{repeat.count} times: {names}")
+    return "\n".join(lines)
 
 
 def explain_ranking(ranking: Sequence[RankedPlacement], level_names: Sequence[str]) -> str:

@@ -1,0 +1,116 @@
+"""The verbs `models` and `capture`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.console import new_console, print_json, progress
+from meshwright.cli.options import JsonOption, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from meshwright.price.figures import ModelFigures
+
+OptimizerOption = Annotated[str, typer.Option(help="sgd, momentum or adam, for the memory.")]
+
+
+def models(
+    names: Annotated[list[str] | None, typer.Argument(help="Only these; all by default.")] = None,
+    optimizer: OptimizerOption = "adam",
+    json: JsonOption = False,
+) -> None:
+    """List the models that come with Meshwright: parameters, flops a step, memory.
+
+    Each is captured anew at its published size, without weights, which takes seconds.
+
+    Example:  meshwright models bert-large resnet-50
+    """
+    from meshwright.capture.zoo import ENTRIES, entry
+    from meshwright.report.documents import figures_document
+    from meshwright.report.tables import table_of_models
+
+    chosen_entries = [entry(name) for name in names] if names else list(ENTRIES)
+    batches = {known.name: known.batch for known in chosen_entries}
+    figures = _figures([f"zoo:{name}" for name in batches], optimizer)
+    if json:
+        print_json({"models": [figures_document(one, batches[one.name]) for one in figures]})
+    else:
+        new_console().print(table_of_models(figures, batches))
+
+
+def capture(
+    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
+    batch: Annotated[int | None, typer.Option(help="Samples in a step.")] = None,
+    optimizer: OptimizerOption = "adam",
+    save: Annotated[str | None, typer.Option(help="Write the graph as JSON to this file.")] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print the graph as text.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Capture a PyTorch model as an operator graph and sum it up.
+
+    A model is zoo:NAME[/tiny][?size=value], path/to/file.py:function, package.module:function,
+    hf:ClassName[?key=value], a .pt2 program or a graph saved with --save.
+
+    Example:  meshwright capture zoo:bert-large --batch 8
+    """
+    import msgspec
+
+    from meshwright.capture.load import load_model
+    from meshwright.foundation.errors import InputError
+    from meshwright.price.figures import model_figures
+    from meshwright.price.memory import OPTIMIZERS
+    from meshwright.report.documents import figures_document
+    from meshwright.report.words import describe_model
+
+    kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
+    if batch is not None and batch < 1:
+        raise InputError(f"--batch is {batch}", "give 1 or more")
+    captured = load_model(model, batch)
+    for warning in captured.warnings:
+        typer.echo(f"meshwright: {warning}", err=True)
+    if save is not None:
+        _write(save, msgspec.json.encode(captured.graph))
+    figures = model_figures(captured.graph, kind)
+    if json:
+        print_json(figures_document(figures, batch))
+    elif text:
+        print(captured.graph)
+    else:
+        new_console().print(describe_model(captured.graph, figures))
+
+
+def _figures(sources: Iterable[str], optimizer: str) -> list[ModelFigures]:
+    """Figures of each model; those there are when interrupted."""
+    from meshwright.capture.load import load_model
+    from meshwright.price.figures import model_figures
+    from meshwright.price.memory import OPTIMIZERS
+
+    kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
+    found: list[ModelFigures] = []
+    try:
+        with progress("models captured") as tick:
+            for source in sources:
+                found.append(model_figures(load_model(source).graph, kind))
+                tick()
+    except KeyboardInterrupt:
+        if not found:
+            raise
+    return found
+
+
+def _write(path: str, content: bytes) -> None:
+    from meshwright.foundation.errors import InputError
+
+    whole = Path(path)
+    part = whole.with_name(f".{whole.name}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(whole)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path!r} ({error.strerror})", "give the path of a file you may write"
+        ) from None
