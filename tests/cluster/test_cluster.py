@@ -32,6 +32,7 @@ def test_the_catalogue_holds_the_machines_of_the_papers() -> None:
         "flexflow-p100": (4, 4),
         "gcp-a100": (4, 16),
         "gcp-v100": (4, 8),
+        "h200": (8,),
         "laptop": (4,),
         "machine": (8,),
         "summit": (4, 2, 3),
