@@ -85,36 +85,6 @@ def test_saved_graph(tmp_path: Path) -> None:
     assert "is not a saved graph: Object missing required field" in sentence(str(path))
 
 
-def test_an_operator_that_nobody_tells_about_is_named() -> None:
-    @torch.library.custom_op("user_library::twice", mutates_args=())
-    def twice(x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
-
-    @twice.register_fake
-    def _(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x)
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = twice(self.linear(x))
-            return result
-
-    module = type(sys)("made_here")
-    module.build = lambda: (Twice(), torch.randn(2, 4))  # type: ignore[attr-defined]
-    sys.modules["made_here"] = module
-    captured = load_model("made_here:build")
-    del sys.modules["made_here"]
-    assert captured.graph.operators[-1].kind == "user_library.twice"
-    assert captured.warnings == (
-        "graph 'build' has operators that no family tells about: user_library.twice (1 times); "
-        "they count as bytes only and are split only where samples are independent",
-    )
-
-
 @pytest.mark.parametrize(("function", "nth"), [("branching", 0), ("selecting", 1)])
 def test_control_flow_on_data_names_the_line(function: str, nth: int) -> None:
     line = line_of("# the line that the sentence names", nth)

@@ -22,6 +22,7 @@ from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
 from meshwright.capture.function import example_of_function
+from meshwright.capture.independence import with_independent_samples
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.program import graph_of
 from meshwright.capture.transformers import example_of_class
@@ -61,15 +62,20 @@ def load_model(source: str, batch: int | None = None) -> Captured:
 def _graph(source: Source, batch: int | None) -> OperatorGraph:
     match source.form:
         case "zoo":
-            return doubted(capture(zoo_example(source, batch), source.name))
+            return _settled(capture(zoo_example(source, batch), source.name))
         case "hf":
-            return doubted(capture(example_of_class(source, batch), source.name))
+            return _settled(capture(example_of_class(source, batch), source.name))
         case "function":
-            return doubted(capture(example_of_function(source, batch), source.function))
+            return _settled(capture(example_of_function(source, batch), source.function))
         case "program":
             return _program_graph(source, batch)
         case "graph":
             return _saved_graph(source, batch)
+
+
+def _settled(graph: OperatorGraph) -> OperatorGraph:
+    """A captured graph with what was found out about operators that no family knows."""
+    return with_independent_samples(doubted(graph))
 
 
 def zoo_example(source: Source, batch: int | None) -> Example:
@@ -108,7 +114,7 @@ def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
             f"{str(path)!r} is not a program that this PyTorch can load: {error}",
             "save it with torch.export.save, by the PyTorch that is installed here",
         ) from error
-    return doubted(graph_of(program, path.stem))
+    return _settled(graph_of(program, path.stem))
 
 
 def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
@@ -144,5 +150,5 @@ def _warnings(graph: OperatorGraph) -> list[str]:
     named = ", ".join(f"{kind} ({count} times)" for kind, count in unknown)
     return [
         f"graph {graph.name!r} has operators that no family tells about: {named}; they count as "
-        "bytes only and are split only where samples are independent"
+        "bytes only and are split only where samples proved to be independent"
     ]
