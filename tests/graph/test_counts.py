@@ -49,6 +49,20 @@ def test_gradients_flow_from_what_learns() -> None:
     assert needing_gradient(MLP) == {"w", "b", "h", "r", "t", "u", "z", "l"}
 
 
+def test_what_does_not_lead_to_the_loss_needs_no_gradient() -> None:
+    aside = (
+        str(MLP)
+        .replace("loss l", "output extra\nloss l")
+        .replace(
+            "output extra",
+            "operator aside: extra: float32[batch=4, d=16] = exp(h)\noutput extra",
+        )
+    )
+    assert needing_gradient(parse_graph(aside)) == needing_gradient(MLP)
+    detached = str(MLP).replace("relu(h)", "detach(h)")
+    assert needing_gradient(parse_graph(detached)) == frozenset()
+
+
 def test_product_flops() -> None:
     """Neither the input nor the frozen weight has a gradient."""
     assert product_flops(MLP) == (2 * 2 * 4 * 8 * 16, 2 * 2 * 4 * 8 * 16)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.families.sections import with_size
 from meshwright.graph.family import (
     Family,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
     Role,
@@ -28,29 +29,6 @@ from meshwright.graph.family import (
     tensor,
 )
 from meshwright.graph.model import Attributes, Call, Spec
-
-
-def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all these shapes stretch to.
-
-    >>> broadcast((4, 1, 3), (5, 1))
-    (4, 5, 3)
-    """
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    result = []
-    for sizes in zip(*padded, strict=True):
-        wide = set(sizes) - {1}
-        if len(wide) > 1:
-            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
-        result.append(wide.pop() if wide else 1)
-    return tuple(result)
-
-
-def stretched(shape: tuple[int, ...], dim: int, rank: int) -> int | None:
-    """The dim of an operand that a dim of the broadcast result runs along; None if stretched."""
-    own = dim - (rank - len(shape))
-    return own if own >= 0 and shape[own] != 1 else None
 
 
 @final

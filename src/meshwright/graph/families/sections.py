@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
+from meshwright.graph.broadcasting import stretched
 from meshwright.graph.families.elementwise import promoted
-from meshwright.graph.families.products import stretched
 from meshwright.graph.family import (
     Family,
     ShapeError,
