@@ -102,6 +102,17 @@ def write_through_windows(x: Tensor, w: Tensor) -> Tensor:
     return y
 
 
+def assignments(x: Tensor, w: Tensor) -> Tensor:
+    """Of a number, of whole numbers, of one number for many, of nothing."""
+    y = x @ w
+    y[:, 0] = 3
+    y[1] = torch.arange(4)
+    y[2, 1:3] = x[0, 0]
+    y[3, 2:].zero_()
+    y[3, :2].fill_(7)
+    return y + torch.empty_like(y).copy_(x[0])
+
+
 def without_gradient(x: Tensor, w: Tensor) -> Tensor:
     with torch.no_grad():
         scale = (x @ w).abs().mean()
@@ -139,6 +150,7 @@ FUNCTIONS = [
     write_then_read_older_view,
     write_through_reshapes,
     write_through_windows,
+    assignments,
     without_gradient,
     several_results,
     scalars_and_constants,

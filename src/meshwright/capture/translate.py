@@ -174,13 +174,26 @@ class Translation:
         if call.kind == "embedding_bag":
             call = _equal_bags(call)
         inputs = tuple(None if n is None else self._name(n) for n in call.inputs)
-        if call.kind == "copy":
-            shape = self.specs[inputs[0] or ""].shape
-            return Described("expand", inputs[1:2], (("size", shape),))
-        if call.kind == "cat":
-            # A tensor of shape (0,) takes part in no concatenation, whatever the others' shapes.
-            inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
+        match call.kind, inputs:
+            case (("copy" | "fill"), (str(target), str(value))):
+                return self._assigned(target, value, layer_of(node, self.root))
+            case "fill", (str(),):
+                number = dict(call.attributes)["value"]
+                return Described("full_like", inputs, (("fill_value", number),))
+            case "zero", _:
+                return Described("zeros_like", inputs, ())
+            case "cat", _:
+                # Tensors of shape (0,) take no part, whatever the shape of the others.
+                inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
         return Described(call.kind, inputs, call.attributes)
+
+    def _assigned(self, target: str, value: str, layer: str) -> Described[str]:
+        """A value that takes the place of a target, in the target's dtype and shape."""
+        own, given = self.specs[target], self.specs[value]
+        if given.dtype != own.dtype:
+            cast = Described("to", (value,), (("dtype", own.dtype),))
+            (value,) = self._add(cast, [Spec(own.dtype, given.shape)], layer)
+        return Described("expand", (value,), (("size", own.shape),))
 
     def _alike(self, call: Described[str], specs: Sequence[Spec]) -> bool:
         """Whether each result has the shape and dtype of the input at its place."""
