@@ -149,10 +149,9 @@ class MatrixProduct(Family):
         cut: tuple[int | None, int | None],
         dim: int | None,
     ) -> Split:
-        added: tuple[int | None, ...] = ()
-        if self._first:
-            rank = len(call.outputs[0].shape)
-            added = (None if dim is None else stretched(tensor(call, 0).shape, dim, rank),)
+        added: tuple[int | None, ...] = (None,) * self._first
+        if self._first and dim is not None and (summand := call.inputs[0]) is not None:
+            added = (stretched(summand.shape, dim, len(call.outputs[0].shape)),)
         return Split(
             name=name,
             role=role,
