@@ -87,6 +87,14 @@ def write_then_read_older_view(x: Tensor, w: Tensor) -> Tensor:
     return row + turned.sum()
 
 
+def write_then_read_what_an_older_write_gave(x: Tensor, w: Tensor) -> Tensor:
+    y = x @ w
+    first = y.neg_()
+    second = y.mul_(3)
+    y.add_(1)
+    return first + second * y
+
+
 def write_through_reshapes(x: Tensor, w: Tensor) -> Tensor:
     y = (x @ w).contiguous()
     flat = y.view(-1).unsqueeze(0)
@@ -148,6 +156,7 @@ def dtypes(x: Tensor, w: Tensor) -> Tensor:
 FUNCTIONS = [
     write_into_slice,
     write_then_read_older_view,
+    write_then_read_what_an_older_write_gave,
     write_through_reshapes,
     write_through_windows,
     assignments,

@@ -1,4 +1,5 @@
-"""The walk over an exported program's nodes. Enters: a program. Leaves: `Step`s and `State`s.
+"""The walk over an exported program's nodes. Enters: a program. Leaves: `Applied` operators and the
+`State` they start from.
 
 Every node becomes the names of its results. Several results of one operator are its outputs; a
 write in place is a new tensor under the old one's name, and views of what was written are taken
@@ -30,6 +31,7 @@ from meshwright.capture.nodes import (
     unsupported,
 )
 from meshwright.capture.writes import REVERSIBLE, written_through
+from meshwright.graph.counts import is_real
 from meshwright.graph.model import Attributes, Spec
 
 SAME_IF_ALIKE = {
@@ -42,7 +44,7 @@ ONLY_FIRST_RESULT = {"embedding_bag"}
 """Kinds whose further results serve the backward pass alone."""
 
 
-class Step(msgspec.Struct, kw_only=True):
+class Applied(msgspec.Struct, kw_only=True):
     """An operator before its dims have names."""
 
     name: str
@@ -68,7 +70,7 @@ class Translation:
         self.inputs: dict[str, State] = {}
         self.parameters: dict[str, State] = {}
         self.buffers: dict[str, State] = {}
-        self.steps: list[Step] = []
+        self.operators: list[Applied] = []
         self.specs: dict[str, Spec] = {}
         self.learnt: set[str] = set()
         """Tensors through which gradients flow to a parameter."""
@@ -85,10 +87,14 @@ class Translation:
         """The names of a node's results as they are now."""
         if node in self._stale:
             self._stale.discard(node)
-            self._take(node, self.program.graph_module)
+            if isinstance(node.target, OpOverload) and changes_first(node.target):
+                # A write is not done again: what it returned is what it has written, as it is now.
+                written = node.args[0]
+                assert isinstance(written, fx.Node)
+                self._found[node] = self.names(written)
+            else:
+                self._take(node, self.program.graph_module)
         return self._found[node]
-
-    # -- what is there before the first operator
 
     def _take_state(self, input_names: Sequence[str]) -> None:
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
@@ -97,31 +103,30 @@ class Translation:
         for spec in self.program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
             given = next(asked, None) if spec.kind is InputKind.USER_INPUT else spec.target
-            value = node.meta.get("val")
-            if not isinstance(value, torch.Tensor):
-                self._found[node] = (None,)
-                continue
             constant = self.program.constants.get(spec.target or "")
-            if spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
+            if not is_tensor(node):
+                self._found[node] = (None,)
+            elif spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
                 number: Described[str] = Described("scalar_tensor", (), _as_number(constant))
-                self._found[node] = self._add(number, [spec_of(node, value)], "")
-                continue
-            own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
-            stored = self.program.state_dict.get(spec.target or "")
-            first = owners.setdefault(id(node if stored is None else stored), own)
-            if first != own:
-                self._group(spec)[first].also.append(own)
-                self._found[node] = (first,)
-                continue
-            name = self._namer.fresh(own)
-            self._found[node] = (name,)
-            trainable = isinstance(stored, torch.nn.Parameter) and stored.requires_grad
-            self._group(spec)[name] = State(
-                name=name, spec=spec_of(node, value), trainable=trainable
-            )
-            self.specs[name] = spec_of(node, value)
-            if trainable:
-                self.learnt.add(name)
+                self._found[node] = self._add(number, [spec_of(node, constant)], "")
+            else:
+                own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
+                self._found[node] = (self._state_name(spec, node, own, owners),)
+
+    def _state_name(self, spec: InputSpec, node: fx.Node, own: str, owners: dict[int, str]) -> str:
+        """The name of a tensor of the state; that of its first owner, if its weight is tied."""
+        stored = self.program.state_dict.get(spec.target or "")
+        owner = owners.setdefault(id(node if stored is None else stored), own)
+        if owner != own:
+            self._group(spec)[owner].also.append(own)
+            return owner
+        name = self._namer.fresh(own)
+        trainable = isinstance(stored, torch.nn.Parameter) and stored.requires_grad
+        self.specs[name] = spec_of(node, node.meta["val"])
+        self._group(spec)[name] = State(name=name, spec=self.specs[name], trainable=trainable)
+        if trainable:
+            self.learnt.add(name)
+        return name
 
     def _group(self, spec: InputSpec) -> dict[str, State]:
         match spec.kind:
@@ -131,8 +136,6 @@ class Translation:
                 return self.parameters
             case _:
                 return self.buffers
-
-    # -- nodes
 
     def _take(self, node: fx.Node, owner: torch.nn.Module) -> None:
         if node.op != "call_function":
@@ -208,10 +211,10 @@ class Translation:
         if len(specs) != 1:
             names = tuple(self._namer.fresh(name, str(index)) for index in range(len(specs)))
         outputs = tuple(zip(names, specs, strict=True))
-        self.steps.append(Step(name=name, described=call, outputs=outputs, layer=layer))
+        self.operators.append(Applied(name=name, described=call, outputs=outputs, layer=layer))
         self.specs |= outputs
         if call.kind != "detach" and not self.learnt.isdisjoint(filter(None, call.inputs)):
-            self.learnt |= {name for name, spec in outputs if "float" in spec.dtype}
+            self.learnt |= {name for name, spec in outputs if is_real(spec.dtype)}
         return names
 
     def _name(self, node: object) -> str:
@@ -219,8 +222,6 @@ class Translation:
         name = self.names(node)[0]
         assert name is not None, f"{node} is no tensor"
         return name
-
-    # -- writes
 
     def _write(self, written: fx.Node, writer: fx.Node) -> None:
         """Give a written tensor, and all that it is a view of, their new values."""
@@ -240,8 +241,6 @@ class Translation:
         self._stale |= {
             node for node in self._found if _root_of_view(node) is written and node not in chain
         }
-
-    # -- regions
 
     def _take_region(self, node: fx.Node, owner: torch.nn.Module) -> None:
         """Operators inside a traced context manager stand in a module of their own."""
