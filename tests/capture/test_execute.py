@@ -87,12 +87,12 @@ def write_then_read_older_view(x: Tensor, w: Tensor) -> Tensor:
     return row + turned.sum()
 
 
-def write_then_read_what_an_older_write_gave(x: Tensor, w: Tensor) -> Tensor:
+def write_then_read_a_view_that_was_written(x: Tensor, w: Tensor) -> Tensor:
     y = x @ w
-    first = y.neg_()
-    second = y.mul_(3)
-    y.add_(1)
-    return first + second * y
+    turned = y.t()
+    turned.neg_()
+    y.mul_(3)
+    return turned + 1
 
 
 def write_through_reshapes(x: Tensor, w: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def dtypes(x: Tensor, w: Tensor) -> Tensor:
 FUNCTIONS = [
     write_into_slice,
     write_then_read_older_view,
-    write_then_read_what_an_older_write_gave,
+    write_then_read_a_view_that_was_written,
     write_through_reshapes,
     write_through_windows,
     assignments,
