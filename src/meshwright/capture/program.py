@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.dims import Names, input_dims, numbered, output_dims, parameter_dims
-from meshwright.capture.translate import Applied, State, Translation, writes_are_reversible
+from meshwright.capture.translate import Applied, State, Translation
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 
 
@@ -26,9 +26,6 @@ def graph_of(
     `root` is the path of the user's model in the program, which no name repeats; `input_names`
     are the user's names of the program's inputs.
     """
-    if not writes_are_reversible(program.graph):
-        # PyTorch understands every write, at the price of taking some operators apart.
-        program = program.run_decompositions({})
     found = Translation(program, root, input_names)
     outputs = tuple(_outputs(program, found))
     needed = needed_for(outputs, found.operators)

@@ -229,18 +229,47 @@ class Translation:
         layer = layer_of(writer, self.root)
         self._found[written] = (value,)
         while (source := source_of_view(written)) is not None:
-            if isinstance(written.target, OpOverload) and not changes_first(written.target):
-                before = self._name(source)
+            if not isinstance(written.target, OpOverload):
+                raise unsupported(writer, "a write into one of several views", "write into one")
+            if not changes_first(written.target):
                 view = described(written.target, written.args, written.kwargs, is_tensor)
-                named = Described(view.kind, (before,), view.attributes)
-                new = written_through(named, before, self.specs[before], value)
-                value = self._add(new, [self.specs[before]], layer)[0]
+                value = self._written_through(view, self._name(source), value, layer)
             self._found[source] = (value,)
             written = source
             chain.add(source)
         self._stale |= {
             node for node in self._found if _root_of_view(node) is written and node not in chain
         }
+
+    def _written_through(
+        self, view: Described[fx.Node], source: str, value: str, layer: str
+    ) -> str:
+        """The viewed tensor with the view's part replaced by a value."""
+        spec = self.specs[source]
+        if view.kind in REVERSIBLE:
+            call = written_through(view.kind, view.attributes, source, spec, value)
+            return self._add(call, [spec], layer)[0]
+        return self._scattered(view, source, value, layer)
+
+    def _scattered(self, view: Described[fx.Node], source: str, value: str, layer: str) -> str:
+        """The same for a view of any kind: seen through it, the elements' places say where each
+        element of the value belongs.
+        """
+
+        def add(result: Spec, kind: str, inputs: Sequence[str], attributes: Attributes) -> str:
+            return self._add(Described(kind, tuple(inputs), attributes), [result], layer)[0]
+
+        def reshaped(name: str, shape: tuple[int, ...]) -> str:
+            result = Spec(self.specs[name].dtype, shape)
+            return add(result, "reshape", (name,), (("shape", shape),))
+
+        whole, part = self.specs[source], self.specs[value]
+        flat = Spec("int64", (whole.elements,))
+        places = reshaped(add(flat, "arange", (), (("end", whole.elements),)), whole.shape)
+        seen = add(Spec("int64", part.shape), view.kind, (places,), view.attributes)
+        operands = [reshaped(name, (self.specs[name].elements,)) for name in (source, seen, value)]
+        result = Spec(whole.dtype, flat.shape)
+        return reshaped(add(result, "scatter", operands, (("dim", 0),)), whole.shape)
 
     def _take_region(self, node: fx.Node, owner: torch.nn.Module) -> None:
         """Operators inside a traced context manager stand in a module of their own."""
@@ -279,21 +308,6 @@ class Translation:
         if name not in self.learnt:
             return name
         return self._add(Described("detach", (name,), ()), [self.specs[name]], layer)[0]
-
-
-def writes_are_reversible(graph: fx.Graph) -> bool:
-    """Whether every write goes through views that `written_through` understands."""
-    for node in graph.nodes:
-        if not isinstance(node.target, OpOverload) or not changes_first(node.target):
-            continue
-        written = node.args[0]
-        while isinstance(written, fx.Node):
-            source = source_of_view(written)
-            plain = isinstance(written.target, OpOverload) and changes_first(written.target)
-            if source is not None and not plain and kind_of_node(written) not in REVERSIBLE:
-                return False
-            written = source
-    return True
 
 
 def _is_number(constant: object) -> TypeGuard[torch.Tensor]:
