@@ -103,6 +103,17 @@ def write_through_reshapes(x: Tensor, w: Tensor) -> Tensor:
     return y * 2
 
 
+def write_into_copies(x: Tensor, w: Tensor) -> Tensor:
+    """What looks like a view is a copy where strides or dtype demand one."""
+    y = x @ w
+    y.t().reshape(-1).mul_(2)
+    y.t().contiguous().sub_(1)
+    y.to(torch.float32).zero_()
+    y.contiguous().add_(3)
+    y.reshape(-1)[0] = 7
+    return y * 2
+
+
 def write_through_windows(x: Tensor, w: Tensor) -> Tensor:
     """A view that no single operator undoes, beside values without a gradient."""
     y = x @ w
@@ -160,6 +171,7 @@ FUNCTIONS = [
     write_then_read_older_view,
     write_then_read_a_view_that_was_written,
     write_through_reshapes,
+    write_into_copies,
     write_through_windows,
     assignments,
     without_gradient,

@@ -10,8 +10,8 @@ from meshwright.capture.aten import Described
 from meshwright.graph.model import Attributes, Spec
 
 _RESHAPES = {
-    *("alias", "detach", "flatten", "reshape", "squeeze", "unflatten", "unsqueeze"),
-    *("_unsafe_view", "view"),
+    *("alias", "contiguous", "detach", "flatten", "reshape", "squeeze", "to", "type_as"),
+    *("unflatten", "unsqueeze", "_unsafe_view", "view"),
 }
 _SCATTERS = {"diagonal", "select", "slice"}
 _ORDERS = {"permute", "t", "transpose"}
