@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from meshwright.capture.load import load_model
+from meshwright.capture.program import graph_of
 from meshwright.foundation.errors import InputError
 
 FILE = Path(__file__).with_name("user_models.py")
@@ -63,6 +64,33 @@ def test_a_mapping_with_a_loss() -> None:
 @pytest.mark.parametrize("function", ["constant", "needs_numbers"])
 def test_models_that_meta_tensors_do_not_suit(function: str) -> None:
     assert load_model(user(function)).graph.parameter_count == 4 * 4 + 4
+
+
+class Written(nn.Module):
+    """Writes through a view, batch normalisation, and a region without gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.linear(x))
+        turned = y.t()
+        y[:, 1] = 0
+        with torch.no_grad():
+            scale = y.sum()
+        total: torch.Tensor = (turned / scale).sum()
+        return total
+
+
+def test_a_saved_program_is_what_was_saved(tmp_path: Path) -> None:
+    """Also where it writes into what it has views of, which the file does not tell."""
+    program = torch.export.export(Written(), (torch.randn(3, 4),), strict=False)
+    torch.export.save(program, tmp_path / "written.pt2")
+    graph = load_model(str(tmp_path / "written.pt2")).graph
+    assert "select_scatter" in [operator.kind for operator in graph.operators]
+    assert graph == graph_of(program, "written")
 
 
 def test_saved_program(tmp_path: Path) -> None:
@@ -134,6 +162,15 @@ MISTAKES = {
 @pytest.mark.parametrize("source", MISTAKES)
 def test_mistakes_in_sources(source: str) -> None:
     assert MISTAKES[source] in sentence(source)
+
+
+def test_a_batch_of_nothing() -> None:
+    assert sentence("zoo:mlp/tiny", batch=0) == "the batch is 0; give 1 sample or more."
+
+
+def test_a_text_longer_than_the_positions() -> None:
+    said = sentence("zoo:bert-large?sequence=1024")
+    assert "a sequence of 1024 on 512 positions; give as many positions" in said
 
 
 def test_a_file_that_is_no_program(tmp_path: Path) -> None:

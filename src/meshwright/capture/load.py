@@ -17,6 +17,9 @@ from pathlib import Path
 
 import msgspec
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
@@ -49,6 +52,8 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     >>> captured.graph.parameter_count, captured.warnings
     (5284, ())
     """
+    if batch is not None and batch < 1:
+        raise InputError(f"the batch is {batch}", "give 1 sample or more")
     graph = _graph(parse_source(source), batch)
     problems = check(graph)
     if problems:
@@ -108,7 +113,7 @@ def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
     _refuse_batch(source, batch)
     path = _existing(source)
     try:
-        program = torch.export.load(path)
+        program = loaded_program(path)
     except Exception as error:
         raise InputError(
             f"{str(path)!r} is not a program that this PyTorch can load: {error}",
@@ -126,6 +131,16 @@ def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
         raise InputError(
             f"{str(path)!r} is not a saved graph: {error}", "save one as JSON with msgspec"
         ) from error
+
+
+def loaded_program(path: Path) -> ExportedProgram:
+    """A saved program whose traced tensors know again which of them share memory."""
+    program = torch.export.load(path)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    entering = [node.meta.get("val") for node in nodes]
+    mode = next(value.fake_mode for value in entering if isinstance(value, FakeTensor))
+    FakeTensorProp(program.graph_module, mode).propagate_dont_convert_inputs(*entering)
+    return program
 
 
 def _existing(source: Source) -> Path:
