@@ -87,6 +87,14 @@ def write_then_read_older_view(x: Tensor, w: Tensor) -> Tensor:
     return row + turned.sum()
 
 
+def write_then_read_a_view_that_was_written(x: Tensor, w: Tensor) -> Tensor:
+    y = x @ w
+    turned = y.t()
+    turned.neg_()
+    y.mul_(3)
+    return turned + 1
+
+
 def write_through_reshapes(x: Tensor, w: Tensor) -> Tensor:
     y = (x @ w).contiguous()
     flat = y.view(-1).unsqueeze(0)
@@ -95,11 +103,35 @@ def write_through_reshapes(x: Tensor, w: Tensor) -> Tensor:
     return y * 2
 
 
-def write_through_windows(x: Tensor, w: Tensor) -> Tensor:
-    """A view that only PyTorch's own functionalization understands."""
+def write_into_copies(x: Tensor, w: Tensor) -> Tensor:
+    """What looks like a view is a copy where strides or dtype demand one."""
     y = x @ w
+    y.t().reshape(-1).mul_(2)
+    y.t().contiguous().sub_(1)
+    y.to(torch.float32).zero_()
+    y.contiguous().add_(3)
+    y.reshape(-1)[0] = 7
+    return y * 2
+
+
+def write_through_windows(x: Tensor, w: Tensor) -> Tensor:
+    """A view that no single operator undoes, beside values without a gradient."""
+    y = x @ w
+    with torch.no_grad():
+        scale = y.abs().mean()
     y.unfold(1, 2, 2)[0].add_(1)
-    return y
+    return y / scale
+
+
+def assignments(x: Tensor, w: Tensor) -> Tensor:
+    """Of a number, of whole numbers, of one number for many, of nothing."""
+    y = x @ w
+    y[:, 0] = 3
+    y[1] = torch.arange(4)
+    y[2, 1:3] = x[0, 0]
+    y[3, 2:].zero_()
+    y[3, :2].fill_(7)
+    return y + torch.empty_like(y).copy_(x[0])
 
 
 def without_gradient(x: Tensor, w: Tensor) -> Tensor:
@@ -137,8 +169,11 @@ def dtypes(x: Tensor, w: Tensor) -> Tensor:
 FUNCTIONS = [
     write_into_slice,
     write_then_read_older_view,
+    write_then_read_a_view_that_was_written,
     write_through_reshapes,
+    write_into_copies,
     write_through_windows,
+    assignments,
     without_gradient,
     several_results,
     scalars_and_constants,
@@ -147,7 +182,6 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_what_models_do(function: Callable[[Tensor, Tensor], Any]) -> None:
     torch.manual_seed(0)

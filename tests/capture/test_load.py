@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from meshwright.capture.load import load_model
+from meshwright.capture.program import graph_of
 from meshwright.foundation.errors import InputError
 
 FILE = Path(__file__).with_name("user_models.py")
@@ -65,6 +66,33 @@ def test_models_that_meta_tensors_do_not_suit(function: str) -> None:
     assert load_model(user(function)).graph.parameter_count == 4 * 4 + 4
 
 
+class Written(nn.Module):
+    """Writes through a view, batch normalisation, and a region without gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.linear(x))
+        turned = y.t()
+        y[:, 1] = 0
+        with torch.no_grad():
+            scale = y.sum()
+        total: torch.Tensor = (turned / scale).sum()
+        return total
+
+
+def test_a_saved_program_is_what_was_saved(tmp_path: Path) -> None:
+    """Also where it writes into what it has views of, which the file does not tell."""
+    program = torch.export.export(Written(), (torch.randn(3, 4),), strict=False)
+    torch.export.save(program, tmp_path / "written.pt2")
+    graph = load_model(str(tmp_path / "written.pt2")).graph
+    assert "select_scatter" in [operator.kind for operator in graph.operators]
+    assert graph == graph_of(program, "written")
+
+
 def test_saved_program(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     program = torch.export.export(model, (torch.randn(2, 4),), strict=False)
@@ -83,36 +111,6 @@ def test_saved_graph(tmp_path: Path) -> None:
     assert load_model(str(path)).graph == graph
     path.write_text("{}", encoding="utf-8")
     assert "is not a saved graph: Object missing required field" in sentence(str(path))
-
-
-def test_an_operator_that_nobody_tells_about_is_named() -> None:
-    @torch.library.custom_op("user_library::twice", mutates_args=())
-    def twice(x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
-
-    @twice.register_fake
-    def _(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x)
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = twice(self.linear(x))
-            return result
-
-    module = type(sys)("made_here")
-    module.build = lambda: (Twice(), torch.randn(2, 4))  # type: ignore[attr-defined]
-    sys.modules["made_here"] = module
-    captured = load_model("made_here:build")
-    del sys.modules["made_here"]
-    assert captured.graph.operators[-1].kind == "user_library.twice"
-    assert captured.warnings == (
-        "graph 'build' has operators that no family tells about: user_library.twice (1 times); "
-        "they count as bytes only and are split only where samples are independent",
-    )
 
 
 @pytest.mark.parametrize(("function", "nth"), [("branching", 0), ("selecting", 1)])
@@ -164,6 +162,15 @@ MISTAKES = {
 @pytest.mark.parametrize("source", MISTAKES)
 def test_mistakes_in_sources(source: str) -> None:
     assert MISTAKES[source] in sentence(source)
+
+
+def test_a_batch_of_nothing() -> None:
+    assert sentence("zoo:mlp/tiny", batch=0) == "the batch is 0; give 1 sample or more."
+
+
+def test_a_text_longer_than_the_positions() -> None:
+    said = sentence("zoo:bert-large?sequence=1024")
+    assert "a sequence of 1024 on 512 positions; give as many positions" in said
 
 
 def test_a_file_that_is_no_program(tmp_path: Path) -> None:

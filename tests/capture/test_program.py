@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
-from meshwright.capture.zoo import ENTRIES, entry
-from meshwright.capture.zoo.entry import Entry
-from meshwright.graph.check import check, unknown_kinds
+from meshwright.capture.zoo import entry
 from meshwright.graph.model import OperatorGraph
 
 
@@ -201,21 +197,3 @@ def test_inputs_of_every_form_have_the_users_names() -> None:
     ]
     assert graph.outputs == ("mul", "mul_2")
     assert graph.loss is None
-
-
-@pytest.mark.parametrize("model", ENTRIES, ids=lambda model: model.name)
-def test_every_tiny_model_is_known_in_full(model: Entry[Any]) -> None:
-    with torch.device("meta"):
-        graph = capture(model.example(model.tiny, 2), model.name)
-    assert check(graph) == ()
-    assert unknown_kinds(graph) == ()
-    assert graph.loss == graph.outputs[0]
-
-
-@pytest.mark.parametrize("name", ["bert-large", "dlrm", "nmt"])
-def test_full_size_on_meta_tensors(name: str) -> None:
-    model = entry(name)
-    with torch.device("meta"):
-        graph = capture(model.example(model.sizes, model.batch), name)
-    assert check(graph) == ()
-    assert graph.parameter_count == model.parameters

@@ -112,3 +112,39 @@ def only_model() -> Any:
 
 def failing() -> Any:
     raise KeyError("nothing here")
+
+
+@torch.library.custom_op("user_library::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    """Unknown to every family; each sample alone."""
+    return 2 * x
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("user_library::centred", mutates_args=())
+def centred(x: Tensor) -> Tensor:
+    """Unknown to every family; all samples together."""
+    return x - x.mean(0)
+
+
+@centred.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class Unknown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = centred(twice(self.linear(x)))
+        return result
+
+
+def unknown() -> Any:
+    return Unknown(), torch.randn(6, 4)

@@ -20,13 +20,13 @@ from meshwright.graph.counts import (
     product_flops,
     view_roots,
 )
-from meshwright.graph.families import forget, register
+from meshwright.graph.families import family_of, forget, register
 from meshwright.graph.families.elementwise import Elementwise
 from meshwright.graph.family import Family, Split, tensor
 from meshwright.graph.model import Call, Spec
-from meshwright.graph.pieces import splits_of
+from meshwright.graph.pieces import pieces, splits_of
 from meshwright.graph.text import parse_graph
-from support.operator_cases import case, flags, real, whole
+from support.operator_cases import CASES, Case, case, flags, real, whole
 
 MLP = parse_graph(
     """graph mlp
@@ -47,6 +47,20 @@ MLP = parse_graph(
 
 def test_gradients_flow_from_what_learns() -> None:
     assert needing_gradient(MLP) == {"w", "b", "h", "r", "t", "u", "z", "l"}
+
+
+def test_what_does_not_lead_to_the_loss_needs_no_gradient() -> None:
+    aside = (
+        str(MLP)
+        .replace("loss l", "output extra\nloss l")
+        .replace(
+            "output extra",
+            "operator aside: extra: float32[batch=4, d=16] = exp(h)\noutput extra",
+        )
+    )
+    assert needing_gradient(parse_graph(aside)) == needing_gradient(MLP)
+    detached = str(MLP).replace("relu(h)", "detach(h)")
+    assert needing_gradient(parse_graph(detached)) == frozenset()
 
 
 def test_product_flops() -> None:
@@ -89,6 +103,18 @@ def test_dropout_keeps_a_mask_unless_it_drops_nothing() -> None:
 def test_what_has_no_gradient_costs_nothing_backward() -> None:
     call = case("logical_not", flags(5, 6)).call
     assert backward(call, (True,)) == Counts(0, 0)
+
+
+@pytest.mark.parametrize("operator", CASES, ids=str)
+def test_pieces_can_be_counted_and_share_the_products(operator: Case) -> None:
+    """No split loses or doubles a product, but that by values, which repeats the scores."""
+    wanted = (True,) * len(operator.operands)
+    whole = forward(operator.call).flops, backward(operator.call, wanted).flops
+    for split in splits_of(operator.call):
+        parts = [piece.call for piece in pieces(operator.call, split, 2)]
+        shares = [(forward(part).flops, backward(part, wanted).flops) for part in parts]
+        if family_of(operator.kind).products and split.name != "value":
+            assert tuple(map(sum, zip(*shares, strict=True))) == whole, f"{operator}: {split.name}"
 
 
 SWISH = """graph g

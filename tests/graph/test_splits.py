@@ -249,25 +249,39 @@ def test_inner_dims_of_a_view_stay_whole() -> None:
     assert not close(flat, x)
 
 
-def test_pieces_of_pieces_make_the_whole() -> None:
-    """A convolution cut by height, each piece by width, each of those by channel."""
+def cut_in_turn(call: Call, names: list[str], tensors: list[Given]) -> tuple[torch.Tensor, ...]:
+    """The outputs of a call whose pieces are cut in two again, once for each name."""
+    split = next((s for s in splits_of(call) if names and s.name == names[0]), None)
+    if split is None:
+        return run(call, tensors) if len(names) < 2 else cut_in_turn(call, names[1:], tensors)
+    made = []
+    for piece in pieces(call, split, 2):
+        own = [
+            None if t is None or box is None else cut(t, box)
+            for t, box in zip(tensors, piece.inputs, strict=True)
+        ]
+        made.append(cut_in_turn(piece.call, names[1:], own))
+    return tuple(
+        torch.stack(parts).sum(0) if dim is None else torch.cat(parts, dim)
+        for dim, parts in zip(split.outputs, zip(*made, strict=True), strict=True)
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_splits_compose(case: Case) -> None:
+    """Any two splits, or one twice, cut in turn, give the whole: layouts are made of this."""
+    call, tensors = case.call, case.tensors()
+    expected = run(call, tensors)
+    names = [split.name for split in splits_of(call) if not split.statistics]
+    assert len(set(names)) == len(names), "a name stands for one split"
+    for pair in product(names, repeat=2):
+        made = cut_in_turn(call, [*pair], tensors)
+        assert all(map(close, made, expected)), f"{case} cut along {' and '.join(pair)}"
+
+
+def test_three_splits_compose() -> None:
     whole = case("conv2d", real(2, 4, 9, 8), real(6, 4, 3, 3), real(6), padding=(1, 1))
     tensors = whole.tensors()
-
-    def by(names: list[str], call: Call, given: list[Given]) -> torch.Tensor:
-        if not names:
-            return run(call, given)[0]
-        (split,) = (s for s in splits_of(call) if s.name == names[0])
-        made = []
-        for piece in pieces(call, split, 2):
-            own = [
-                None if t is None or box is None else cut(t, box)
-                for t, box in zip(given, piece.inputs, strict=True)
-            ]
-            made.append(by(names[1:], piece.call, own))
-        dim = split.outputs[0]
-        return torch.stack(made).sum(0) if dim is None else torch.cat(made, dim)
-
-    (expected,) = run(whole.call, tensors)
-    assert close(by(["height", "width", "channel"], whole.call, tensors), expected)
-    assert close(by(["width", "input-channel", "height"], whole.call, tensors), expected)
+    for names in (["height", "width", "channel"], ["width", "input-channel", "height"]):
+        (made,) = cut_in_turn(whole.call, names, tensors)
+        assert close(made, run(whole.call, tensors)[0])

@@ -320,6 +320,10 @@ REDUCTIONS = (
     case("all", flags(5, 4, 6), dim=1),
     case("cumsum", real(5, 4, 6), dim=1),
     case("cumprod", real(5, 4, 6), dim=2),
+    case("diff", real(5, 4, 6)),
+    case("diff", real(5, 4, 6), real(5, 1, 6), dim=1),
+    case("histc", real(8, 5), bins=4, min=-2, max=2),
+    case("histc", real(8, 5), bins=4),
     case("topk", real(5, 4, 8), k=3),
     case("sort", real(5, 4, 6), dim=1, descending=True),
     case("argsort", real(5, 4, 6)),
@@ -355,6 +359,8 @@ SECTIONS = (
     case("cat", real(5, 4, 6), real(5, 3, 6), dim=1),
     case("stack", real(5, 4), real(5, 4), real(5, 4), dim=1),
     case("expand", real(5, 1, 6), size=(3, -1, 4, 6)),
+    case("slice_scatter", real(5, 8, 6), real(5, 3, 6), dim=1, start=2, end=7, step=2),
+    case("select_scatter", real(5, 8, 6), real(5, 6), dim=1, index=3),
     case("repeat", real(5, 4), repeats=(2, 1, 3)),
     case("repeat_interleave", real(5, 4), repeats=3, dim=1),
     case("constant_pad_nd", real(5, 4, 6), pad=(1, 2, 0, 0), value=1.0),
@@ -371,6 +377,8 @@ INDEXING = (
     case("index", real(5, 4, 6), whole(5, 7)),
     case("index", real(5, 4, 6), None, whole(4, 3, 1), whole(6, 2)),
     case("index", real(5, 4, 6), whole(5, 3), None, whole(6, 3)),
+    case("index_put", real(5, 4, 6), whole(5, 3), real(3, 4, 6), accumulate=True),
+    case("index_put", real(5, 4, 6), None, Operand("offsets", (1,), 4), real(6)),
     case("one_hot", whole(4, 5, 3), num_classes=4),
 )
 

@@ -141,7 +141,7 @@ def call(kind: str, inputs: Sequence[torch.Tensor | None], attributes: Attribute
 
 @cache
 def overloads(kind: str) -> tuple[OpOverload, ...]:
-    """All overloads of a kind that give new tensors."""
+    """All overloads of a kind that give new tensors, and that take dims by number."""
     library, _, name = kind.rpartition(".")
     found: list[OpOverload] = []
     for namespace in (library,) if library else BARE:
@@ -150,7 +150,7 @@ def overloads(kind: str) -> tuple[OpOverload, ...]:
         except AttributeError:
             continue
         found += [getattr(packet, variant) for variant in packet.overloads()]
-    return tuple(overload for overload in found if not _writes(overload))
+    return tuple(o for o in found if not _writes(o) and "Dimname" not in str(o._schema))
 
 
 def _writes(overload: OpOverload) -> bool:

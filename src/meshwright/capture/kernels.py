@@ -16,6 +16,9 @@ from meshwright.capture import aten
 from meshwright.capture.zoo.grouped import grouped_mm
 from meshwright.graph.model import Attributes, Value
 
+NOTES = {"independent"}
+"""Attributes that say something of an operator and are no argument of it."""
+
 Arguments = Sequence[Tensor | None]
 Kernel = Callable[[Arguments, Mapping[str, Value]], object]
 
@@ -27,10 +30,9 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     >>> run_operator("relu", (torch.tensor([-1.0, 1.0]),), ())
     (tensor([0., 1.]),)
     """
+    told = tuple((key, value) for key, value in attributes if key not in NOTES)
     kernel = KERNELS.get(kind.removeprefix("aten."))
-    result = (
-        aten.call(kind, inputs, attributes) if kernel is None else kernel(inputs, dict(attributes))
-    )
+    result = aten.call(kind, inputs, told) if kernel is None else kernel(inputs, dict(told))
     return tuple(aten.tensors_in(result))
 
 

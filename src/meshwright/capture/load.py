@@ -17,11 +17,15 @@ from pathlib import Path
 
 import msgspec
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
 from meshwright.capture.function import example_of_function
+from meshwright.capture.independence import with_independent_samples
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.program import graph_of
 from meshwright.capture.transformers import example_of_class
@@ -48,6 +52,8 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     >>> captured.graph.parameter_count, captured.warnings
     (5284, ())
     """
+    if batch is not None and batch < 1:
+        raise InputError(f"the batch is {batch}", "give 1 sample or more")
     graph = _graph(parse_source(source), batch)
     problems = check(graph)
     if problems:
@@ -61,15 +67,20 @@ def load_model(source: str, batch: int | None = None) -> Captured:
 def _graph(source: Source, batch: int | None) -> OperatorGraph:
     match source.form:
         case "zoo":
-            return doubted(capture(zoo_example(source, batch), source.name))
+            return _settled(capture(zoo_example(source, batch), source.name))
         case "hf":
-            return doubted(capture(example_of_class(source, batch), source.name))
+            return _settled(capture(example_of_class(source, batch), source.name))
         case "function":
-            return doubted(capture(example_of_function(source, batch), source.function))
+            return _settled(capture(example_of_function(source, batch), source.function))
         case "program":
             return _program_graph(source, batch)
         case "graph":
             return _saved_graph(source, batch)
+
+
+def _settled(graph: OperatorGraph) -> OperatorGraph:
+    """A captured graph with what was found out about operators that no family knows."""
+    return with_independent_samples(doubted(graph))
 
 
 def zoo_example(source: Source, batch: int | None) -> Example:
@@ -102,13 +113,13 @@ def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
     _refuse_batch(source, batch)
     path = _existing(source)
     try:
-        program = torch.export.load(path)
+        program = loaded_program(path)
     except Exception as error:
         raise InputError(
             f"{str(path)!r} is not a program that this PyTorch can load: {error}",
             "save it with torch.export.save, by the PyTorch that is installed here",
         ) from error
-    return doubted(graph_of(program, path.stem))
+    return _settled(graph_of(program, path.stem))
 
 
 def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
@@ -120,6 +131,16 @@ def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
         raise InputError(
             f"{str(path)!r} is not a saved graph: {error}", "save one as JSON with msgspec"
         ) from error
+
+
+def loaded_program(path: Path) -> ExportedProgram:
+    """A saved program whose traced tensors know again which of them share memory."""
+    program = torch.export.load(path)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    entering = [node.meta.get("val") for node in nodes]
+    mode = next(value.fake_mode for value in entering if isinstance(value, FakeTensor))
+    FakeTensorProp(program.graph_module, mode).propagate_dont_convert_inputs(*entering)
+    return program
 
 
 def _existing(source: Source) -> Path:
@@ -144,5 +165,5 @@ def _warnings(graph: OperatorGraph) -> list[str]:
     named = ", ".join(f"{kind} ({count} times)" for kind, count in unknown)
     return [
         f"graph {graph.name!r} has operators that no family tells about: {named}; they count as "
-        "bytes only and are split only where samples are independent"
+        "bytes only and are split only where samples proved to be independent"
     ]

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from meshwright.capture.aten import kind_of
+from meshwright.capture.aten import kind_of, tensors_in
 from meshwright.capture.names import layer_path
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Spec
@@ -36,20 +36,24 @@ def changes_first(overload: OpOverload) -> bool:
     return alias is not None and alias.is_write
 
 
-def gives_view(overload: OpOverload) -> bool:
-    """Whether an operator's result may share memory with its first argument."""
-    return any(result.alias_info is not None for result in overload._schema.returns)
-
-
 def source_of_view(node: fx.Node) -> fx.Node | None:
-    """The node whose memory a node shares: what it is a view of, or what it has written."""
+    """The node whose memory a node shares: what it is a view of, or what it has written.
+
+    Schemas do not tell: `reshape` is a view or a copy, as strides allow. Fake tensors do.
+    """
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node):
         return None
-    # One of several results is a view if the operator that gave them all gives views.
-    giver = first if node.target is operator.getitem else node
-    shares = isinstance(giver.target, OpOverload) and gives_view(giver.target)
+    # One of several results shares with what all of them are views of.
+    giver = first.args[0] if node.target is operator.getitem else first
+    shares = isinstance(giver, fx.Node) and not _memory(node).isdisjoint(_memory(giver))
     return first if shares else None
+
+
+def _memory(node: fx.Node) -> set[int]:
+    """The storages of a node's results."""
+    tensors = (value for value in tensors_in(node.meta.get("val")) if torch.is_tensor(value))
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
 def spec_of(node: fx.Node, value: torch.Tensor) -> Spec:

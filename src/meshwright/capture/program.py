@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.dims import Names, input_dims, numbered, output_dims, parameter_dims
-from meshwright.capture.translate import State, Step, Translation, writes_are_reversible
+from meshwright.capture.translate import Applied, State, Translation
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 
 
@@ -26,14 +26,11 @@ def graph_of(
     `root` is the path of the user's model in the program, which no name repeats; `input_names`
     are the user's names of the program's inputs.
     """
-    if not writes_are_reversible(program.graph):
-        # PyTorch understands every write, at the price of taking some operators apart.
-        program = program.run_decompositions({})
     found = Translation(program, root, input_names)
     outputs = tuple(_outputs(program, found))
-    steps = needed_steps(found.steps, outputs)
-    read = {name for step in steps for name in step.described.inputs}
-    dims = _dims(found, steps)
+    needed = needed_for(outputs, found.operators)
+    read = {name for operator in needed for name in operator.described.inputs}
+    dims = _dims(found, needed)
 
     def tensor(name: str, spec: Spec) -> Tensor:
         named = tuple(zip(dims[name], spec.shape, strict=True))
@@ -56,28 +53,28 @@ def graph_of(
         buffers=tensors(state for state in found.buffers.values() if state.name in read),
         operators=tuple(
             Operator(
-                name=step.name,
-                kind=step.described.kind,
-                inputs=step.described.inputs,
-                outputs=tuple(tensor(name, spec) for name, spec in step.outputs),
-                attributes=step.described.attributes,
-                layer=step.layer,
+                name=operator.name,
+                kind=operator.described.kind,
+                inputs=operator.described.inputs,
+                outputs=tuple(tensor(name, spec) for name, spec in operator.outputs),
+                attributes=operator.described.attributes,
+                layer=operator.layer,
             )
-            for step in steps
+            for operator in needed
         ),
         outputs=outputs,
         loss=_loss(found, outputs),
     )
 
 
-def needed_steps(steps: Sequence[Step], outputs: Iterable[str]) -> list[Step]:
-    """The steps that an output depends on, in their order."""
+def needed_for(outputs: Iterable[str], operators: Sequence[Applied]) -> list[Applied]:
+    """The operators that an output depends on, in their order."""
     needed: set[str | None] = set(outputs)
     kept = []
-    for step in reversed(steps):
-        if not needed.isdisjoint(name for name, _ in step.outputs):
-            needed.update(step.described.inputs)
-            kept.append(step)
+    for operator in reversed(operators):
+        if not needed.isdisjoint(name for name, _ in operator.outputs):
+            needed.update(operator.described.inputs)
+            kept.append(operator)
     return kept[::-1]
 
 
@@ -95,25 +92,25 @@ def _loss(found: Translation, outputs: Sequence[str]) -> str | None:
     return outputs[0] if outputs[0] in found.learnt else None
 
 
-def _dims(found: Translation, steps: Sequence[Step]) -> Mapping[str, Names]:
+def _dims(found: Translation, operators: Sequence[Applied]) -> Mapping[str, Names]:
     """Names of the dims of every tensor; parameters and buffers are named after a reader."""
     specs = found.specs
     dims = {
         state.name: input_dims(state.spec.shape, whole="int" in state.spec.dtype)
         for state in found.inputs.values()
     }
-    for step in steps:
-        call = step.described
+    for operator in operators:
+        call = operator.described
         for place, name in enumerate(call.inputs):
             if name is not None and name not in dims:
                 dims[name] = parameter_dims(call.kind, place, len(specs[name].shape))
         shapes = Call(
             kind=call.kind,
             inputs=tuple(None if name is None else specs[name] for name in call.inputs),
-            outputs=tuple(spec for _, spec in step.outputs),
+            outputs=tuple(spec for _, spec in operator.outputs),
             attributes=call.attributes,
         )
         known = [None if name is None else dims[name] for name in call.inputs]
-        results = zip(step.outputs, output_dims(shapes, known), strict=True)
+        results = zip(operator.outputs, output_dims(shapes, known), strict=True)
         dims |= {name: names for (name, _), names in results}
     return {name: numbered(len(specs[name].shape)) for name in found.parameters} | dims

@@ -1,4 +1,5 @@
-"""The walk over an exported program's nodes. Enters: a program. Leaves: `Step`s and `State`s.
+"""The walk over an exported program's nodes. Enters: a program. Leaves: `Applied` operators and the
+`State` they start from.
 
 Every node becomes the names of its results. Several results of one operator are its outputs; a
 write in place is a new tensor under the old one's name, and views of what was written are taken
@@ -30,6 +31,7 @@ from meshwright.capture.nodes import (
     unsupported,
 )
 from meshwright.capture.writes import REVERSIBLE, written_through
+from meshwright.graph.counts import is_real
 from meshwright.graph.model import Attributes, Spec
 
 SAME_IF_ALIKE = {
@@ -42,7 +44,7 @@ ONLY_FIRST_RESULT = {"embedding_bag"}
 """Kinds whose further results serve the backward pass alone."""
 
 
-class Step(msgspec.Struct, kw_only=True):
+class Applied(msgspec.Struct, kw_only=True):
     """An operator before its dims have names."""
 
     name: str
@@ -68,7 +70,7 @@ class Translation:
         self.inputs: dict[str, State] = {}
         self.parameters: dict[str, State] = {}
         self.buffers: dict[str, State] = {}
-        self.steps: list[Step] = []
+        self.operators: list[Applied] = []
         self.specs: dict[str, Spec] = {}
         self.learnt: set[str] = set()
         """Tensors through which gradients flow to a parameter."""
@@ -85,10 +87,14 @@ class Translation:
         """The names of a node's results as they are now."""
         if node in self._stale:
             self._stale.discard(node)
-            self._take(node, self.program.graph_module)
+            if isinstance(node.target, OpOverload) and changes_first(node.target):
+                # A write is not done again: what it returned is what it has written, as it is now.
+                written = node.args[0]
+                assert isinstance(written, fx.Node)
+                self._found[node] = self.names(written)
+            else:
+                self._take(node, self.program.graph_module)
         return self._found[node]
-
-    # -- what is there before the first operator
 
     def _take_state(self, input_names: Sequence[str]) -> None:
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
@@ -97,31 +103,30 @@ class Translation:
         for spec in self.program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
             given = next(asked, None) if spec.kind is InputKind.USER_INPUT else spec.target
-            value = node.meta.get("val")
-            if not isinstance(value, torch.Tensor):
-                self._found[node] = (None,)
-                continue
             constant = self.program.constants.get(spec.target or "")
-            if spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
+            if not is_tensor(node):
+                self._found[node] = (None,)
+            elif spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
                 number: Described[str] = Described("scalar_tensor", (), _as_number(constant))
-                self._found[node] = self._add(number, [spec_of(node, value)], "")
-                continue
-            own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
-            stored = self.program.state_dict.get(spec.target or "")
-            first = owners.setdefault(id(node if stored is None else stored), own)
-            if first != own:
-                self._group(spec)[first].also.append(own)
-                self._found[node] = (first,)
-                continue
-            name = self._namer.fresh(own)
-            self._found[node] = (name,)
-            trainable = isinstance(stored, torch.nn.Parameter) and stored.requires_grad
-            self._group(spec)[name] = State(
-                name=name, spec=spec_of(node, value), trainable=trainable
-            )
-            self.specs[name] = spec_of(node, value)
-            if trainable:
-                self.learnt.add(name)
+                self._found[node] = self._add(number, [spec_of(node, constant)], "")
+            else:
+                own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
+                self._found[node] = (self._state_name(spec, node, own, owners),)
+
+    def _state_name(self, spec: InputSpec, node: fx.Node, own: str, owners: dict[int, str]) -> str:
+        """The name of a tensor of the state; that of its first owner, if its weight is tied."""
+        stored = self.program.state_dict.get(spec.target or "")
+        owner = owners.setdefault(id(node if stored is None else stored), own)
+        if owner != own:
+            self._group(spec)[owner].also.append(own)
+            return owner
+        name = self._namer.fresh(own)
+        trainable = isinstance(stored, torch.nn.Parameter) and stored.requires_grad
+        self.specs[name] = spec_of(node, node.meta["val"])
+        self._group(spec)[name] = State(name=name, spec=self.specs[name], trainable=trainable)
+        if trainable:
+            self.learnt.add(name)
+        return name
 
     def _group(self, spec: InputSpec) -> dict[str, State]:
         match spec.kind:
@@ -131,8 +136,6 @@ class Translation:
                 return self.parameters
             case _:
                 return self.buffers
-
-    # -- nodes
 
     def _take(self, node: fx.Node, owner: torch.nn.Module) -> None:
         if node.op != "call_function":
@@ -174,13 +177,26 @@ class Translation:
         if call.kind == "embedding_bag":
             call = _equal_bags(call)
         inputs = tuple(None if n is None else self._name(n) for n in call.inputs)
-        if call.kind == "copy":
-            shape = self.specs[inputs[0] or ""].shape
-            return Described("expand", inputs[1:2], (("size", shape),))
-        if call.kind == "cat":
-            # A tensor of shape (0,) takes part in no concatenation, whatever the others' shapes.
-            inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
+        match call.kind, inputs:
+            case (("copy" | "fill"), (str(target), str(value))):
+                return self._assigned(target, value, layer_of(node, self.root))
+            case "fill", (str(),):
+                number = dict(call.attributes)["value"]
+                return Described("full_like", inputs, (("fill_value", number),))
+            case "zero", _:
+                return Described("zeros_like", inputs, ())
+            case "cat", _:
+                # Tensors of shape (0,) take no part, whatever the shape of the others.
+                inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
         return Described(call.kind, inputs, call.attributes)
+
+    def _assigned(self, target: str, value: str, layer: str) -> Described[str]:
+        """A value that takes the place of a target, in the target's dtype and shape."""
+        own, given = self.specs[target], self.specs[value]
+        if given.dtype != own.dtype:
+            cast = Described("to", (value,), (("dtype", own.dtype),))
+            (value,) = self._add(cast, [Spec(own.dtype, given.shape)], layer)
+        return Described("expand", (value,), (("size", own.shape),))
 
     def _alike(self, call: Described[str], specs: Sequence[Spec]) -> bool:
         """Whether each result has the shape and dtype of the input at its place."""
@@ -195,10 +211,10 @@ class Translation:
         if len(specs) != 1:
             names = tuple(self._namer.fresh(name, str(index)) for index in range(len(specs)))
         outputs = tuple(zip(names, specs, strict=True))
-        self.steps.append(Step(name=name, described=call, outputs=outputs, layer=layer))
+        self.operators.append(Applied(name=name, described=call, outputs=outputs, layer=layer))
         self.specs |= outputs
         if call.kind != "detach" and not self.learnt.isdisjoint(filter(None, call.inputs)):
-            self.learnt |= {name for name, spec in outputs if "float" in spec.dtype}
+            self.learnt |= {name for name, spec in outputs if is_real(spec.dtype)}
         return names
 
     def _name(self, node: object) -> str:
@@ -207,20 +223,17 @@ class Translation:
         assert name is not None, f"{node} is no tensor"
         return name
 
-    # -- writes
-
     def _write(self, written: fx.Node, writer: fx.Node) -> None:
         """Give a written tensor, and all that it is a view of, their new values."""
         value, chain = self._name(writer), {writer, written}
         layer = layer_of(writer, self.root)
         self._found[written] = (value,)
         while (source := source_of_view(written)) is not None:
-            if isinstance(written.target, OpOverload) and not changes_first(written.target):
-                before = self._name(source)
+            if not isinstance(written.target, OpOverload):
+                raise unsupported(writer, "a write into one of several views", "write into one")
+            if not changes_first(written.target):
                 view = described(written.target, written.args, written.kwargs, is_tensor)
-                named = Described(view.kind, (before,), view.attributes)
-                new = written_through(named, before, self.specs[before], value)
-                value = self._add(new, [self.specs[before]], layer)[0]
+                value = self._written_through(view, self._name(source), value, layer)
             self._found[source] = (value,)
             written = source
             chain.add(source)
@@ -228,7 +241,35 @@ class Translation:
             node for node in self._found if _root_of_view(node) is written and node not in chain
         }
 
-    # -- regions
+    def _written_through(
+        self, view: Described[fx.Node], source: str, value: str, layer: str
+    ) -> str:
+        """The viewed tensor with the view's part replaced by a value."""
+        spec = self.specs[source]
+        if view.kind in REVERSIBLE:
+            call = written_through(view.kind, view.attributes, source, spec, value)
+            return self._add(call, [spec], layer)[0]
+        return self._scattered(view, source, value, layer)
+
+    def _scattered(self, view: Described[fx.Node], source: str, value: str, layer: str) -> str:
+        """The same for a view of any kind: seen through it, the elements' places say where each
+        element of the value belongs.
+        """
+
+        def add(result: Spec, kind: str, inputs: Sequence[str], attributes: Attributes) -> str:
+            return self._add(Described(kind, tuple(inputs), attributes), [result], layer)[0]
+
+        def reshaped(name: str, shape: tuple[int, ...]) -> str:
+            result = Spec(self.specs[name].dtype, shape)
+            return add(result, "reshape", (name,), (("shape", shape),))
+
+        whole, part = self.specs[source], self.specs[value]
+        flat = Spec("int64", (whole.elements,))
+        places = reshaped(add(flat, "arange", (), (("end", whole.elements),)), whole.shape)
+        seen = add(Spec("int64", part.shape), view.kind, (places,), view.attributes)
+        operands = [reshaped(name, (self.specs[name].elements,)) for name in (source, seen, value)]
+        result = Spec(whole.dtype, flat.shape)
+        return reshaped(add(result, "scatter", operands, (("dim", 0),)), whole.shape)
 
     def _take_region(self, node: fx.Node, owner: torch.nn.Module) -> None:
         """Operators inside a traced context manager stand in a module of their own."""
@@ -267,21 +308,6 @@ class Translation:
         if name not in self.learnt:
             return name
         return self._add(Described("detach", (name,), ()), [self.specs[name]], layer)[0]
-
-
-def writes_are_reversible(graph: fx.Graph) -> bool:
-    """Whether every write goes through views that `written_through` understands."""
-    for node in graph.nodes:
-        if not isinstance(node.target, OpOverload) or not changes_first(node.target):
-            continue
-        written = node.args[0]
-        while isinstance(written, fx.Node):
-            source = source_of_view(written)
-            plain = isinstance(written.target, OpOverload) and changes_first(written.target)
-            if source is not None and not plain and kind_of_node(written) not in REVERSIBLE:
-                return False
-            written = source
-    return True
 
 
 def _is_number(constant: object) -> TypeGuard[torch.Tensor]:

@@ -72,13 +72,19 @@ def _backward(family: Family, call: Call, wanted: Wanted) -> Counts:
 def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
     """The tensors for which the backward pass makes a gradient.
 
-    Those that depend on a trainable parameter through operators that gradients flow through.
+    Those that depend on a trainable parameter, and on which the loss depends (or, without a loss,
+    an output), both through operators that gradients flow through.
     """
     found = {p.tensor.name for p in graph.parameters if p.trainable}
-    for operator in graph.operators:
-        if family_of(operator.kind).differentiable and found.intersection(operator.inputs):
+    flowing = [op for op in graph.operators if family_of(op.kind).differentiable]
+    for operator in flowing:
+        if found.intersection(operator.inputs):
             found.update(t.name for t in operator.outputs if is_real(t.dtype))
-    return frozenset(found)
+    reaching = set(graph.outputs) if graph.loss is None else {graph.loss}
+    for operator in reversed(flowing):
+        if any(tensor.name in reaching for tensor in operator.outputs):
+            reaching.update(filter(None, operator.inputs))
+    return frozenset(found & reaching)
 
 
 def is_real(dtype: str) -> bool:
@@ -143,10 +149,13 @@ def kept_bytes(graph: OperatorGraph) -> Bytes:
 
 
 def view_roots(graph: OperatorGraph) -> Mapping[str, str]:
-    """For each tensor the one whose memory it is: itself, or what a view looks at."""
+    """For each tensor the one whose memory it is: itself, or what a view looks at.
+
+    What moves no bytes makes nothing new: views, and a dropout that drops nothing.
+    """
     roots = {tensor.name: tensor.name for tensor in graph.definitions()}
     for operator in graph.operators:
         source = operator.inputs[0] if operator.inputs else None
-        if family_of(operator.kind).view and source is not None:
+        if source is not None and forward(graph.call(operator)).bytes == 0:
             roots.update((tensor.name, roots[source]) for tensor in operator.outputs)
     return roots

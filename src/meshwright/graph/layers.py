@@ -60,8 +60,8 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     taken = np.zeros(len(tokens), dtype=bool)
     found: list[Repeat] = []
     # By operators covered, at most for a run and exactly for a repeat, then by shortest period.
-    queue: list[tuple[int, int, int, Run | Repeat]] = [
-        (-((run.last - run.first) // run.period * run.period), run.period, run.first, run)
+    queue: list[tuple[int, int, int, bool, Run | Repeat]] = [
+        (-((run.last - run.first) // run.period * run.period), run.period, run.first, True, run)
         for run in _runs(tokens, shortest)
     ]
     heapq.heapify(queue)
@@ -71,7 +71,7 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
                 repeat = _repeat(graph, reads, crossing, run)
                 if repeat is not None:
                     covered = repeat.period * repeat.count
-                    heapq.heappush(queue, (-covered, repeat.period, repeat.start, repeat))
+                    heapq.heappush(queue, (-covered, repeat.period, repeat.start, False, repeat))
             case Repeat() as repeat if not taken[repeat.start : repeat.stop].any():
                 found.append(repeat)
                 taken[repeat.start : repeat.stop] = True

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.capture.zoo.entry import Entry, class_loss, token_loss, tokens
+from meshwright.foundation.errors import InputError
 
 
 class BertSizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,13 @@ class BertSizes(msgspec.Struct, frozen=True, kw_only=True):
     heads: int = 16
     inner: int = 4096
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.sequence > self.positions:
+            raise InputError(
+                f"a sequence of {self.sequence} on {self.positions} positions",
+                "give as many positions",
+            )
 
 
 class Attention(nn.Module):

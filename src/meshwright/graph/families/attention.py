@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import final
 
 from meshwright.foundation.units import Bytes
-from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
     Saved,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, final
 
 from meshwright.foundation.units import Bytes
-from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
     Saved,

@@ -1,4 +1,4 @@
-"""Elements by index: gather, scatter, scatter_add, index_select, index_add, index, one_hot.
+"""Elements by index: gather, scatter, scatter_add, index_select, index_add, index, index_put ...
 
 What is looked up may be cut along the indices, what is looked up in along all dims but the one
 that the indices address. Additions into a tensor are a reduction over what is added; the tensor
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.families.sections import with_size
 from meshwright.graph.family import (
     Family,
@@ -158,32 +158,37 @@ class IndexAdd(Family):
         return Saved(inputs=(1,))
 
 
+def indexed_layout(
+    x: Spec, indices: tuple[Spec | None, ...]
+) -> tuple[tuple[int, ...], int, list[int]]:
+    """What x[i, j, ...] looks like, i and j being tensors of positions or None.
+
+    The shape of the positions, where it stands among the other dims (in place of the dims indexed;
+    in front if these lie apart), and the dims of x that are not indexed.
+    """
+    indexed = [dim for dim, spec in enumerate(indices) if spec is not None]
+    if not indexed or len(indices) > len(x.shape):
+        raise ShapeError(f"x is {x.shape}, and {len(indices)} dims are indexed")
+    shape = broadcast(*(spec.shape for spec in indices if spec is not None))
+    together = indexed == list(range(indexed[0], indexed[-1] + 1))
+    kept = [dim for dim in range(len(x.shape)) if dim not in indexed]
+    return shape, indexed[0] if together else 0, kept
+
+
 @final
 class Index(Family):
     """x[i, j, ...]: the first dims of x, or those that are not None, by tensors of positions."""
 
-    def _layout(self, call: Call) -> tuple[tuple[int, ...], int, list[int]]:
-        """Shape of the positions, where it stands in the output, dims of x that are not indexed."""
-        x = tensor(call, 0).shape
-        indices = call.inputs[1:]
-        indexed = [dim for dim, spec in enumerate(indices) if spec is not None]
-        if not indexed or len(indices) > len(x):
-            raise ShapeError(f"x is {x}, and {len(indices)} dims are indexed")
-        shape = broadcast(*(spec.shape for spec in indices if spec is not None))
-        together = indexed == list(range(indexed[0], indexed[-1] + 1))
-        kept = [dim for dim in range(len(x)) if dim not in indexed]
-        return shape, indexed[0] if together else 0, kept
-
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The positions' shape in place of the dims indexed; in front if they lie apart."""
         x = tensor(call, 0)
-        shape, at, kept = self._layout(call)
+        shape, at, kept = indexed_layout(tensor(call, 0), call.inputs[1:])
         sizes = [x.shape[dim] for dim in kept]
         return (Spec(x.dtype, (*sizes[:at], *shape, *sizes[at:])),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Positions, and the dims of x that are not indexed."""
-        shape, at, kept = self._layout(call)
+        shape, at, kept = indexed_layout(tensor(call, 0), call.inputs[1:])
         indices = call.inputs[1:]
         found = []
         for out in range(len(call.outputs[0].shape)):
@@ -202,6 +207,31 @@ class Index(Family):
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The positions."""
         return Saved(inputs=tuple(range(1, len(call.inputs))))
+
+
+@final
+class IndexPut(Family):
+    """x[i, j, ...] = values, or += values if `accumulate`; the values come last."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As x."""
+        return (tensor(call, 0),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """The dims of x that are not indexed."""
+        x, indices, values = tensor(call, 0), call.inputs[1:-1], tensor(call, -1)
+        shape, at, kept = indexed_layout(x, indices)
+        whole = (None,) * len(indices)
+        rank = len(shape) + len(kept)
+        places = ((dim, i if i < at else i + len(shape)) for i, dim in enumerate(kept))
+        return tuple(
+            along(dim, call, (dim, *whole, stretched(values.shape, place, rank)))
+            for dim, place in places
+        )
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The positions."""
+        return Saved(inputs=tuple(range(1, len(call.inputs) - 1)))
 
 
 @final
@@ -232,5 +262,6 @@ KINDS: Mapping[str, Family] = {
     "scatter_add": Scatter(adds=True),
     "index_add": IndexAdd(),
     "index": Index(),
+    "index_put": IndexPut(),
     "one_hot": OneHot(),
 }

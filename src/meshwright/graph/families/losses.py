@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.graph.families.products import broadcast, stretched
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
     Role,

@@ -1,4 +1,4 @@
-"""Products: linear, matmul, mm, bmm, addmm, baddbmm.
+"""Products: linear, matmul, mm, bmm, addmm, baddbmm, and grouped products (_grouped_mm).
 
 Each is out[..., m, n] = sum over k of a[..., m, k] b[..., k, n], perhaps with something added. With
 p products of pairs of numbers, forward takes 2p flops and the gradient of either operand 2p.
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
+from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
     Role,
@@ -28,29 +29,6 @@ from meshwright.graph.family import (
     tensor,
 )
 from meshwright.graph.model import Attributes, Call, Spec
-
-
-def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all these shapes stretch to.
-
-    >>> broadcast((4, 1, 3), (5, 1))
-    (4, 5, 3)
-    """
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    result = []
-    for sizes in zip(*padded, strict=True):
-        wide = set(sizes) - {1}
-        if len(wide) > 1:
-            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
-        result.append(wide.pop() if wide else 1)
-    return tuple(result)
-
-
-def stretched(shape: tuple[int, ...], dim: int, rank: int) -> int | None:
-    """The dim of an operand that a dim of the broadcast result runs along; None if stretched."""
-    own = dim - (rank - len(shape))
-    return own if own >= 0 and shape[own] != 1 else None
 
 
 @final
@@ -171,10 +149,9 @@ class MatrixProduct(Family):
         cut: tuple[int | None, int | None],
         dim: int | None,
     ) -> Split:
-        added: tuple[int | None, ...] = ()
-        if self._first:
-            rank = len(call.outputs[0].shape)
-            added = (None if dim is None else stretched(tensor(call, 0).shape, dim, rank),)
+        added: tuple[int | None, ...] = (None,) * self._first
+        if self._first and dim is not None and (summand := call.inputs[0]) is not None:
+            added = (stretched(summand.shape, dim, len(call.outputs[0].shape)),)
         return Split(
             name=name,
             role=role,

@@ -1,4 +1,4 @@
-"""Reductions over dims (sum, mean, amax ...), scans (cumsum ...) and orders (topk, sort).
+"""Reductions over dims (sum, amax ...), scans (cumsum, diff), orders (topk, sort) and histograms.
 
 The dims that stay may be cut. A sum may also be cut along what it adds up, and so may a mean whose
 pieces know what to divide by; of the others (maxima, products, norms) those dims stay whole.
@@ -146,6 +146,51 @@ class Scan(Family):
 
 
 @final
+class Difference(Family):
+    """diff: neighbours along a dim subtracted; what is put before and after may be given."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """Shorter by one for each time that neighbours are subtracted."""
+        x = tensor(call, 0)
+        dim = position(integer(call, "dim", -1), len(x.shape))
+        joined = sum(spec.shape[dim] for spec in call.inputs if spec is not None)
+        size = max(joined - integer(call, "n", 1), 0)
+        return (Spec(x.dtype, (*x.shape[:dim], size, *x.shape[dim + 1 :])),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other dims."""
+        return other_dims(call)
+
+    def flops(self, call: Call) -> int:
+        """One for each element."""
+        return call.outputs[0].elements
+
+
+@final
+class Histogram(Family):
+    """histc: how many elements fall into each bin."""
+
+    differentiable = False
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """A number for each bin."""
+        return (Spec(tensor(call, 0).dtype, (integer(call, "bins", 100),)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Every dim of the input, if the bins do not depend on its least and largest element."""
+        if call.get("min", 0) == call.get("max", 0) == 0:
+            return ()
+        return tuple(
+            Split(name=name_of(dim), role="reduction", extent=size, inputs=(dim,), outputs=(None,))
+            for dim, size in enumerate(tensor(call, 0).shape)
+        )
+
+    def flops(self, call: Call) -> int:
+        """One for each element."""
+        return tensor(call, 0).elements
+
+
+@final
 class Order(Family):
     """topk and sort give values and indices along a dim, argsort only indices; the dim is whole."""
 
@@ -184,7 +229,8 @@ def other_dims(call: Call) -> tuple[Split, ...]:
     """Cuts along every dim but the one that the call names; a call names the last by default."""
     rank = len(tensor(call, 0).shape)
     own = position(integer(call, "dim", -1), rank)
-    return tuple(along(dim, call, (dim,)) for dim in range(rank) if dim != own)
+    count = len(call.inputs)
+    return tuple(along(dim, call, (dim,) * count) for dim in range(rank) if dim != own)
 
 
 KINDS: Mapping[str, Family] = {
@@ -197,6 +243,8 @@ KINDS: Mapping[str, Family] = {
     **{kind: Reduction(result="int64") for kind in ("argmax", "argmin")},
     "cumsum": Scan(),
     "cumprod": Scan(),
+    "diff": Difference(),
+    "histc": Histogram(),
     "topk": Order(),
     "sort": Order(),
     "argsort": Order(values=False),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
+from meshwright.graph.broadcasting import stretched
 from meshwright.graph.families.elementwise import promoted
-from meshwright.graph.families.products import stretched
 from meshwright.graph.family import (
     Family,
     ShapeError,
@@ -271,7 +271,26 @@ class Pad(Family):
         return tuple(along(dim, call, (dim,)) for dim, pad in pads if pad == (0, 0))
 
 
+@final
+class SectionWritten(Family):
+    """slice_scatter and select_scatter: x with a range, or one position, of a dim replaced."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As x."""
+        return (tensor(call, 0),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other dims."""
+        rank = len(call.outputs[0].shape)
+        own = position(integer(call, "dim", 0), rank)
+        gone = call.kind == "select_scatter"
+        return tuple(
+            along(dim, call, (dim, dim - (gone and dim > own))) for dim in range(rank) if dim != own
+        )
+
+
 KINDS: Mapping[str, Family] = {
+    **{kind: SectionWritten() for kind in ("slice_scatter", "select_scatter")},
     "slice": Slice(),
     "narrow": Slice(),
     "select": Select(),

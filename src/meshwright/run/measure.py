@@ -1,0 +1,54 @@
+"""One operator's seconds on a real device. Enters: a call. Leaves: a row of a table of prices.
+
+The forward pass is that of training: it keeps what the backward pass needs. The backward pass makes
+the gradients of all inputs that can have one. Which calls are worth measuring is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from meshwright.foundation.units import Seconds
+from meshwright.graph.model import Call
+from meshwright.price.table import MeasuredCall
+from meshwright.run.operands import Operands, drawn
+from meshwright.run.pieces import run_call
+from meshwright.run.timing import measuring_on, seconds_of
+
+
+def measure_call(call: Call, device: torch.device, *, budget: Seconds) -> MeasuredCall:
+    """Forward and backward seconds, each from readings that take about the budget.
+
+    >>> from meshwright.graph.model import Spec
+    >>> x = Spec("float32", (8, 8))
+    >>> relu = Call(kind="relu", inputs=(x,), outputs=(x,))
+    >>> row = measure_call(relu, torch.device("cpu"), budget=Seconds(0.001))
+    >>> row.forward > 0, row.backward is not None
+    (True, True)
+    """
+    with measuring_on(device):
+        operands = drawn(call, device)
+        forward = seconds_of(lambda: run_call(call, operands), device, budget)
+        return MeasuredCall(
+            call=call, forward=forward, backward=_backward(call, operands, device, budget)
+        )
+
+
+def _backward(
+    call: Call, operands: Operands, device: torch.device, budget: Seconds
+) -> Seconds | None:
+    wanted = [tensor for tensor in operands if tensor is not None and tensor.requires_grad]
+    made = [result for result in run_call(call, operands) if result.requires_grad]
+    if not wanted or not made:
+        return None
+    arriving = [torch.randn_like(result) for result in made]
+    return seconds_of(lambda: _gradients(made, wanted, arriving), device, budget)
+
+
+def _gradients(
+    made: Sequence[Tensor], wanted: Sequence[Tensor], arriving: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    return torch.autograd.grad(made, wanted, arriving, retain_graph=True, allow_unused=True)

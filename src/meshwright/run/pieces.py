@@ -1,0 +1,187 @@
+"""What a piece of an operator runs. Enters: a call, whole or a piece, and tensors. Leaves: results.
+
+A whole call runs by the capture's table of kernels. A piece may carry one of the attributes that
+ATen does not have (`first`, `first_row`, `edges`, `divisor`: see `graph.family`) or lack what
+another piece adds; here is what PyTorch runs instead. Only grouped products, whose sizes are data,
+wait for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from meshwright.capture.kernels import run_operator
+from meshwright.graph.model import Attributes, Call, Value
+from meshwright.run.operands import Operands
+
+SUM = 2
+"""ATen's number for a loss that is summed."""
+
+ADD_TO_FIRST = {"addmm", "baddbmm", "scatter_add", "index_add"}
+"""Kinds that cannot do without the operand that only the first piece has."""
+
+
+def run_call(call: Call, operands: Operands) -> tuple[Tensor, ...]:
+    """The results of a call.
+
+    >>> from meshwright.graph.model import Spec
+    >>> half = Call(
+    ...     kind="mean", inputs=(Spec("float32", (2,)),), outputs=(Spec("float32", ()),),
+    ...     attributes=(("divisor", 4),),
+    ... )
+    >>> run_call(half, (torch.tensor([1.0, 2.0]),))
+    (tensor(0.7500),)
+    """
+    attributes = dict(call.attributes)
+    if call.kind == "_grouped_mm":
+        return (_groups(operands, attributes),)
+    if "first" in attributes:
+        return (_from_first(call, operands, attributes),)
+    if "edges" in attributes:
+        return (_with_edges(call.kind, operands, attributes),)
+    if "divisor" in attributes:
+        return (_divided(call.kind, operands, attributes),)
+    return run_operator(call.kind, _completed(call, operands), call.attributes)
+
+
+def _completed(call: Call, operands: Operands) -> Operands:
+    """With zeros where a piece lacks what another piece adds."""
+    if call.kind not in ADD_TO_FIRST or operands[0] is not None:
+        return operands
+    like = next(o for o in operands if o is not None and o.is_floating_point())
+    return (like.new_zeros(call.outputs[0].shape), *operands[1:])
+
+
+def _sorted(attributes: Mapping[str, Value]) -> Attributes:
+    return tuple(sorted(attributes.items()))
+
+
+def _given(operands: Operands) -> list[Tensor]:
+    return [operand for operand in operands if operand is not None]
+
+
+def _from_first(call: Call, operands: Operands, attributes: dict[str, Value]) -> Tensor:
+    first = attributes.pop("first")
+    assert isinstance(first, int)
+    match call.kind:
+        case "embedding":
+            return _rows(operands, attributes, first)
+        case "embedding_bag":
+            return _bags(operands, attributes, first)
+        case "scaled_dot_product_attention":
+            return _queries(operands, attributes, first)
+        case _:
+            return _targets(call.kind, operands, attributes, first)
+
+
+def _own(indices: Tensor, rows: int, first: int) -> tuple[Tensor, Tensor]:
+    """Each index within this piece's rows, and whether it belongs there."""
+    own = indices - first
+    return own.clamp(0, rows - 1), (own >= 0) & (own < rows)
+
+
+def _rows(operands: Operands, attributes: Mapping[str, Value], first: int) -> Tensor:
+    """A row for each index, zeros for rows that another piece holds."""
+    table, indices = _given(operands)
+    own, mine = _own(indices, table.shape[0], first)
+    padding = attributes.get("padding_idx")
+    inside = isinstance(padding, int) and first <= padding < first + table.shape[0]
+    known = padding - first if isinstance(padding, int) and inside else None
+    return functional.embedding(own, table, padding_idx=known) * mine[..., None]
+
+
+def _bags(operands: Operands, attributes: Mapping[str, Value], first: int) -> Tensor:
+    """Sums of bags, to which rows that another piece holds add nothing."""
+    table, indices, offsets, weights = (*operands, None, None)[:4]
+    assert table is not None
+    assert indices is not None
+    own, mine = _own(indices, table.shape[0], first)
+    padding = attributes.get("padding_idx")
+    if isinstance(padding, int) and padding >= 0:
+        mine = mine & (indices != padding)
+    share = mine.to(table.dtype) if weights is None else mine * weights
+    return functional.embedding_bag(
+        own,
+        table,
+        offsets,
+        mode="sum",
+        per_sample_weights=share,
+        include_last_offset=bool(attributes.get("include_last_offset", False)),
+    )
+
+
+def _groups(operands: Operands, attributes: Mapping[str, Value]) -> Tensor:
+    """The rows of this piece's experts, zeros for all others."""
+    rows, matrices, ends = _given(operands)
+    first, first_row = attributes.get("first", 0), attributes.get("first_row", 0)
+    assert isinstance(first, int)
+    assert isinstance(first_row, int)
+    here = (ends - first_row).clamp(0, rows.shape[0])
+    begin = int(here[first - 1]) if first else 0
+    own = here[first : first + matrices.shape[0]]
+    last = int(own[-1])
+    made = run_operator("_grouped_mm", (rows[begin:last], matrices, own - begin), ())[0]
+    return functional.pad(made, (0, 0, begin, rows.shape[0] - last))
+
+
+def _queries(operands: Operands, attributes: dict[str, Value], first: int) -> Tensor:
+    """Causal attention of queries that do not begin with the first."""
+    query, key, value = _given(operands)
+    rows = torch.arange(first, first + query.shape[-2], device=query.device)
+    seen = rows[:, None] >= torch.arange(key.shape[-2], device=query.device)
+    others = {name: own for name, own in attributes.items() if name != "is_causal"}
+    kind = "scaled_dot_product_attention"
+    return run_operator(kind, (query, key, value, seen), _sorted(others))[0]
+
+
+def _targets(kind: str, operands: Operands, attributes: Mapping[str, Value], first: int) -> Tensor:
+    """The sum over this piece's targets, divided by the weight of all targets."""
+    scores, targets, *rest = operands
+    assert scores is not None
+    assert targets is not None
+    own = targets[first : first + scores.shape[0]]
+    summed = run_operator(kind, (scores, own, *rest), _sorted({**attributes, "reduction": SUM}))
+    ignored = attributes.get("ignore_index", -100)
+    assert isinstance(ignored, int)
+    counted = targets.ne(ignored)
+    weights = rest[0] if rest else None
+    if weights is None:
+        return summed[0] / counted.sum()
+    return summed[0] / (weights[targets.clamp(0, weights.shape[0] - 1)] * counted).sum()
+
+
+def _with_edges(kind: str, operands: Operands, attributes: dict[str, Value]) -> Tensor:
+    """A window over a piece whose padding differs from side to side."""
+    edges = attributes.pop("edges")
+    assert isinstance(edges, tuple)
+    before, after = edges[::2], edges[1::2]
+    x, *rest = operands
+    assert x is not None
+    if kind.startswith("conv") and before == after:
+        return run_operator(kind, operands, _sorted(attributes | {"padding": before}))[0]
+    attributes["padding"] = (0,) * len(before)
+    # `functional.pad` begins with the last dim.
+    around = [edge for pair in reversed(list(zip(before, after, strict=True))) for edge in pair]
+    filler = float("-inf") if kind.startswith("max_pool") else 0.0
+    padded = functional.pad(x, around, value=filler)
+    result = run_operator(kind, (padded, *rest), _sorted(attributes))[0]
+    if attributes.get("count_include_pad", True):
+        return result
+    inside = functional.pad(torch.ones_like(x), around)
+    return result / run_operator(kind, (inside,), _sorted(attributes))[0]
+
+
+def _divided(kind: str, operands: Operands, attributes: dict[str, Value]) -> Tensor:
+    """A mean over part of what is averaged."""
+    divisor = attributes.pop("divisor")
+    assert isinstance(divisor, int)
+    if kind.startswith("adaptive_avg_pool"):
+        (x,) = _given(operands)
+        return x.sum(tuple(range(-int(kind[-2]), 0)), keepdim=True) / divisor
+    if kind == "mean":
+        return run_operator("sum", operands, _sorted(attributes))[0] / divisor
+    return run_operator(kind, operands, _sorted(attributes | {"reduction": SUM}))[0] / divisor

@@ -1,0 +1,82 @@
+"""Names of dims: laws for any reshape, and the ways of a transformer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.capture.dims import Names, output_dims
+from meshwright.graph.model import Attributes, Call, Spec
+
+
+def named(
+    kind: str,
+    inputs: Sequence[tuple[Names, tuple[int, ...]]],
+    out: tuple[int, ...],
+    **attributes: int,
+) -> Names:
+    """Names of the only output of a kind."""
+    own: Attributes = tuple(sorted(attributes.items()))
+    call = Call(
+        kind=kind,
+        inputs=tuple(Spec("float32", shape) for _, shape in inputs),
+        outputs=(Spec("float32", out),),
+        attributes=own,
+    )
+    (names,) = output_dims(call, [names for names, _ in inputs])
+    return names
+
+
+@st.composite
+def regroupings(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two shapes with the same number of elements."""
+    factors = draw(st.lists(st.integers(1, 4), max_size=6))
+
+    def grouped() -> tuple[int, ...]:
+        cuts = sorted(draw(st.lists(st.integers(0, len(factors)), max_size=4)))
+        bounds = [0, *cuts, len(factors)]
+        return tuple(math.prod(factors[a:b]) for a, b in pairwise(bounds))
+
+    return grouped(), grouped()
+
+
+@given(regroupings())
+def test_a_reshape_names_every_dim_once(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    before, after = shapes
+    names = named("reshape", [(tuple("abcdef")[: len(before)], before)], after)
+    assert len(names) == len(after)
+    assert len(set(names)) == len(names)
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=4))
+def test_flattening_and_back_keeps_the_names(sizes: list[int]) -> None:
+    shape, names = tuple(sizes), tuple("abcd")[: len(sizes)]
+    flat = (math.prod(shape),)
+    joined = named("flatten", [(names, shape)], flat)
+    assert joined == ("*".join(names),)
+    assert named("view", [(joined, flat)], shape) == names
+
+
+def test_heads_and_back() -> None:
+    stream: Names = ("batch", "position", "feature")
+    heads = named("unflatten", [(stream, (2, 5, 12))], (2, 5, 3, 4))
+    assert heads == ("batch", "position", "feature/0", "feature/1")
+    turned = named("transpose", [(heads, (2, 5, 3, 4))], (2, 3, 5, 4), dim0=1, dim1=2)
+    assert turned == ("batch", "feature/0", "position", "feature/1")
+    assert named("flatten", [(heads, (2, 5, 3, 4))], (2, 5, 12)) == stream
+
+
+def test_scores_name_both_positions() -> None:
+    query: Names = ("batch", "position", "feature")
+    key: Names = ("batch", "feature", "position")
+    scores = named("bmm", [(query, (2, 5, 4)), (key, (2, 4, 5))], (2, 5, 5))
+    assert scores == ("batch", "position", "position_2")
+
+
+def test_broadcasting_takes_the_longer_operand() -> None:
+    bias = named("add", [(("feature",), (4,)), (("batch", "feature"), (3, 4))], (3, 4))
+    assert bias == ("batch", "feature")

@@ -1,0 +1,53 @@
+"""What the run room runs for a piece is what the judge of the splits runs, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from meshwright.graph.families import family_of
+from meshwright.graph.pieces import pieces, splits_of
+from meshwright.run.pieces import run_call
+from support.operator_cases import CASES, Case
+from support.torch_pieces import cut
+from support.torch_pieces import run as judged
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pieces_run_as_their_judge_says(case: Case) -> None:
+    tensors = case.tensors()
+    for split in splits_of(case.call):
+        for piece in pieces(case.call, split, 2):
+            own = tuple(
+                None if tensor is None or box is None else cut(tensor, box)
+                for tensor, box in zip(tensors, piece.inputs, strict=True)
+            )
+            torch.manual_seed(0)
+            ours = run_call(piece.call, own)
+            torch.manual_seed(0)
+            torch.testing.assert_close(ours, judged(piece.call, own), rtol=1e-9, atol=1e-12)
+            if family_of(case.kind).differentiable:
+                _compare_gradients(ours, judged(piece.call, own), tensors)
+
+
+def _compare_gradients(
+    ours: tuple[torch.Tensor, ...],
+    theirs: tuple[torch.Tensor, ...],
+    tensors: Sequence[torch.Tensor | None],
+) -> None:
+    wanted = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
+    if wanted and any(result.requires_grad for result in ours):
+        torch.testing.assert_close(
+            _gradients(ours, wanted), _gradients(theirs, wanted), rtol=1e-9, atol=1e-12
+        )
+
+
+def _gradients(made: tuple[torch.Tensor, ...], wanted: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Zeros where there is none."""
+    learnt = [result.sum() for result in made if result.requires_grad]
+    found = torch.autograd.grad(learnt, wanted, materialize_grads=True)
+    return list(found)
