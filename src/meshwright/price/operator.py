@@ -166,7 +166,7 @@ def all_gradients(call: Call) -> tuple[bool, ...]:
 
 def efficiency(call: Call) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
-    extents = role_extents(call)
+    extents = extents_of(call)
     share = BEST
     for extent in extents.values():
         share *= extent / (extent + HALF)
@@ -176,27 +176,27 @@ def efficiency(call: Call) -> float:
     return share
 
 
-def role_extents(call: Call) -> dict[str, int]:
-    """For each role the product of the extents of a call's splits.
+def extents_of(call: Call) -> dict[str, int]:
+    """The extents of a call's splits, multiplied by what they do to a kernel.
+
+    Samples and attributes, which play the same part in every kernel, are its rows.
 
     >>> from meshwright.graph.model import Spec
     >>> x, w, y = Spec("float32", (8, 16, 3)), Spec("float32", (5, 3)), Spec("float32", (8, 16, 5))
-    >>> role_extents(Call(kind="linear", inputs=(x, w), outputs=(y,)))
-    {'sample': 8, 'attribute': 16, 'parameter': 5, 'reduction': 3}
+    >>> extents_of(Call(kind="linear", inputs=(x, w), outputs=(y,)))
+    {'rows': 128, 'parameter': 5, 'reduction': 3}
     """
     extents: dict[str, int] = {}
     for split in splits_of(call):
-        extents[split.role] = extents.get(split.role, 1) * split.extent
+        name = "rows" if split.role in ("sample", "attribute") else split.role
+        extents[name] = extents.get(name, 1) * split.extent
     return extents
 
 
 def features(call: Call) -> dict[str, float]:
     """What tells calls of one kind apart, as logarithms to base 2."""
     counts = forward(call)
-    extents = role_extents(call)
-    # Batch and positions play the same part in every kernel.
-    rows = extents.pop("sample", 1) * extents.pop("attribute", 1)
-    sizes = {"flops": counts.flops, "bytes": counts.bytes, "rows": rows, **extents}
+    sizes = {"flops": counts.flops, "bytes": counts.bytes, **extents_of(call)}
     return {name: math.log2(max(1, size)) for name, size in sizes.items()}
 
 
