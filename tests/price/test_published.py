@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
+from meshwright.foundation.units import BytesPerSecond, Seconds
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Placement
 from meshwright.price.backend import GLOO, NCCL
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import Digit, Pattern, Use
-from meshwright.price.step import Pricer
+from meshwright.price.step import Pricer, cheapest_line
 from meshwright.reduce.hierarchy import reduction_hierarchy
 from meshwright.reduce.predict import predict
 from meshwright.reduce.synthesize import synthesize
@@ -124,8 +124,8 @@ def test_concurrent_groups_share_a_network_card() -> None:
     one: Pattern = ((Digit(4, M),), (Digit(8, Use.FIRST),))
     eight: Pattern = ((Digit(4, M),), (Digit(8, E),))
     pricer = Pricer(cluster)
-    alone, _ = pricer.price(Collective.ALL_REDUCE, one, Bytes(1 << 30))
-    together, link = pricer.price(Collective.ALL_REDUCE, eight, Bytes(1 << 30))
+    alone, _ = cheapest_line(pricer.lines(Collective.ALL_REDUCE, one), 1 << 30)
+    together, link = cheapest_line(pricer.lines(Collective.ALL_REDUCE, eight), 1 << 30)
     assert round(alone, 3) == 0.129
     assert round(together, 2) == 1.03
     assert link == "node-link"
@@ -146,5 +146,5 @@ def test_gloo_moves_what_its_byte_counters_showed(
 ) -> None:
     slow_uplink = two_levels(nodes, ranks, nic=1.0, inside=1e12)
     whole: Pattern = ((Digit(nodes, M),), (Digit(ranks, M),))
-    seconds, _ = Pricer(slow_uplink, GLOO).price(collective, whole, payload)
+    seconds, _ = cheapest_line(Pricer(slow_uplink, GLOO).lines(collective, whole), payload)
     assert seconds == pytest.approx(moved, rel=1e-9)

@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.price.backend import Shape
-from meshwright.price.flows import rounds, tree_edges
-from meshwright.price.load import loads
+from meshwright.price.flows import rounds, tree_depth, tree_edges
+from meshwright.price.load import latency, loads
 from meshwright.price.pattern import groups, members
-from support.links import busiest_seconds_per_byte
+from support.links import busiest_seconds_per_byte, round_latencies
 from support.strategies import clusters, patterns
 
 
@@ -30,6 +30,8 @@ def test_busiest_link_equals_the_slow_twin(shape: Shape, data: st.DataObject) ->
     ]
     slow = busiest_seconds_per_byte(cluster, groups(pattern), shape)
     assert fast == pytest.approx(slow, rel=1e-12)
+    waits = [latency(cluster, pattern, moved) for moved in rounds(shape, sizes, networked)]
+    assert waits == pytest.approx(round_latencies(cluster, groups(pattern), shape), rel=1e-12)
 
 
 @given(st.integers(1, 200))
@@ -39,8 +41,10 @@ def test_both_trees_reach_everybody(size: int) -> None:
         parent = dict(tree)
         assert len(parent) == size - 1
         (root,) = set(range(size)) - parent.keys()
+        deepest = 0
         for rank in range(size):
             steps = 0
             while rank != root:
                 rank, steps = parent[rank], steps + 1
-            assert steps <= size.bit_length()
+            deepest = max(deepest, steps)
+        assert deepest == tree_depth(size)

@@ -5,6 +5,7 @@ The twin of `meshwright.price.load` and `flows`; it takes only groups of device 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -102,6 +103,55 @@ def busiest_seconds_per_byte(
                 tally.add(group, source, target, weight)
         results.append(tally.busiest())
     return results
+
+
+def round_latencies(cluster: Cluster, groups: Sequence[Sequence[int]], shape: Shape) -> list[float]:
+    """For each round, how long the data that is longest on its way waits for links."""
+    group = groups[0]
+    innermost = cluster.levels[-1]
+    ringed = any(link.kind == "ring" for link in innermost.links)
+
+    def level_of(source: int, target: int) -> int:
+        ends = zip(coordinates(cluster, source), coordinates(cluster, target), strict=True)
+        return next(u for u, (a, b) in enumerate(ends) if a != b)
+
+    def neighbours(source: int, target: int) -> bool:
+        gap = coordinates(cluster, source)[-1] - coordinates(cluster, target)[-1]
+        return ringed and gap % innermost.cardinality in (1, innermost.cardinality - 1)
+
+    results: list[float] = []
+    for moved in zip(*(rounds_of_transfers(shape, g, cluster) for g in groups), strict=True):
+        every = [(a, b) for transfers in moved for a, b, _ in transfers]
+        inside = [(a, b) for a, b in every if level_of(a, b) == len(cluster.levels) - 1]
+        kind = "ring" if ringed and all(neighbours(a, b) for a, b in inside) else "port"
+        of_level = [sum(link.latency for link in level.links) for level in cluster.levels[:-1]]
+        of_level.append(sum(link.latency for link in innermost.links if link.kind == kind))
+        waits = [of_level[level_of(a, b)] for a, b, _ in moved[0]]
+        if shape is Shape.RING:
+            # The way once round, without the last transfer back to the first member.
+            results.append(sum(waits[:-1]))
+        elif shape is Shape.TREE:
+            results.append(_deepest(group, cluster, 0, of_level))
+        else:
+            results.append(max(waits))
+    return results
+
+
+def _deepest(
+    group: Sequence[int], cluster: Cluster, level: int, of_level: Sequence[float]
+) -> float:
+    """The way from the root of a tree down all levels to the farthest member of each."""
+    if level == len(cluster.levels):
+        return 0.0
+    children: dict[int, list[int]] = defaultdict(list)
+    for device in group:
+        children[coordinates(cluster, device)[level]].append(device)
+    size = len(children)
+    networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
+    depth = 0 if size == 1 else (math.ceil(math.log2(size)) if level < networked else size - 1)
+    return depth * of_level[level] + _deepest(
+        next(iter(children.values())), cluster, level + 1, of_level
+    )
 
 
 class _Tally:

@@ -12,8 +12,8 @@ wiring may distinguish positions. What a transfer costs is not known here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple, assert_never
 
 from meshwright.price.backend import Shape
@@ -47,10 +47,16 @@ class Round(NamedTuple):
     """Everything that moves at the same time."""
 
     levels: tuple[LevelFlows, ...]
-    inner: tuple[InnerFlows, ...]
-    """The different things that instances of the level above the innermost may go through."""
+    inner: Callable[[], tuple[InnerFlows, ...]]
+    """The different things that instances of the level above the innermost may go through; asked
+    for only where the wiring makes positions differ."""
     everywhere: bool
     """Whether each container of a level sees the same, or only the first one anything."""
+    hops: tuple[int, ...]
+    """For each level how many of its transfers a piece of data goes through one after the other.
+    Where each piece makes a single transfer, one for every level that has any."""
+    single: bool = False
+    """Whether each piece makes a single transfer: the slowest of `hops` counts, not their sum."""
 
 
 NOTHING = LevelFlows(0, 0, 0, 0)
@@ -74,22 +80,6 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
             assert_never(shape)
 
 
-def hops(shape: Shape, sizes: Sequence[int], level: int, networked: int) -> int:
-    """How many transfers of a level a piece of data goes through, one after the other."""
-    size = sizes[level]
-    match shape:
-        case Shape.RING:
-            return (size - 1) * math.prod(sizes[:level])
-        case Shape.TREE:
-            return (size - 1).bit_length() if level < networked else size - 1
-        case Shape.BINOMIAL:
-            return (size - 1).bit_length()
-        case Shape.GATHER:
-            return int(size > 1)
-        case _:
-            assert_never(shape)
-
-
 def _ring(sizes: tuple[int, ...]) -> Round:
     outermost = next(u for u, size in enumerate(sizes) if size > 1)
     levels = tuple(
@@ -97,13 +87,15 @@ def _ring(sizes: tuple[int, ...]) -> Round:
         for size, closed in ((size, u == outermost) for u, size in enumerate(sizes))
     )
     own, leaves = sizes[-1], outermost < len(sizes) - 1
-    path = tuple((i, i + 1) for i in range(own - 1))
-    inner = (
-        InnerFlows(path, exits=(own - 1,), entries=(0,))
-        if leaves
-        else InnerFlows((*path, (own - 1, 0)), exits=(), entries=())
-    )
-    return Round(levels, (inner,), everywhere=True)
+
+    def inner() -> tuple[InnerFlows, ...]:
+        path = tuple((i, i + 1) for i in range(own - 1))
+        if leaves:
+            return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
+        return (InnerFlows((*path, (own - 1, 0)), exits=(), entries=()),)
+
+    hops = tuple((size - 1) * math.prod(sizes[:u]) for u, size in enumerate(sizes))
+    return Round(levels, inner, everywhere=True, hops=hops)
 
 
 def _tree(sizes: tuple[int, ...], networked: int) -> Round:
@@ -115,10 +107,23 @@ def _tree(sizes: tuple[int, ...], networked: int) -> Round:
         levels.append(LevelFlows(max(loads), max(loads), 2 * max(loads), 2 * (size - 1)))
         if u < len(sizes) - 1:
             leaving = max((loads[0] + leaving, *loads[1:]))
-    edges, weight = _tree_transfers(sizes[-1], len(sizes) <= networked)
-    ends = (0,) if leaving else ()
-    inner = InnerFlows(edges, ends, ends, edge_weight=weight, exit_weight=leaving)
-    return Round(tuple(levels), (inner,), everywhere=True)
+
+    def inner() -> tuple[InnerFlows, ...]:
+        edges, weight = _tree_transfers(sizes[-1], len(sizes) <= networked)
+        ends = (0,) if leaving else ()
+        return (InnerFlows(edges, ends, ends, edge_weight=weight, exit_weight=leaving),)
+
+    hops = tuple(tree_depth(size) if u < networked else size - 1 for u, size in enumerate(sizes))
+    return Round(tuple(levels), inner, everywhere=True, hops=hops)
+
+
+def tree_depth(size: int) -> int:
+    """How many edges lie between the root of a binary tree and its farthest member.
+
+    >>> [tree_depth(size) for size in (1, 2, 3, 4, 5, 8, 9)]
+    [0, 1, 2, 2, 3, 3, 4]
+    """
+    return (size - 1).bit_length()
 
 
 def _tree_transfers(size: int, networked: bool) -> tuple[tuple[tuple[int, int], ...], float]:
@@ -166,9 +171,13 @@ def _gather(sizes: tuple[int, ...]) -> Round:
         moved = (size - 1) * held
         levels.append(LevelFlows(held, moved, moved, moved) if size > 1 else NOTHING)
     own, total = sizes[-1], math.prod(sizes)
-    first = InnerFlows(tuple((i, 0) for i in range(1, own)), (), (0,) * (total - own))
-    other = InnerFlows((), tuple(range(own)), ())
-    return Round(tuple(levels), (first, other) if total > own else (first,), everywhere=False)
+
+    def inner() -> tuple[InnerFlows, ...]:
+        first = InnerFlows(tuple((i, 0) for i in range(1, own)), (), (0,) * (total - own))
+        other = InnerFlows((), tuple(range(own)), ())
+        return (first, other) if total > own else (first,)
+
+    return Round(tuple(levels), inner, everywhere=False, hops=_present(levels), single=True)
 
 
 def _binomial(sizes: tuple[int, ...]) -> Iterator[Round]:
@@ -181,8 +190,13 @@ def _binomial(sizes: tuple[int, ...]) -> Iterator[Round]:
     while distance < total:
         senders = min(distance, total - distance)
         levels = tuple(_binomial_level(sizes, u, distance, senders) for u in range(len(sizes)))
-        yield Round(levels, tuple(_binomial_inner(sizes, distance, senders)), everywhere=False)
+        inner = partial(_binomial_inner, sizes, distance, senders)
+        yield Round(levels, inner, everywhere=False, hops=_present(levels), single=True)
         distance *= 2
+
+
+def _present(levels: Sequence[LevelFlows]) -> tuple[int, ...]:
+    return tuple(int(flows.within > 0) for flows in levels)
 
 
 def _binomial_level(sizes: tuple[int, ...], u: int, distance: int, senders: int) -> LevelFlows:
@@ -201,18 +215,18 @@ def _binomial_level(sizes: tuple[int, ...], u: int, distance: int, senders: int)
     return LevelFlows(max(out), max(into), both, sum(out))
 
 
-def _binomial_inner(sizes: tuple[int, ...], distance: int, senders: int) -> Iterator[InnerFlows]:
-    own = sizes[-1]
+def _binomial_inner(sizes: tuple[int, ...], distance: int, senders: int) -> tuple[InnerFlows, ...]:
+    own, found = sizes[-1], []
     for start in range(0, math.prod(sizes), own):
-        sending = range(max(start, 0), min(start + own, senders))
-        edges = tuple(
-            (i - start, i + distance - start) for i in sending if i + distance < start + own
-        )
-        exits = tuple(i - start for i in sending if i + distance >= start + own)
-        receiving = range(max(start, distance), min(start + own, distance + senders))
+        stop = start + own
+        sending = range(start, min(stop, senders))
+        edges = tuple((i - start, i + distance - start) for i in sending if i + distance < stop)
+        exits = tuple(i - start for i in sending if i + distance >= stop)
+        receiving = range(max(start, distance), min(stop, distance + senders))
         entries = tuple(j - start for j in receiving if j - distance < start)
         if edges or exits or entries:
-            yield InnerFlows(edges, exits, entries)
+            found.append(InnerFlows(edges, exits, entries))
+    return tuple(found)
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> int:

@@ -31,6 +31,7 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
     sizes = [members(digits) for digits in pattern]
     beside = [concurrent(digits) for digits in pattern]
     innermost = len(sizes) - 1
+    positions_differ = cluster.wired or any(link.outward for link in cluster.levels[-1].links)
     for u, (level, flows) in enumerate(zip(cluster.levels, moved.levels, strict=True)):
         for link in level.links if sizes[u] > 1 else ():
             owner = _owner_level(cluster, link.per)
@@ -38,34 +39,50 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
                 containers = math.prod(sizes[owner + 1 : u]) if moved.everywhere else 1
                 transfers = flows.within * containers * math.prod(beside[owner + 1 :])
                 yield Load(link.name, transfers / link.out)
-            elif u < innermost:
-                if owner < innermost:
+            elif u < innermost or not positions_differ:
+                block = dict(cluster.levels[-1].blocks).get(link.per)
+                if block is None:
                     share = math.prod(beside[owner + 1 :]) / math.prod(sizes[u + 1 : owner + 1])
                 else:
-                    block = _block_size(cluster.levels[-1], link)
                     spread = math.prod(sizes[u + 1 : innermost])
                     share = _busiest_block(pattern[-1], block) / spread
                 yield _port_load(link, flows.out * share, flows.into * share, flows.both * share)
+    if positions_differ:
+        yield from _inner_loads(cluster, pattern, moved)
+
+
+def _inner_loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
+    """The loads of links owned inside the innermost level, position by position."""
+    level = cluster.levels[-1]
     groups = list(group_positions(pattern[-1]))
-    for inner in moved.inner:
-        for link in cluster.levels[-1].links:
-            if _owner_level(cluster, link.per) == innermost:
-                yield _inner_load(cluster.levels[-1], link, groups, inner)
+    for inner in moved.inner():
+        for link in level.links:
+            if _owner_level(cluster, link.per) == len(pattern) - 1:
+                yield _inner_load(level, link, groups, inner)
 
 
-def latencies(cluster: Cluster, pattern: Pattern, moved: Round) -> tuple[float, ...]:
-    """The latency of one transfer of each level; of the slowest, where the wiring differs."""
+def latency(cluster: Cluster, pattern: Pattern, moved: Round) -> float:
+    """The latency of a round: what a piece of data goes through."""
     *outer, inner = cluster.levels
-    direct = all(
-        _neighbours(inner, positions[a], positions[b])
-        for flows in moved.inner
-        for positions in group_positions(pattern[-1])
-        for a, b in flows.edges
-    )
-    used: Kind = "ring" if direct and any(link.kind == "ring" for link in inner.links) else "port"
-    return (
+    used: Kind = "ring" if _stays_on_rings(inner, pattern, moved) else "port"
+    of_level = (
         *(sum(link.latency for link in level.links) for level in outer),
         sum(link.latency for link in inner.links if link.kind == used),
+    )
+    waits = [hops * own for hops, own in zip(moved.hops, of_level, strict=True)]
+    return max(waits) if moved.single else sum(waits)
+
+
+def _stays_on_rings(inner: Level, pattern: Pattern, moved: Round) -> bool:
+    """Whether every transfer of the innermost level is between neighbours on a ring link."""
+    if not any(link.kind == "ring" for link in inner.links):
+        return False
+    groups = list(group_positions(pattern[-1]))
+    return all(
+        _neighbours(inner, positions[a], positions[b])
+        for flows in moved.inner()
+        for positions in groups
+        for a, b in flows.edges
     )
 
 
@@ -76,11 +93,6 @@ def _owner_level(cluster: Cluster, per: str) -> int:
     if per in dict(cluster.levels[-1].blocks):
         return len(cluster.levels) - 1
     return cluster.level_index(per)
-
-
-def _block_size(level: Level, link: Link) -> int:
-    """How many members of the innermost level share one instance of the link."""
-    return dict(level.blocks).get(link.per, 1)
 
 
 def _busiest_block(digits: tuple[Digit, ...], block: int) -> float:
@@ -109,7 +121,7 @@ def _inner_load(
     level: Level, link: Link, groups: Sequence[tuple[int, ...]], inner: InnerFlows
 ) -> Load:
     """The load inside one instance of the level above the innermost, position by position."""
-    size = _block_size(level, link)
+    size = dict(level.blocks).get(link.per, 1)
     out: list[float] = [0.0] * (level.cardinality // size)
     into: list[float] = [0.0] * (level.cardinality // size)
     for positions in groups:

@@ -67,7 +67,7 @@ class Hierarchy:
         self.reduce = axis_indices(placement.axes, reduce)
         self._factors = tuple(_factors(placement))
         self._reduction = tuple(f for f in self._factors if f.axis in self.reduce and f.radix > 1)
-        self._names = tuple(level_names)
+        self.hardware_names = tuple(level_names)
         self.levels = tuple(self._levels())
         self._digits = tuple(self._refined())
 
@@ -81,7 +81,7 @@ class Hierarchy:
 
         Idle devices stay out of every group.
         """
-        digits: list[list[Digit]] = [[] for _ in self._names]
+        digits: list[list[Digit]] = [[] for _ in self.hardware_names]
         for factor in self._digits:
             idle = self.placement.axes[factor.axis].name == IDLE
             use = Use.MEMBER if factor in varied else Use.EVERY
@@ -121,24 +121,22 @@ class Hierarchy:
                     tail = range(bottom, count)
                     choices.append((slice_, Master(names[top]), range(top, bottom), tail))
                 for choice in choices:
-                    key = self._groups_key(choice[2], choice[3])
-                    if key is not None and key not in seen:
+                    key = tuple(self._above_one(levels) for levels in choice[2:])
+                    if self.allows(choice[2], choice[3]) and key not in seen:
                         seen.add(key)
                         yield choice
 
-    def _groups_key(
-        self, varied: range, tail: range
-    ) -> tuple[frozenset[int], frozenset[int]] | None:
-        """The levels of size above one that make the groups; None if they cannot be valid.
+    def allows(self, varied: range, first: range) -> bool:
+        """Whether groups that vary some levels and hold others at zero can be valid.
 
         Parallel and InsideGroup may vary reduction factors only, and Master may hold only those
-        at zero (P² lemmas B.3 to B.6).
+        at zero (P² lemmas B.3 to B.6); groups of one device do nothing.
         """
-        if any(not self.levels[i].reduced for i in (*varied, *tail)):
-            return None
-        moving = frozenset(i for i in varied if self.levels[i].size > 1)
-        held = frozenset(i for i in tail if self.levels[i].size > 1)
-        return (moving, held) if moving else None
+        reduced = all(self.levels[i].reduced for i in (*varied, *first))
+        return reduced and bool(self._above_one(varied))
+
+    def _above_one(self, levels: range) -> frozenset[int]:
+        return frozenset(i for i in levels if self.levels[i].size > 1)
 
     def _index(self, names: Sequence[str], name: str) -> int:
         if name not in names:
@@ -149,7 +147,7 @@ class Hierarchy:
         axes = self.placement.axes
         match self.kind:
             case "system":
-                for level, name in enumerate(self._names):
+                for level, name in enumerate(self.hardware_names):
                     own = tuple(f for f in self._factors if f.level == level)
                     reduced = all(f.axis in self.reduce or f.radix == 1 for f in own)
                     yield SynthesisLevel(name, tuple(f for f in own if f.radix > 1), reduced)
@@ -158,14 +156,14 @@ class Hierarchy:
                     self._factors, key=lambda f: f[:2] if self.kind == "column" else f[1::-1]
                 )
                 for f in order:
-                    name = f"{axes[f.axis].name}/{self._names[f.level]}"
+                    name = f"{axes[f.axis].name}/{self.hardware_names[f.level]}"
                     yield SynthesisLevel(name, (f,), f.axis in self.reduce or f.radix == 1)
             case "reduction":
                 for f in sorted(self._reduction, key=lambda f: f[1::-1]):
-                    name = f"{axes[f.axis].name}/{self._names[f.level]}"
+                    name = f"{axes[f.axis].name}/{self.hardware_names[f.level]}"
                     yield SynthesisLevel(name, (f,), True)
             case "hardware":
-                for level, name in enumerate(self._names):
+                for level, name in enumerate(self.hardware_names):
                     own = tuple(f for f in self._reduction if f.level == level)
                     if own:
                         yield SynthesisLevel(name, own, True)
@@ -175,7 +173,7 @@ class Hierarchy:
     def _axis_order(self) -> Iterator[SynthesisLevel]:
         """Levels with the sizes of the hardware levels, filled with factors axis by axis."""
         waiting = sorted(self._reduction, key=lambda f: f[1::-1])
-        for level, name in enumerate(self._names):
+        for level, name in enumerate(self.hardware_names):
             size = math.prod(f.radix for f in self._reduction if f.level == level)
             taken: list[Factor] = []
             while size > 1:

@@ -126,12 +126,15 @@ class Outlook:
         """Prices of `priced`, and `b[k][view]`: the least cost with at most k moves left."""
         prices = [price(*pair) for pair in self.priced]
         left = np.full(len(self.edges), np.inf)
-        left[self._views.get(View(self._everything, 0, 0, 0), 0)] = 0.0
+        goal = self._views.get(View(self._everything, 0, 0, 0))
+        if goal is not None:
+            left[goal] = 0.0
         bounds = [left]
         along = np.array(prices)[self._prices]
-        for _ in range(self._limit):
+        for _ in range(self._limit if prices else 0):
             left = left.copy()
             cheapest = np.minimum.reduceat(along + bounds[-1][self._targets], self._starts)
             left[self._sources] = np.minimum(left[self._sources], cheapest)
             bounds.append(left)
+        bounds += [left] * (self._limit + 1 - len(bounds))
         return prices, [b.tolist() for b in bounds]

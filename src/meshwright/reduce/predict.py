@@ -19,11 +19,15 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
-from meshwright.price.step import Line, Pricer
+from meshwright.price.step import Line, Pricer, cheapest_line
 from meshwright.reduce.dsl import Instruction, Program
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.laws import Levels, State, apply, scattered
 from meshwright.reduce.synthesize import SIZE_LIMIT, Move, Rules, Space
+
+
+class NoProgramError(InputError):
+    """A hierarchy that cannot tell apart the devices that reduce together."""
 
 
 class StepPrice(NamedTuple):
@@ -118,15 +122,21 @@ def cheapest(
     *,
     limit: int = SIZE_LIMIT,
     rules: Rules = "literal",
-) -> PricedProgram | None:
-    """The program of least predicted time with at most `limit` steps; None if there is none."""
+) -> PricedProgram:
+    """The program of least predicted time with at most `limit` steps.
+
+    >>> from meshwright import Cluster, Pricer, cheapest, placements, reduction_hierarchy
+    >>> cluster = Cluster.named("gcp-a100", node=4)
+    >>> (placement,) = placements(cluster, {"data": 64})
+    >>> best = cheapest(reduction_hierarchy(cluster, placement, ["data"]), Pricer(cluster), 2**30)
+    >>> print(best.program)
+    node.InsideGroup.ReduceScatter; node.Parallel(root).AllReduce; node.InsideGroup.AllGather
+    """
     space = Space(hierarchy, rules)
     prices, graph, numbers = _Prices(space, pricer, payload), space.graph, count(1)
-    if not space.complete:
-        return None
     outlook = graph.outlook(limit)
     known, bounds = outlook.bounds(lambda move, opened: prices.at(graph.moves[move], opened)[0])
-    queue = [_Candidate(0.0, 0, 0.0, graph.start, (), 0, False)]
+    queue = [_Candidate(0.0, 0, 0.0, graph.start, (), 0, False)] if space.complete else []
     visits: dict[State, list[tuple[float, int]]] = {}
     while queue:
         _, _, spent, state, moves, view, pending = heapq.heappop(queue)
@@ -153,13 +163,20 @@ def cheapest(
                 heapq.heappush(
                     queue, _Candidate(bound, next(numbers), spent, state, walk, edge.target, True)
                 )
-    return None
+    raise NoProgramError(
+        f"no program of at most {limit} steps reduces over the {hierarchy.kind} hierarchy of "
+        f"{hierarchy.placement}",
+        "use the hardware hierarchy, the default, or allow more steps",
+    )
 
 
 class _Prices:
     """Prices of moves for one payload."""
 
     def __init__(self, space: Space, pricer: Pricer, payload: float) -> None:
+        if not 0 < payload < math.inf:
+            raise InputError(f"a payload of {payload} bytes", "give a number above 0")
+        space.hierarchy.placement.on(pricer.cluster)
         self.space, self._pricer, self._payload = space, pricer, payload
         self._lines: dict[Move, tuple[Line, ...]] = {}
         self._steps: dict[tuple[State, Move], tuple[StepPrice, State]] = {}
@@ -194,8 +211,7 @@ class _Prices:
         if lines is None:
             pattern = self.space.pattern(move.groups)
             lines = self._lines[move] = self._pricer.lines(move.collective, pattern)
-        held = self.held(opened)
-        return min((line.at(held), line.link) for line in lines)
+        return cheapest_line(lines, self.held(opened))
 
     def _parts(self, opened: Levels) -> int:
         sizes = self.space.sizes

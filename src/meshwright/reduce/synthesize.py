@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
+from meshwright.foundation.errors import InputError, nearest
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import Pattern
 from meshwright.reduce.dsl import Form, Instruction, Master, Program
@@ -40,6 +41,8 @@ class Space:
     """The moves of a hierarchy: which instruction and which groups each one stands for."""
 
     def __init__(self, hierarchy: Hierarchy, rules: Rules = "literal") -> None:
+        if rules not in RULES:
+            raise InputError(f"the rules are {rules!r}", nearest(rules, RULES))
         self.hierarchy = hierarchy
         units = [i for i, v in enumerate(hierarchy.levels) if v.reduced and v.size > 1]
         self.sizes = tuple(hierarchy.levels[i].size for i in units)
@@ -63,8 +66,16 @@ class Space:
 
     def walks(self, limit: int) -> Iterator[tuple[Move, ...]]:
         """The moves of every program of at most `limit` steps, in increasing size."""
-        for size in range(limit + 1 if self.complete else 0):
+        for size in self._program_sizes(limit):
             yield from self.graph.walks(self.graph.start, size)
+
+    def count(self, limit: int) -> int:
+        """How many programs of at most `limit` steps there are."""
+        graph = self.graph
+        return sum(graph.count(graph.start, size) for size in self._program_sizes(limit))
+
+    def _program_sizes(self, limit: int) -> range:
+        return range(limit + 1 if self.complete else 0)
 
     def program(self, moves: Sequence[Move]) -> Program:
         """The program that the moves stand for."""
@@ -80,6 +91,11 @@ class Space:
     def move(self, instruction: Instruction) -> Move:
         """The move that an instruction stands for."""
         varied, first = self.hierarchy.span(instruction.slice, instruction.form)
+        if not self.hierarchy.allows(varied, first):
+            raise InputError(
+                f"{instruction} runs over devices that do not reduce together, or over one",
+                "give a program that 'meshwright reduce' lists",
+            )
         return Move(instruction.collective, Groups(self._mask(varied), self._mask(first)))
 
     def pattern(self, groups: Groups) -> Pattern:
@@ -121,9 +137,7 @@ def count_programs(
     hierarchy: Hierarchy, *, limit: int = SIZE_LIMIT, rules: Rules = "literal"
 ) -> int:
     """How many programs `synthesize` gives, without listing them."""
-    space = Space(hierarchy, rules)
-    sizes = range(limit + 1 if space.complete else 0)
-    return sum(space.graph.count(space.graph.start, size) for size in sizes)
+    return Space(hierarchy, rules).count(limit)
 
 
 class Graph:

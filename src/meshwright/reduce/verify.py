@@ -1,9 +1,9 @@
 """The judge's word on what a search returned. Enters: a program. Leaves: the same program, or an
 error, so that nothing reaches the user on the synthesizer's word alone.
 
-Whether a program in hardware order is right does not depend on the sizes of its levels (`tests`
-hold this against the literal rules), so that on a large machine the judge sees one reduction
-group, with its levels halved until it is small enough.
+Whether a program is right does not depend on the sizes of its levels (`tests` hold this against
+the literal rules), so that on a large machine the judge sees a small copy: one reduction group in
+which every factor above one is two.
 """
 
 from __future__ import annotations
@@ -20,14 +20,10 @@ from meshwright.reduce.lower import lower, reduction_groups
 LARGE = 256
 """From this many devices on the judge looks at a small copy."""
 
-MOST = 64
-"""The most devices of a small copy."""
-
 
 def verified(hierarchy: Hierarchy, program: Program) -> Program:
     """The program, once the judge that replays chunk states has found nothing wrong with it."""
-    large = hierarchy.placement.devices >= LARGE and hierarchy.kind == "hardware"
-    judged = _small_copy(hierarchy) if large else hierarchy
+    judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
     problem = check(lower(judged, program), reduction_groups(judged))
     if problem is not None:
         raise AssertionError(f"the synthesizer returned a wrong program, {program}: {problem}")
@@ -35,10 +31,15 @@ def verified(hierarchy: Hierarchy, program: Program) -> Program:
 
 
 def _small_copy(hierarchy: Hierarchy) -> Hierarchy:
-    """One reduction group of the hierarchy, with at most `MOST` devices."""
-    sizes = {level.name: level.size for level in hierarchy.levels} or {"device": 1}
-    while math.prod(sizes.values()) > MOST:
-        largest = max(sizes, key=lambda name: sizes[name])
-        sizes[largest] = max(2, sizes[largest] // 2)
-    axis = Axis("reduced", math.prod(sizes.values()))
-    return Hierarchy(Placement((axis,), (tuple(sizes.values()),)), tuple(sizes), [axis.name])
+    """The same hierarchy with the least sizes that leave its structure as it is."""
+    placement = hierarchy.placement
+    matrix = tuple(
+        tuple(min(factor, 2) if i in hierarchy.reduce else 1 for factor in row)
+        for i, row in enumerate(placement.matrix)
+    )
+    axes = tuple(
+        Axis(axis.name, math.prod(row)) for axis, row in zip(placement.axes, matrix, strict=True)
+    )
+    reduce = [placement.axes[i].name for i in hierarchy.reduce]
+    names = hierarchy.hardware_names
+    return Hierarchy(Placement(axes, matrix), names, reduce, hierarchy.kind)

@@ -38,6 +38,7 @@ def ranking_document(ranker: Ranker, ranking: Ranking) -> Document:
     return _header(ranker) | {
         "placements": [_placement_document(ranker, ranked) for ranked in ranking.placements],
         "stopped": ranking.stopped,
+        "without_program": ranking.without_program,
     }
 
 

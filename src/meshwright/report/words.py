@@ -9,6 +9,7 @@ from typing import assert_never
 import msgspec
 
 from meshwright.foundation.units import (
+    Seconds,
     format_bytes,
     format_count,
     format_gibibytes,
@@ -67,42 +68,52 @@ def describe_model(graph: OperatorGraph, figures: ModelFigures) -> str:
 
 
 def explain_ranking(ranking: Sequence[RankedPlacement], level_names: Sequence[str]) -> str:
-    """Why the first placement wins, in a few sentences."""
+    """Why the first placement wins, in a few sentences.
+
+    They speak of the reduction whose time tells the first placement from the next best.
+    """
     best = ranking[0]
     if not any(price.best.steps for price in best.reductions):
         return (
             f"{best.placement} needs no communication: every reduction is over an axis of size 1."
         )
-    sentences = [f"{best.placement} wins: {_where(best, level_names)}."]
     slower = next((r for r in ranking if r.best_seconds > best.best_seconds * 1.001), None)
+    telling = _telling(best, slower)
+    mine = best.reductions[telling]
+    sentences = [
+        f"{best.placement} wins: {_where(best.placement, mine, level_names)}.",
+        _program_gain(mine),
+    ]
     if slower is not None:
         ratio = slower.best_seconds / best.best_seconds
-        sentences.append(
-            f"The next best, {slower.placement}, takes {ratio:.3g}x as long: "
-            f"{_where(slower, level_names)}."
-        )
+        there = _where(slower.placement, slower.reductions[telling], level_names)
+        sentences.append(f"The next best, {slower.placement}, takes {ratio:.3g}x as long: {there}.")
     elif len(ranking) > 1:
         sentences.append("All other placements are predicted to be as fast.")
-    heaviest = max(best.reductions, key=lambda price: price.best_seconds)
-    sentences.append(_program_gain(heaviest))
     return " ".join(sentences)
 
 
-def _where(ranked: RankedPlacement, level_names: Sequence[str]) -> str:
-    """Where the heaviest reduction of a placement lies, and what holds it up."""
-    heaviest = max(ranked.reductions, key=lambda price: price.best_seconds)
-    crossed = levels_crossed(ranked.placement, heaviest.reduction.axes, level_names)
-    slowest = max(heaviest.best.steps, key=lambda step: step.seconds, default=None)
+def _telling(best: RankedPlacement, slower: RankedPlacement | None) -> int:
+    """The reduction that costs the slower placement most beyond what it costs the best."""
+    if slower is None:
+        costs = [price.best_seconds for price in best.reductions]
+    else:
+        pairs = zip(best.reductions, slower.reductions, strict=True)
+        costs = [Seconds(b.best_seconds - a.best_seconds) for a, b in pairs]
+    return costs.index(max(costs))
+
+
+def _where(placement: Placement, price: ReductionPrice, level_names: Sequence[str]) -> str:
+    """Where a reduction lies on the machine, and what holds it up."""
+    axes = "+".join(price.reduction.axes)
+    slowest = max(price.best.steps, key=lambda step: step.seconds, default=None)
     if slowest is None:
-        return "it needs no communication"
-    axes = "+".join(heaviest.reduction.axes)
-    inside = level_names[-1] if crossed == [level_names[-1]] else None
-    place = (
-        f"never leaves a {level_names[-2]}"
-        if inside and len(level_names) > 1
-        else (f"crosses {' and '.join(crossed)}")
-    )
-    return f"the reduction over {axes} {place}, and {slowest.link} sets the pace"
+        return f"the reduction over {axes} needs no communication"
+    crossed = levels_crossed(placement, price.reduction.axes, level_names)
+    stays = crossed == [level_names[-1]] and len(level_names) > 1
+    place = f"never leaves a {level_names[-2]}" if stays else f"crosses {' and '.join(crossed)}"
+    time = format_seconds(price.best_seconds)
+    return f"the reduction over {axes} {place} and takes {time}, paced by {slowest.link}"
 
 
 def levels_crossed(
@@ -116,13 +127,13 @@ def levels_crossed(
 
 
 def _program_gain(price: ReductionPrice) -> str:
-    if price.best_seconds >= price.all_reduce_seconds * (1 - 1e-9):
-        return "A single AllReduce is the best program there."
+    if price.best_seconds > price.all_reduce_seconds * 0.99:
+        return "No program is faster there than a single AllReduce."
     first, speedup = price.best.steps[0], price.all_reduce_seconds / price.best_seconds
     smallest = min(price.best.steps, key=lambda step: step.held)
-    text = f"{_describe_step(first.instruction)} first, and the program is {speedup:.3g}x as fast "
-    text += f"as a single AllReduce ({format_seconds(price.all_reduce_seconds)})"
+    text = f"Its program, {describe_program(price.best.program)}, is {speedup:.3g}x as fast as a "
+    text += f"single AllReduce ({format_seconds(price.all_reduce_seconds)})"
     if smallest.held < first.held:
         held, whole = format_bytes(round(smallest.held)), format_bytes(round(first.held))
-        text += f": each device then has only {held} of {whole} to move"
+        text += f", because each device has only {held} of {whole} to send where it is slowest"
     return text + "."

@@ -21,7 +21,7 @@ from meshwright.price.collective import Collective
 from meshwright.price.step import Pricer
 from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
 from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
-from meshwright.reduce.predict import PricedProgram, cheapest, predict, predict_all
+from meshwright.reduce.predict import NoProgramError, PricedProgram, cheapest, predict, predict_all
 from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
 from meshwright.reduce.verify import verified
 
@@ -155,14 +155,12 @@ class Ranker:
 
     def _search(self, hierarchy: Hierarchy, payload: Bytes) -> tuple[PricedProgram, PricedProgram]:
         best = cheapest(hierarchy, self.pricer, payload, limit=self.limit, rules=self.rules)
-        if best is None:
-            raise InputError(
-                f"no program reduces over the {self.kind} hierarchy of {hierarchy.placement}",
-                "use the hardware hierarchy",
-            )
         verified(hierarchy, best.program)
+        # One AllReduce over the whole group is no instruction of hierarchies (a) to (c).
+        reduce = [hierarchy.placement.axes[i].name for i in hierarchy.reduce]
+        hardware = Hierarchy(hierarchy.placement, hierarchy.hardware_names, reduce)
         alone = ALL_REDUCE if hierarchy.group_size > 1 else Program(())
-        return predict(hierarchy, alone, self.pricer, payload), best
+        return predict(hardware, alone, self.pricer, payload), best
 
     def _signature(self, hierarchy: Hierarchy) -> object:
         if self.kind != "hardware":
@@ -176,6 +174,8 @@ class Ranking(msgspec.Struct, frozen=True):
 
     placements: tuple[RankedPlacement, ...]
     stopped: Literal["complete", "interrupted"] = "complete"
+    without_program: int = 0
+    """Placements left out because the hierarchy has no program for a reduction."""
 
     @property
     def best(self) -> RankedPlacement:
@@ -195,8 +195,8 @@ def rank(
     """All placements by predicted time; equally fast ones in the order of `placements`.
 
     With `unique`, placements that differ only by exchanging axes of equal size and equal use are
-    given once. `progress` is called after each placement; a KeyboardInterrupt ends the search
-    with what it has.
+    given once; only in hardware order do such exchanges change nothing, so only there. `progress`
+    is called after each placement; a KeyboardInterrupt ends the search with what it has.
 
     >>> from meshwright import Cluster, Pricer, Ranker, Reduction, rank
     >>> ranker = Ranker(Pricer(Cluster.named("gcp-a100", node=4)))
@@ -213,19 +213,28 @@ def rank(
         axis.name: tuple(i for i, r in enumerate(reductions) if axis.name in r.axes)
         for axis in named
     }
-    alike = interchangeable(ranker.pricer.cluster, named, roles) if unique else ()
+    exchangeable = unique and ranker.kind == "hardware"
+    alike = interchangeable(ranker.pricer.cluster, named, roles) if exchangeable else ()
     priced: list[RankedPlacement] = []
+    refused: list[NoProgramError] = []
     stopped: Literal["complete", "interrupted"] = "complete"
     try:
         for placement in placements(ranker.pricer.cluster, named, idle=idle, alike=alike):
-            prices = tuple(ranker.price(placement, reduction) for reduction in reductions)
-            priced.append(RankedPlacement(placement, prices))
+            try:
+                prices = tuple(ranker.price(placement, reduction) for reduction in reductions)
+            except NoProgramError as error:
+                refused.append(error)
+            else:
+                priced.append(RankedPlacement(placement, prices))
             progress()
     except KeyboardInterrupt:
         if not priced:
             raise
         stopped = "interrupted"
-    return Ranking(tuple(sorted(priced, key=lambda ranked: ranked.best_seconds)), stopped)
+    if not priced:
+        raise refused[0]
+    by_time = sorted(priced, key=lambda ranked: ranked.best_seconds)
+    return Ranking(tuple(by_time), stopped, len(refused))
 
 
 def rank_pairs(
