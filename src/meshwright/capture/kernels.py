@@ -36,12 +36,14 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     return tuple(aten.tensors_in(result))
 
 
-def _batch_norm(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+def _on_copied_statistics(kind: str) -> Kernel:
     """With copies of the running statistics, which ATen updates in place."""
-    x, weight, bias, mean, variance = (*inputs, None, None, None, None)[:5]
-    copies = [None if t is None else t.clone() for t in (mean, variance)]
-    given = {"cudnn_enabled": True, **attributes}
-    return aten.call("batch_norm", (x, weight, bias, *copies), tuple(given.items()))
+
+    def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+        copies = [None if t is None else t.clone() for t in inputs[3:]]
+        return aten.call(kind, (*inputs[:3], *copies), tuple(attributes.items()))
+
+    return kernel
 
 
 def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
@@ -80,7 +82,8 @@ def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
 
 KERNELS: Mapping[str, Kernel] = {
     "_grouped_mm": _grouped_product,
-    "batch_norm": _batch_norm,
+    "batch_norm": _on_copied_statistics("batch_norm"),
     "embedding_bag": _embedding_bag,
+    "instance_norm": _on_copied_statistics("instance_norm"),
     "view": _view,
 }
