@@ -48,7 +48,7 @@ def _on_copied_statistics(kind: str) -> Kernel:
 
 def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """Bags of equal size as the rows of a matrix, or ATen's call; only the sums of the bags."""
-    table, indices = inputs[:2]
+    table, indices, _, weights = (*inputs, None, None)[:4]
     assert table is not None
     assert indices is not None
     if indices.dim() == 1:
@@ -63,6 +63,7 @@ def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object
         mode=modes[mode],
         scale_grad_by_freq=bool(attributes.get("scale_grad_by_freq", False)),
         sparse=bool(attributes.get("sparse", False)),
+        per_sample_weights=weights,
         include_last_offset=False,
         padding_idx=padding,
     )
