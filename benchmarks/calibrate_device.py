@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import torch
 
 from meshwright.capture.load import load_model
 from meshwright.foundation.units import Seconds, format_bytes, format_seconds
-from meshwright.graph.model import Call
+from meshwright.graph.model import Call, OperatorGraph
 from meshwright.price.table import Origin
 from meshwright.run.calibrate import Calibration, calibrate
 from meshwright.run.calls import calls_to_measure
@@ -40,7 +41,7 @@ from meshwright.run.step import (
     measure_step,
     real_example,
 )
-from random_calls import random_calls
+from random_calls import MOST_FLOPS, random_calls
 
 STEP_SHARE, FLOAT32_SHARE = 0.35, 0.15
 """Of the budget; the operators in bfloat16 have the rest."""
@@ -50,6 +51,8 @@ TRIED, LOST = "tried.txt", "lost.txt"
 """What is being measured now, and what ended a process that measured it."""
 
 WORKER = "--worker"
+"""Followed by the seconds that a process which measures has; not for users."""
+
 LEAST = 15
 """Seconds for which a new process is not worth starting."""
 
@@ -115,11 +118,11 @@ class Session:
         self.device = torch.device(arguments.device)
         self.tiny: bool = arguments.tiny
         self.dtype: str = arguments.dtype
-        self.budget: float = arguments.budget
+        self.budget: float = arguments.worker
         self.begin = time.monotonic()
         self.out = Path(arguments.out)
         self.prices = self.out / PRICES
-        command = shlex.join(["python3", *(a for a in sys.argv if a != WORKER)])
+        command = shlex.join(["python3", *sys.argv[: sys.argv.index(WORKER)]])
         self.findings = _found(self.out) or Findings(origin=origin_of(self.device, command))
         lost = self.out / LOST
         self.lost = frozenset(lost.read_text().splitlines() if lost.exists() else ())
@@ -168,7 +171,7 @@ def _save(out: Path, findings: Findings) -> None:
 
 def main() -> None:
     arguments = _arguments()
-    if arguments.worker:
+    if arguments.worker is not None:
         _measure(Session(arguments))
     else:
         _supervise(arguments)
@@ -181,7 +184,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", default=os.environ.get("OUT", "."), help="folder for the results")
     parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
     parser.add_argument("--tiny", action="store_true", help="the tiny twins of the models")
-    parser.add_argument(WORKER, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(WORKER, type=float, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -192,14 +195,21 @@ def _supervise(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in (STEPS, LOST, TRIED):
         (out / name).unlink(missing_ok=True)
-    while (left := deadline - time.monotonic()) > LEAST:
-        command = [sys.executable, *sys.argv, WORKER, "--budget", f"{left:.0f}"]
-        if subprocess.run(command, check=False).returncode == 0 or not (out / TRIED).exists():
-            break
+    left = arguments.budget
+    while _process(left) != 0 and (out / TRIED).exists():
         _lose(out)
+        left = deadline - time.monotonic()
+        if left < LEAST:
+            break
     for name in (LOST, TRIED):
         (out / name).unlink(missing_ok=True)
     _summarize(out, arguments.budget - (deadline - time.monotonic()))
+
+
+def _process(budget: float) -> int:
+    """The exit status of a process that measures."""
+    command = [sys.executable, *sys.argv, WORKER, f"{budget:.0f}"]
+    return subprocess.run(command, check=False).returncode
 
 
 def _lose(out: Path) -> None:
@@ -310,17 +320,25 @@ def _calls_of(
     found: list[Call] = []
 
     def work() -> None:
-        graph = load_model(source, batch).graph
+        graph = _graph(source, batch)
         found.extend(calls_to_measure(graph, degrees, None if dtype == "float32" else dtype))
 
     session.attempt(f"calls of {source}", work)
     return tuple(found)
 
 
+@cache
+def _graph(source: str, batch: int | None) -> OperatorGraph:
+    return load_model(source, batch).graph
+
+
 def _random(session: Session, dtype: str) -> tuple[Call, ...]:
+    """Fewer and smaller ones in float32, for which a GPU is ten times slower."""
     if session.tiny:
         return random_calls(15, dtype, SEED, most_bytes=1e6, most_flops=1e8)
-    return random_calls(RANDOM_FLOAT32 if dtype == "float32" else RANDOM, dtype, SEED)
+    if dtype == "float32":
+        return random_calls(RANDOM_FLOAT32, dtype, SEED, most_flops=MOST_FLOPS / 10)
+    return random_calls(RANDOM, dtype, SEED)
 
 
 def _interleaved(lists: Iterable[Iterable[Call]]) -> Iterator[Call]:
