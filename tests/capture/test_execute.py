@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import execute, values_of
@@ -34,12 +37,12 @@ def assert_same(example: Example) -> None:
     graph = capture(example)
     assert check(graph) == ()
     parameters = [p for p in example.model.parameters() if p.requires_grad]
-    torch.manual_seed(SEED)
-    expected = Step(example)(example.inputs, example.named, example.targets)
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    # Batch normalisation has updated its statistics by now, on which no output depends.
+    # The graph first: unlike the module it leaves statistics as they are.
     torch.manual_seed(SEED)
     outputs = tuple(execute(graph, values_of(example, graph)).values())
+    torch.manual_seed(SEED)
+    expected = Step(example)(example.inputs, example.named, example.targets)
+    expected = tuple(pytree.tree_leaves(expected))
     torch.testing.assert_close(outputs, expected, rtol=1e-12, atol=1e-12)
     weights = [torch.randn_like(output) for output in outputs]
     for ours, its in zip(
@@ -134,6 +137,15 @@ def assignments(x: Tensor, w: Tensor) -> Tensor:
     return y + torch.empty_like(y).copy_(x[0])
 
 
+def written_out(x: Tensor, w: Tensor) -> Tensor:
+    """A result that is written into a tensor that was there."""
+    with torch.no_grad():
+        y = torch.zeros(4, 4)
+        torch.mul(x, 2, out=y)
+        torch.add(x[:2], 1, out=y[2:])
+    return y @ w
+
+
 def without_gradient(x: Tensor, w: Tensor) -> Tensor:
     with torch.no_grad():
         scale = (x @ w).abs().mean()
@@ -174,6 +186,7 @@ FUNCTIONS = [
     write_into_copies,
     write_through_windows,
     assignments,
+    written_out,
     without_gradient,
     several_results,
     scalars_and_constants,
@@ -216,6 +229,26 @@ def test_state_is_not_changed() -> None:
     torch.testing.assert_close(values, before, rtol=0, atol=0)
     expected = Step(example)(example.inputs, {}, ())
     torch.testing.assert_close(first[graph.outputs[0]], expected, rtol=1e-12, atol=0)
+
+
+LIBRARY: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "transformer": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), (2, 5, 16)),
+    "gru": (nn.GRU(4, 5, 2, bidirectional=True, dropout=0.1), (6, 2, 4)),
+    "projected lstm": (nn.LSTM(4, 6, proj_size=3, batch_first=True), (2, 6, 4)),
+    "transposed": (nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, output_padding=1), (2, 4, 5, 5)),
+    "same": (nn.Conv1d(4, 8, 3, groups=4, padding="same", dilation=2), (2, 4, 9)),
+    "instance norm": (nn.InstanceNorm2d(4, affine=True, track_running_stats=True), (2, 4, 5, 5)),
+    "resized": (nn.Sequential(nn.Conv2d(4, 8, 1), nn.Upsample(scale_factor=1.5)), (2, 4, 4, 4)),
+    "spectral norm": (spectral_norm(nn.Linear(4, 4)), (2, 4)),
+    "weight norm": (weight_norm(nn.Linear(4, 4)), (2, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_modules_of_the_library(name: str) -> None:
+    torch.manual_seed(0)
+    model, shape = LIBRARY[name]
+    assert_same(Example(model=copy.deepcopy(model).double(), inputs=(torch.randn(shape),)))
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

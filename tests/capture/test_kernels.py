@@ -67,6 +67,12 @@ def test_a_kind_that_nobody_has() -> None:
         run_operator("nosuch", (A,), ())
 
 
+def test_weighted_bags() -> None:
+    table, rows = torch.arange(6.0).reshape(3, 2), torch.tensor([[0, 2]])
+    (bags,) = run_operator("embedding_bag", (table, rows, None, torch.tensor([[1.0, 10.0]])), ())
+    assert bags.tolist() == [[40.0, 51.0]]
+
+
 def test_kernels_leave_running_statistics_alone() -> None:
     mean, variance = torch.zeros(4), torch.ones(4)
     attributes = (("eps", 1e-5), ("momentum", 0.1), ("training", True))

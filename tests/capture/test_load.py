@@ -169,8 +169,9 @@ def test_a_batch_of_nothing() -> None:
 
 
 def test_a_text_longer_than_the_positions() -> None:
-    said = sentence("zoo:bert-large?sequence=1024")
-    assert "a sequence of 1024 on 512 positions; give as many positions" in said
+    assert sentence("zoo:bert-large?sequence=1024") == (
+        "zoo:bert-large?sequence=1024: a sequence of 1024 on 512 positions; give as many positions."
+    )
 
 
 def test_a_file_that_is_no_program(tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_an_uneven_cut_gives_both_sizes() -> None:
     assert [sizes(c)[0] for c in calls_to_measure(matrix_product(7, 1, 1), (2,))] == [4, 3]
 
 
+def test_views_and_tensors_made_from_nothing_are_left_out() -> None:
+    graph = load_model("zoo:bert-large/tiny").graph
+    kinds = {operator.kind for operator in graph.operators}
+    measured_kinds = {call.kind for call in calls_to_measure(graph, (1,))}
+    assert kinds - measured_kinds == {"arange", "flatten", "transpose", "unflatten"}
+
+
 def test_another_dtype_takes_the_place_of_float32_alone() -> None:
     graph = load_model("zoo:bert-large/tiny").graph
     calls = calls_to_measure(graph, (1,), "bfloat16")

@@ -88,6 +88,8 @@ def described(
     inputs: list[object | None] = []
     attributes: dict[str, Value] = {}
     for argument in arguments:
+        if argument.is_out:
+            continue
         value = given.get(argument.name, argument.default_value)
         items = value if isinstance(value, list | tuple) else (value,)
         if _takes_tensors(argument) and all(item is None or is_tensor(item) for item in items):
@@ -190,6 +192,8 @@ def _bound(
             bound[argument.name] = left.pop(0) if left else None
             if bound[argument.name] is None and not _optional(argument):
                 return None
+        elif argument.name.startswith("cudnn") and not argument.has_default_value():
+            bound[argument.name] = True
         elif not argument.has_default_value():
             return None
     return None if left or unused else bound

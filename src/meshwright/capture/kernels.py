@@ -36,17 +36,19 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     return tuple(aten.tensors_in(result))
 
 
-def _batch_norm(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+def _on_copied_statistics(kind: str) -> Kernel:
     """With copies of the running statistics, which ATen updates in place."""
-    x, weight, bias, mean, variance = (*inputs, None, None, None, None)[:5]
-    copies = [None if t is None else t.clone() for t in (mean, variance)]
-    given = {"cudnn_enabled": True, **attributes}
-    return aten.call("batch_norm", (x, weight, bias, *copies), tuple(given.items()))
+
+    def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+        copies = [None if t is None else t.clone() for t in inputs[3:]]
+        return aten.call(kind, (*inputs[:3], *copies), tuple(attributes.items()))
+
+    return kernel
 
 
 def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """Bags of equal size as the rows of a matrix, or ATen's call; only the sums of the bags."""
-    table, indices = inputs[:2]
+    table, indices, _, weights = (*inputs, None, None)[:4]
     assert table is not None
     assert indices is not None
     if indices.dim() == 1:
@@ -61,6 +63,7 @@ def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object
         mode=modes[mode],
         scale_grad_by_freq=bool(attributes.get("scale_grad_by_freq", False)),
         sparse=bool(attributes.get("sparse", False)),
+        per_sample_weights=weights,
         include_last_offset=False,
         padding_idx=padding,
     )
@@ -80,7 +83,8 @@ def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
 
 KERNELS: Mapping[str, Kernel] = {
     "_grouped_mm": _grouped_product,
-    "batch_norm": _batch_norm,
+    "batch_norm": _on_copied_statistics("batch_norm"),
     "embedding_bag": _embedding_bag,
+    "instance_norm": _on_copied_statistics("instance_norm"),
     "view": _view,
 }

@@ -96,6 +96,8 @@ def zoo_example(source: Source, batch: int | None) -> Example:
     try:
         chosen = msgspec.convert(given, type(sizes), strict=False)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__.at(source.text) from error
         raise InputError(
             f"the sizes in {source.text!r} do not fit: {error}",
             f"write numbers as in '{source.text.partition('?')[0]}?{_some_option(sizes)}'",

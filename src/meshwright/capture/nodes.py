@@ -30,10 +30,16 @@ def kind_of_node(node: fx.Node) -> str | None:
     return kind_of(node.target) if isinstance(node.target, OpOverload) else None
 
 
-def changes_first(overload: OpOverload) -> bool:
-    """Whether an operator writes into its first argument."""
-    alias = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
-    return alias is not None and alias.is_write
+def written_by(node: fx.Node) -> fx.Node | None:
+    """The node whose memory an operator writes into: its first argument, or its `out`."""
+    if not isinstance(node.target, OpOverload):
+        return None
+    for place, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            written = node.kwargs.get(argument.name) or node.args[place]
+            assert isinstance(written, fx.Node)
+            return written
+    return None
 
 
 def source_of_view(node: fx.Node) -> fx.Node | None:
@@ -41,7 +47,7 @@ def source_of_view(node: fx.Node) -> fx.Node | None:
 
     Schemas do not tell: `reshape` is a view or a copy, as strides allow. Fake tensors do.
     """
-    first = node.args[0] if node.args else None
+    first = written_by(node) or (node.args[0] if node.args else None)
     if not isinstance(first, fx.Node):
         return None
     # One of several results shares with what all of them are views of.

@@ -22,13 +22,13 @@ from torch.export.graph_signature import InputKind, InputSpec
 from meshwright.capture.aten import Described, attribute, described, tensors_in
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
-    changes_first,
     is_tensor,
     kind_of_node,
     layer_of,
     source_of_view,
     spec_of,
     unsupported,
+    written_by,
 )
 from meshwright.capture.writes import REVERSIBLE, written_through
 from meshwright.graph.counts import is_real
@@ -87,13 +87,12 @@ class Translation:
         """The names of a node's results as they are now."""
         if node in self._stale:
             self._stale.discard(node)
-            if isinstance(node.target, OpOverload) and changes_first(node.target):
-                # A write is not done again: what it returned is what it has written, as it is now.
-                written = node.args[0]
-                assert isinstance(written, fx.Node)
-                self._found[node] = self.names(written)
-            else:
+            written = written_by(node)
+            if written is None:
                 self._take(node, self.program.graph_module)
+            else:
+                # A write is not done again: what it returned is what it has written, as it is now.
+                self._found[node] = self.names(written)
         return self._found[node]
 
     def _take_state(self, input_names: Sequence[str]) -> None:
@@ -166,9 +165,8 @@ class Translation:
             self._found[node] = call.inputs[: len(specs)]
         else:
             self._found[node] = self._add(call, specs, layer_of(node, self.root))
-        if changes_first(overload):
-            written = node.args[0]
-            assert isinstance(written, fx.Node)
+        written = written_by(node)
+        if written is not None:
             self._write(written, node)
 
     def _described(self, node: fx.Node, overload: OpOverload) -> Described[str]:
@@ -231,7 +229,7 @@ class Translation:
         while (source := source_of_view(written)) is not None:
             if not isinstance(written.target, OpOverload):
                 raise unsupported(writer, "a write into one of several views", "write into one")
-            if not changes_first(written.target):
+            if written_by(written) is None:
                 view = described(written.target, written.args, written.kwargs, is_tensor)
                 value = self._written_through(view, self._name(source), value, layer)
             self._found[source] = (value,)

@@ -1,7 +1,8 @@
 """Which calls are worth measuring. Enters: a graph. Leaves: calls, each once, in a fixed order.
 
 They are what a search may ask for: every operator that is not a view, its pieces by each split at
-each degree, and its pieces by two splits together. Needs no torch and measures nothing.
+each degree, and its pieces by two splits together. Left out are tensors made from nothing, which
+are few and small and which PyTorch makes wherever it likes. Needs no torch and measures nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def calls_to_measure(
         dict.fromkeys(
             in_dtype(graph.call(operator), dtype)
             for operator in graph.operators
-            if not family_of(operator.kind).view
+            if any(operator.inputs) and not family_of(operator.kind).view
         )
     )
     found = dict.fromkeys(whole if 1 in degrees else ())

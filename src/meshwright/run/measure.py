@@ -6,8 +6,6 @@ the gradients of all inputs that can have one. Which calls are worth measuring i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -31,7 +29,7 @@ def measure_call(call: Call, device: torch.device, *, budget: Seconds) -> Measur
     """
     with measuring_on(device):
         operands = drawn(call, device)
-        forward = seconds_of(lambda: run_call(call, operands), device, budget)
+        forward = seconds_of(lambda _: run_call(call, operands), device, budget)
         return MeasuredCall(
             call=call, forward=forward, backward=_backward(call, operands, device, budget)
         )
@@ -41,14 +39,16 @@ def _backward(
     call: Call, operands: Operands, device: torch.device, budget: Seconds
 ) -> Seconds | None:
     wanted = [tensor for tensor in operands if tensor is not None and tensor.requires_grad]
-    made = [result for result in run_call(call, operands) if result.requires_grad]
-    if not wanted or not made:
+    arriving = [torch.randn_like(made) for made in _learnt(call, operands)]
+    if not wanted or not arriving:
         return None
-    arriving = [torch.randn_like(result) for result in made]
-    return seconds_of(lambda: _gradients(made, wanted, arriving), device, budget)
+
+    def gradients(made: tuple[Tensor, ...]) -> object:
+        return torch.autograd.grad(made, wanted, arriving, retain_graph=True, allow_unused=True)
+
+    return seconds_of(gradients, device, budget, before=lambda: _learnt(call, operands))
 
 
-def _gradients(
-    made: Sequence[Tensor], wanted: Sequence[Tensor], arriving: Sequence[Tensor]
-) -> tuple[Tensor | None, ...]:
-    return torch.autograd.grad(made, wanted, arriving, retain_graph=True, allow_unused=True)
+def _learnt(call: Call, operands: Operands) -> tuple[Tensor, ...]:
+    """The results through which gradients flow back."""
+    return tuple(made for made in run_call(call, operands) if made.requires_grad)

@@ -40,7 +40,8 @@ class StepMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     """The median of the samples."""
     samples: tuple[Seconds, ...]
     host: Seconds | None
-    """Median until the last operator is launched; None where operators are not launched ahead."""
+    """Median until the last operator is launched; None where operators are not launched ahead.
+    An upper bound where the device is the slower one: its full queue makes the host wait."""
     peak: Bytes | None
     """Most bytes allocated at once, as `torch.cuda.max_memory_allocated` tells; None on a CPU.
     What the process held before counts too."""

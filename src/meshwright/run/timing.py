@@ -1,8 +1,8 @@
 """How long something takes on a device. Enters: what to run. Leaves: median seconds of one run.
 
 On a GPU many runs are captured in one CUDA graph and its replays are timed by events, so that the
-host's work between kernels does not count; what cannot be captured, since it waits for the device,
-is timed in a plain loop. On a CPU a clock is read around enough runs to be well above its grain.
+host's work between kernels does not count; what waits for the device cannot be captured and is
+timed in a plain loop. On a CPU a clock is read around enough runs to be well above its grain.
 Knows nothing of operators. Inputs stay in the cache between runs, as those of a real step would.
 """
 
@@ -12,14 +12,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 
 import torch
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 
-Body = Callable[[], object]
+Made = tuple[torch.Tensor, ...]
+Body = Callable[[Made], object]
+Run = Callable[[], object]
 
 SAMPLE = Seconds(2e-3)
 """How long one reading should take, against about 5 us of a graph's launch and 1 us of an event."""
@@ -55,27 +57,41 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def seconds_of(body: Body, device: torch.device, budget: Seconds) -> Seconds:
-    """The median of several readings, as many as the budget allows; inside `measuring_on`."""
-    return _on_gpu(body, budget) if device.type == "cuda" else _on_cpu(body, budget)
+def nothing() -> Made:
+    """What comes before a pass that needs nothing."""
+    return ()
 
 
-def _on_cpu(body: Body, budget: Seconds) -> Seconds:
-    body()
-    once = _clocked(body, 1)
+def seconds_of(
+    body: Body, device: torch.device, budget: Seconds, *, before: Callable[[], Made] = nothing
+) -> Seconds:
+    """The median of several readings, as many as the budget allows; inside `measuring_on`.
+
+    What `before` makes is given to the body and not timed.
+    """
+    return _on_gpu(body, before, budget) if device.type == "cuda" else _on_cpu(body, before, budget)
+
+
+def _on_cpu(body: Body, before: Callable[[], Made], budget: Seconds) -> Seconds:
+    run = partial(body, before())
+    run()
+    once = _clocked(run, 1)
     repeats = max(1, round(SAMPLE / max(once, 1e-9)))
-    return _median(lambda: _clocked(body, repeats), once * repeats, repeats, budget)
+    return _median(lambda: _clocked(run, repeats), once * repeats, repeats, budget)
 
 
-def _on_gpu(body: Body, budget: Seconds) -> Seconds:
-    for _ in range(WARM_UP):
-        body()
-    once = _by_events(lambda: _repeated(body, WARM_UP)) / WARM_UP
+def _on_gpu(body: Body, before: Callable[[], Made], budget: Seconds) -> Seconds:
+    run = partial(body, before())
+    _repeated(run, WARM_UP)
+    once = _by_events(lambda: _repeated(run, WARM_UP)) / WARM_UP
     repeats = MANY if once < SHORT else max(1, round(SAMPLE / once))
-    replay = _captured(body, repeats) or (lambda: _repeated(body, repeats))
+    if _waits(run):
+        replay: Run = partial(_repeated, run, repeats)
+    else:
+        del run
+        replay = _captured(body, before, repeats)
     replay()
-    first = _by_events(replay)
-    return _median(lambda: _by_events(replay), first, repeats, budget)
+    return _median(lambda: _by_events(replay), _by_events(replay), repeats, budget)
 
 
 def _median(
@@ -85,22 +101,22 @@ def _median(
     return Seconds(statistics.median(reading() for _ in range(count)) / repeats)
 
 
-def _repeated(body: Body, repeats: int) -> None:
+def _repeated(run: Run, repeats: int) -> None:
     for _ in range(repeats):
-        body()
+        run()
 
 
-def _clocked(body: Body, repeats: int) -> float:
+def _clocked(run: Run, repeats: int) -> float:
     begin = time.perf_counter()
-    _repeated(body, repeats)
+    _repeated(run, repeats)
     return time.perf_counter() - begin
 
 
-def _by_events(body: Body) -> float:
+def _by_events(run: Run) -> float:
     begin, end = _event(), _event()
     torch.cuda.synchronize()
     begin.record()
-    body()
+    run()
     end.record()
     end.synchronize()
     milliseconds: float = begin.elapsed_time(end)
@@ -111,15 +127,40 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _captured(body: Body, repeats: int) -> Body | None:
-    """Some runs as one CUDA graph, or None if the body waits for the device."""
-    graph = torch.cuda.CUDAGraph()
+def _waits(run: Run) -> bool:
+    """Whether something waits for the device.
+
+    Not left to the capture to find out: until PyTorch 2.12 a capture that fails leaves the
+    allocator unusable (pull request 180395).
+    """
+    torch.cuda.set_sync_debug_mode("error")
     try:
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-            _repeated(body, repeats)
-    except torch.OutOfMemoryError:
-        raise
+        run()
     except RuntimeError:
-        torch.cuda.synchronize()
-        return None
-    return graph.replay
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return False
+
+
+def _captured(body: Body, before: Callable[[], Made], repeats: int) -> Run:
+    """Some runs as one CUDA graph.
+
+    What comes before is captured too: seeds of a captured dropout lie on the device, others do not.
+    """
+    stream = torch.cuda.current_stream()
+    first, timed = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    made: Made = ()
+    pool = torch.cuda.graph_pool_handle()
+    if before is not nothing:
+        with torch.cuda.graph(first, pool=pool, stream=stream):
+            made = before()
+        first.replay()
+    with torch.cuda.graph(timed, pool=pool, stream=stream):
+        _repeated(partial(body, made), repeats)
+
+    def replay(_held: object = (first, made)) -> None:
+        """The graph reads memory of what came before, which must live as long."""
+        timed.replay()
+
+    return replay
