@@ -24,6 +24,20 @@ class InputError(ValueError):
         return InputError(f"{place}: {self.problem}", self.remedy)
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value as a sentence quotes it: its text form, cut in the middle where it is long.
+
+    >>> shown("data"), shown(10**80, 11)
+    ("'data'", '100 ... 000')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits.
+        return "a number of thousands of digits"
+    side = (most - 5) // 2
+    return text if len(text) <= most else f"{text[:side]} ... {text[-side:]}"
+
+
 def nearest(given: str, known: Iterable[str]) -> str:
     """The known names, those nearest to what was given first.
 

@@ -1,9 +1,47 @@
-"""Whole numbers as products: divisors, ordered factorizations and mixed-radix digits."""
+"""Whole numbers: from text, checked, and as products (divisors, factorizations, digits)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+
+from meshwright.foundation.errors import InputError, shown
+
+MOST = 10**12
+"""The largest count that is taken from anyone: devices, sizes of axes, repetitions."""
+
+
+def parse_whole(text: str, most: int = MOST) -> int:
+    """A whole number from text, 0 up to `most`.
+
+    >>> parse_whole(" 16 ")
+    16
+    """
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdecimal()):
+        raise InputError(f"{shown(text)} is not a whole number", "write digits only, as '16'")
+    # The length first: Python refuses to read thousands of digits.
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise InputError(f"{shown(text)} is too large a number", f"give at most {most}")
+    return int(digits)
+
+
+def require_whole(value: object, what: str, most: int = MOST) -> None:
+    """Refuse what is not a whole number from 1 to `most`.
+
+    >>> require_whole(2.5, "axis 'data' has size")
+    Traceback (most recent call last):
+    ...
+    meshwright.foundation.errors.InputError: axis 'data' has size 2.5; give a whole number.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"{what} {shown(value)}", "give a whole number")
+    if value < 1:
+        raise InputError(f"{what} {shown(value)}", "give 1 or more")
+    if value > most:
+        raise InputError(f"{what} {shown(value)}", f"give at most {most}")
 
 
 @lru_cache(maxsize=4096)
@@ -13,7 +51,7 @@ def divisors(number: int) -> tuple[int, ...]:
     >>> divisors(12)
     (1, 2, 3, 4, 6, 12)
     """
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     large = [number // d for d in reversed(small) if d * d != number]
     return (*small, *large)
 

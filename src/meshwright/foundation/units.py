@@ -7,11 +7,13 @@ Base units are bytes, seconds, bytes per second and operations per second. Decim
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import NewType
 
-from meshwright.foundation.errors import InputError
+from meshwright.foundation.errors import InputError, shown
 
 Bytes = NewType("Bytes", int)
 Seconds = NewType("Seconds", float)
@@ -21,7 +23,11 @@ OpsPerSecond = NewType("OpsPerSecond", float)
 _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {f"{p}i": 1024.0**i for i, p in enumerate(("K", "M", "G", "T", "P"), start=1)}
 _PREFIXES = _DECIMAL | _BINARY
-_SMALL = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
+_SMALL = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}
+_SMALL |= {"\N{MICRO SIGN}": 1e-6, "\N{GREEK SMALL LETTER MU}": 1e-6}
+
+_MOST = 1e30
+"""No quantity is larger, so that sums and products of quantities stay finite."""
 
 _DATA = {p + unit: f / per for p, f in _PREFIXES.items() for unit, per in (("B", 1), ("b", 8))}
 _DATA |= {f"{p}bit": f / 8 for p, f in _PREFIXES.items()}
@@ -31,19 +37,45 @@ _RATE = {f"{unit}/s": factor for unit, factor in _DATA.items()} | {
 _TIME = {f"{p}s": f for p, f in _SMALL.items()} | {"min": 60.0}
 _OPS = {f"{p}{unit}": f for p, f in _DECIMAL.items() for unit in ("FLOP/s", "OP/s", "FLOPS")}
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+# Possessive, so that a long text that does not match is refused at once.
+_QUANTITY = re.compile(r"\s*+([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?)\s*+(\S*+)\s*")
 
 
 def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f"{text!r} is not a {kind}", f"write a number and a unit, as {example!r}")
+        raise InputError(
+            f"{shown(text)} is not a {kind}", f"write a number and a unit, as {example!r}"
+        )
     number, unit = match.groups()
     if unit not in units:
-        given = f"the unit {unit!r}" if unit else "no unit"
-        raise InputError(f"{text!r} has {given}", f"give a {kind} with a unit, as {example!r}")
-    # Through decimals, so that "5 us" is 5e-06 and not its neighbour.
-    return float(Decimal(number) * Decimal(repr(units[unit])))
+        given = f"the unit {shown(unit)}" if unit else "no unit"
+        near = " or ".join(map(repr, _near(unit, units)))
+        guess = f"did you mean {near}? Give" if near else "give"
+        raise InputError(
+            f"{shown(text)} has {given}", f"{guess} a {kind} with a unit, as {example!r}"
+        )
+    try:
+        # Through decimals, so that "5 us" is 5e-06 and not its neighbour.
+        value = float(Decimal(number) * Decimal(repr(units[unit])))
+    except ArithmeticError:
+        value = math.inf
+    if not abs(value) <= _MOST:
+        raise InputError(f"{shown(text)} is out of range", f"give a {kind} such as {example!r}")
+    return value
+
+
+def _near(unit: str, units: Iterable[str]) -> list[str]:
+    """Units that differ from what was given in their capitals, and kilo as 1000 and as 1024.
+
+    >>> _near("KB", _DATA), _near("gb/s", _RATE)
+    (['kB', 'KiB'], ['GB/s', 'Gb/s'])
+    """
+    given = unit.casefold()
+    near = [u for u in units if u.casefold() in (given, re.sub("^k", "ki", given))]
+    if given == unit:
+        return near
+    return [u for u in near if u[1:].removeprefix("i") == unit[1:].removeprefix("i")]
 
 
 def parse_bytes(text: str) -> Bytes:
@@ -116,6 +148,15 @@ def format_count(value: float) -> str:
     ('335.2 M', '4.474 T')
     """
     return _format(value, _DECIMAL | {"E": 1e18}, "").rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "program"), counted(3, "program")
+    ('1 program', '3 programs')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_bandwidth(value: float) -> str:
