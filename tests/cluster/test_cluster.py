@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from meshwright.cluster.catalogue import catalogue_names, catalogued
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.cluster.toml import dump_cluster, load_cluster, parse_cluster
 from meshwright.foundation.errors import InputError
-from support.strategies import clusters
+from meshwright.foundation.integers import divisors
+from meshwright.foundation.units import BytesPerSecond
+from support.strategies import DEVICE, clusters
 
 
 @pytest.mark.parametrize("name", catalogue_names())
@@ -186,6 +191,65 @@ MISTAKES = [
     ),
 ]
 
+MISTAKES += [
+    (
+        'memory = "80 GiB"',
+        'memory = "1e400 GiB"',
+        "mine.toml: device.memory: '1e400 GiB' is out of range; give a size such as '8 GiB'.",
+    ),
+    (
+        "cardinality = 8",
+        f"cardinality = {'9' * 5000}",
+        "mine.toml: a number has thousands of digits; give a shorter one.",
+    ),
+    (
+        "cardinality = 8",
+        f"cardinality = 8\nx = {'[' * 20_000}",
+        "mine.toml: arrays or tables are nested too deep; flatten them.",
+    ),
+    (
+        "cardinality = 8",
+        "cardinality = 1000000001",
+        "mine.toml: levels[1]: level 'gpu' has cardinality 1000000001; give at most 1000000000.",
+    ),
+    (
+        'name = "gpu"\ncardinality',
+        'name = "root"\ncardinality',
+        "mine.toml: levels[1]: 'root' cannot be the name of a level: it is the level above all "
+        "others in programs; choose another name.",
+    ),
+    (
+        'name = "gpu"\ncardinality',
+        'name = "cluster"\ncardinality',
+        "mine.toml: levels[1]: 'cluster' cannot be the name of a level: it is the owner of the "
+        "links that the whole cluster shares; choose another name.",
+    ),
+    (
+        'name = "nvlink"',
+        'name = "[/bold]"',
+        "mine.toml: levels[1].links[0]: '[/bold]' cannot be the name of a link; begin with a "
+        "letter or digit and use only letters, digits, '_', '-' and '.'.",
+    ),
+    (
+        "cardinality = 8",
+        'cardinality = 8\nblocks = { "a b" = 2 }',
+        "mine.toml: levels[1]: 'a b' cannot be the name of a block; begin with a letter or digit "
+        "and use only letters, digits, '_', '-' and '.'.",
+    ),
+    (
+        'bandwidth_in = "300 GB/s"',
+        'bandwidth_in = "300 GB/s"\nbandwidth = "300 GB/s"',
+        "mine.toml: levels[1].links[0].bandwidth stands beside bandwidth_in and bandwidth_out; "
+        "give it or these two.",
+    ),
+    (
+        'name = "mine"',
+        'name = "mine"\nzeta = 1\nalpha = 1',
+        "mine.toml: alpha is not a known key; known: 'description', 'device', 'levels', "
+        "'machine', 'name', 'source'.",
+    ),
+]
+
 
 def test_the_file_that_the_mistakes_start_from_is_right() -> None:
     assert parse_cluster(GOOD, "mine.toml").hierarchy == (2, 8)
@@ -227,3 +291,58 @@ def test_resizing_names_the_levels_it_knows() -> None:
     assert Cluster.named("summit", node=32).devices == 192
     with pytest.raises(InputError, match=r"has no level 'nodes'.*did you mean 'node'"):
         Cluster.named("summit", nodes=32)
+
+
+DOORS = [
+    (
+        lambda: Cluster.named("gcp-v100", gpu=6),
+        "level 'gpu' has cardinality 6, but its blocks are cpu of 4 and pcie-switch of 2; "
+        "give a multiple of 4.",
+    ),
+    (
+        lambda: Cluster.named("gcp-v100").resized({"node": 2.0}),  # type: ignore[dict-item]
+        "level 'node' has cardinality 2.0; give a whole number.",
+    ),
+    (
+        lambda: Cluster.named("gcp-v100", node=True),
+        "level 'node' has cardinality True; give a whole number.",
+    ),
+    (
+        lambda: Cluster.named("gcp-a100", node=10**9, gpu=10**9),
+        "cluster 'gcp-a100' has 1000000000000000000 devices; give at most 1000000000000.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "sentence"), DOORS)
+def test_a_wrong_size_gets_a_sentence(mistake: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        mistake()
+    assert str(caught.value) == sentence
+
+
+def unjoined(members: int, ports: Sequence[tuple[int, bool]], ringed: bool) -> bool:
+    """Whether some two members share every block (size, hub), by looking at all of them."""
+    return not all(
+        (ringed and b - a in (1, members - 1))
+        or any(a // size != b // size or (hub and a // size > 0) for size, hub in ports)
+        for a, b in combinations(range(members), 2)
+    )
+
+
+@given(st.integers(1, 12), st.data())
+def test_members_that_no_link_joins(members: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.sampled_from(divisors(members)), max_size=3, unique=True))
+    ports = [(size, data.draw(st.booleans())) for size in sizes]
+    ringed = data.draw(st.booleans()) or not ports
+    one = BytesPerSecond(1.0)
+    links = [Link(name=f"p{s}", per=f"b{s}", out=one, into=one, hub=hub) for s, hub in ports]
+    links += [Link(name="ring", per="gpu", out=one, into=one, kind="ring")] * ringed
+    blocks = tuple((f"b{size}", size) for size in sizes)
+    level = Level(name="gpu", cardinality=members, links=tuple(links), blocks=blocks)
+    refused = False
+    try:
+        Cluster(name="c", levels=(level,), device=DEVICE)
+    except InputError as error:
+        refused = "joins its members" in str(error)
+    assert refused == unjoined(members, ports, ringed)

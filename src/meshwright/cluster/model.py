@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import combinations
 from typing import Literal
 
 import msgspec
 
 from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.integers import MOST, require_whole
+from meshwright.foundation.names import require_name
 from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 
 Duplex = Literal["full", "half"]
@@ -24,7 +25,14 @@ Kind = Literal["port", "ring"]
 WHOLE = "cluster"
 """The owner of a link that the whole machine shares; no level may take this name."""
 
+RESERVED = {
+    WHOLE: "the owner of the links that the whole cluster shares",
+    "root": "the level above all others in programs",
+}
+"""Names that no level and no block may take, and why."""
+
 MAX_LEVELS = 6
+MAX_CARDINALITY = 10**9
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +58,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """Also crossed by traffic on its way out of the level, to a network card."""
 
     def __post_init__(self) -> None:
+        require_name(self.name, "a link")
         for word, rate in (("bandwidth out", self.out), ("bandwidth in", self.into)):
             if not (rate > 0 and math.isfinite(rate)):
                 raise InputError(
@@ -79,17 +88,17 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.cardinality < 1:
-            raise InputError(
-                f"level {self.name!r} has cardinality {self.cardinality}", "give 1 or more"
-            )
+        require_name(self.name, "a level", RESERVED)
+        require_whole(self.cardinality, f"level {self.name!r} has cardinality", MAX_CARDINALITY)
         if not self.links:
             raise InputError(
                 f"level {self.name!r} has no link", "say what joins its instances in links"
             )
         _refuse_repeats((link.name for link in self.links), f"links of level {self.name!r}")
         for name, size in self.blocks:
-            if size < 1 or self.cardinality % size:
+            require_name(name, "a block", RESERVED)
+            require_whole(size, f"block {name!r} of level {self.name!r} has size", MAX_CARDINALITY)
+            if self.cardinality % size:
                 raise InputError(
                     f"block {name!r} of level {self.name!r} has {size} members",
                     f"give a divisor of its cardinality {self.cardinality}",
@@ -140,7 +149,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 f"cluster {self.name!r} has {len(self.levels)} levels", f"give 1 to {MAX_LEVELS}"
             )
         blocks = tuple(name for level in self.levels for name, _ in level.blocks)
-        _refuse_repeats((*self.level_names, *blocks, WHOLE), "levels and blocks")
+        _refuse_repeats((*self.level_names, *blocks), "levels and blocks")
+        if self.devices > MOST:
+            raise InputError(
+                f"cluster {self.name!r} has {self.devices} devices", f"give at most {MOST}"
+            )
         if self.machine is not None:
             self.level_index(self.machine)
         for level in self.levels[:-1]:
@@ -160,21 +173,24 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         self._refuse_unjoined_members()
 
     def _refuse_unjoined_members(self) -> None:
-        """Any two members of the innermost level must be joined by a link of it."""
+        """Any two members of the innermost level must be joined by a link of it.
+
+        A port joins members of different owners, a hub also those of any owner but the first, a
+        ring those at distance 1. Unjoined members thus share a block of every port; then the
+        first members at their distance do too, as all blocks begin at member 0. Those lie in the
+        smallest block, and beyond distance 2 nothing changes.
+        """
         inner = self.levels[-1]
         blocks = dict(inner.blocks)
         ringed = any(link.kind == "ring" for link in inner.links)
         ports = [link for link in inner.links if link.kind == "port"]
         if any(link.per not in blocks for link in ports):
             return
-        for a, b in combinations(range(inner.cardinality), 2):
-            neighbours = ringed and b - a in (1, inner.cardinality - 1)
-            owners = [(link.hub, a // blocks[link.per], b // blocks[link.per]) for link in ports]
-            if not neighbours and not any(
-                mine != other or (hub and mine) for hub, mine, other in owners
-            ):
+        smallest = min((blocks[link.per] for link in ports), default=inner.cardinality)
+        for distance in range(1, min(smallest, 3)):
+            if not (ringed and distance in (1, inner.cardinality - 1)):
                 raise InputError(
-                    f"no link of level {inner.name!r} joins its members {a} and {b}",
+                    f"no link of level {inner.name!r} joins its members 0 and {distance}",
                     f"add one that is per {inner.name!r}",
                 )
 
@@ -217,6 +233,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         levels = list(self.levels)
         for name, cardinality in cardinalities.items():
             index = self.level_index(name)
+            require_whole(cardinality, f"level {name!r} has cardinality", MAX_CARDINALITY)
+            unit = math.lcm(*(size for _, size in levels[index].blocks))
+            if cardinality % unit:
+                blocks = " and ".join(f"{block} of {n}" for block, n in levels[index].blocks)
+                raise InputError(
+                    f"level {name!r} has cardinality {cardinality}, but its blocks are {blocks}",
+                    f"give a multiple of {unit}",
+                )
             levels[index] = msgspec.structs.replace(levels[index], cardinality=cardinality)
         return msgspec.structs.replace(self, levels=tuple(levels))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.errors import InputError, nearest, shown
 from meshwright.foundation.units import (
     BytesPerSecond,
     Seconds,
@@ -42,6 +42,12 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file}: not valid TOML ({error})", "correct the line it names") from None
+    except ValueError:
+        raise InputError(
+            f"{file}: a number has thousands of digits", "give a shorter one"
+        ) from None
+    except RecursionError:
+        raise InputError(f"{file}: arrays or tables are nested too deep", "flatten them") from None
     top = _Table(content, file, "")
     cluster = top.build(
         lambda: Cluster(
@@ -86,6 +92,10 @@ def _level(table: _Table) -> Level:
 
 
 def _link(table: _Table) -> Link:
+    if {"bandwidth", "bandwidth_out", "bandwidth_in"} <= table.content.keys():
+        raise table.error(
+            "bandwidth", "stands beside bandwidth_in and bandwidth_out", "give it or these two"
+        )
     both: BytesPerSecond | None = None
     if not {"bandwidth_out", "bandwidth_in"} <= table.content.keys():
         both = table.quantity("bandwidth", parse_bandwidth)
@@ -132,7 +142,8 @@ class _Table:
         for choice in allowed:
             if choice == value:
                 return choice
-        raise self._error(key, f"is {value!r}", f"expected one of {', '.join(map(repr, allowed))}")
+        known = ", ".join(map(repr, allowed))
+        raise self.error(key, f"is {shown(value)}", f"expected one of {known}")
 
     def quantity(self, key: str, parse: Callable[[str], _T], default: _T | None = None) -> _T:
         self._read.add(key)
@@ -149,28 +160,28 @@ class _Table:
         items = self._typed(key, list, f"an array of tables, [[{self._place(key)}]]", [])
         for index, item in enumerate(items):
             if not isinstance(item, dict):
-                raise self._error(key, f"holds {item!r} at {index}", "expected tables only")
+                raise self.error(key, f"holds {shown(item)} at {index}", "expected tables only")
         return [
             _Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)
         ]
 
     def refuse_unread(self) -> None:
-        for key in self.content.keys() - self._read:
-            raise self._error(key, "is not a known key", nearest(key, self._read))
+        for key in sorted(self.content.keys() - self._read):
+            raise self.error(key, "is not a known key", nearest(key, self._read))
 
     def _typed(self, key: str, kind: type[_T], words: str, default: _T | None) -> _T:
         self._read.add(key)
         value = self.content.get(key, default)
         if value is None:
-            raise self._error(key, "is missing", f"expected {words}")
+            raise self.error(key, "is missing", f"expected {words}")
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self._error(key, f"is {value!r}", f"expected {words}")
+            raise self.error(key, f"is {shown(value)}", f"expected {words}")
         return value
 
     def _place(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
-    def _error(self, key: str, problem: str, remedy: str) -> InputError:
+    def error(self, key: str, problem: str, remedy: str) -> InputError:
         return _PlacedError(f"{self._file}: {self._place(key)} {problem}", remedy)
 
     @contextmanager
