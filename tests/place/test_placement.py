@@ -156,9 +156,47 @@ def test_idle_devices_are_those_behind_the_first_index() -> None:
 
 SENTENCES = [
     (
-        lambda: list(placements(Cluster.named("gcp-a100"), {"data": 6})),
+        lambda: list(placements(Cluster.named("gcp-a100"), {"data": 6}, idle=True)),
         "the axes data=6 multiply to 6, but cluster 'gcp-a100' has 64 devices (node 4 x gpu 16); "
         "choose sizes whose product divides 64.",
+    ),
+    (
+        lambda: placements(Cluster.named("gcp-a100"), [Axis("a", 8), Axis("a", 8)]),
+        "axis 'a' was given more than once; name each axis once.",
+    ),
+    (
+        lambda: placements(Cluster.named("gcp-a100"), {"data": 64}, alike=[["data", "dta"]]),
+        "there is no axis 'dta' to be alike; did you mean 'data'? Known: 'data'.",
+    ),
+    (
+        lambda: parse_axes(f"data={'9' * 5000}"),
+        "axis 'data': '99999999999999999999999999 ... 99999999999999999999999999' is too large a "
+        "number; give at most 1000000000000.",
+    ),
+    (
+        lambda: parse_matrix(f"[[{'9' * 5000}]]"),
+        "'99999999999999999999999999 ... 99999999999999999999999999' is too large a number; give "
+        "at most 1000000000000.",
+    ),
+    (
+        lambda: parse_axes("a+b=4"),
+        "'a+b' cannot be the name of an axis; begin with a letter or digit and use only letters, "
+        "digits, '_', '-' and '.'.",
+    ),
+    (lambda: Axis("data", 0), "axis 'data' has size 0; give 1 or more."),
+    (lambda: Axis("data", True), "axis 'data' has size True; give a whole number."),
+    (
+        lambda: Axis("data", 2.0),  # type: ignore[arg-type]
+        "axis 'data' has size 2.0; give a whole number.",
+    ),
+    (
+        lambda: Placement((Axis("a", 4),), ((-2, -2),)),
+        "row [-2, -2] of axis a=4 holds what cannot split it; give whole numbers from 1.",
+    ),
+    (
+        lambda: list(placements(Cluster.named("gcp-a100"), {"data": 6})),
+        "the axes data=6 multiply to 6, but cluster 'gcp-a100' has 64 devices (node 4 x gpu 16); "
+        "choose sizes that multiply to 64.",
     ),
     (
         lambda: list(placements(Cluster.named("gcp-a100"), {"data": 32})),

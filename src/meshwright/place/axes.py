@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.foundation.integers import parse_whole, require_whole
+from meshwright.foundation.names import require_name
+from meshwright.foundation.units import counted
 
 IDLE = "idle"
 """The name of the axis along which only the first index works."""
@@ -19,6 +22,10 @@ class Axis(msgspec.Struct, frozen=True):
 
     name: str
     size: int
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "an axis")
+        require_whole(self.size, f"axis {self.name!r} has size")
 
     def __str__(self) -> str:
         return f"{self.name}={self.size}"
@@ -35,27 +42,43 @@ def parse_axes(text: str) -> tuple[Axis, ...]:
         name, equals, size = (word.strip() for word in part.partition("="))
         if not name or not equals or not size.isdecimal():
             raise InputError(
-                f"axis {part!r} in {text!r}", "write NAME=SIZE,..., as 'data=4,tensor=16'"
+                f"axis {shown(part)} in {shown(text)}",
+                "write NAME=SIZE,..., as 'data=4,tensor=16'",
             )
         if name in sizes:
-            raise InputError(f"axis {name!r} stands twice in {text!r}", "name each axis once")
-        sizes[name] = int(size)
+            raise InputError(
+                f"axis {shown(name)} stands twice in {shown(text)}", "name each axis once"
+            )
+        try:
+            sizes[name] = parse_whole(size)
+        except InputError as error:
+            raise error.at(f"axis {shown(name)}") from None
     return checked_axes(sizes)
 
 
-def checked_axes(sizes: Mapping[str, int]) -> tuple[Axis, ...]:
-    """Axes from names and sizes, or a sentence about the first that is wrong."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise InputError(f"axis {name!r} has size {size}", "give 1 or more")
+def checked_axes(axes: Mapping[str, int] | Sequence[Axis]) -> tuple[Axis, ...]:
+    """Axes, or a sentence about the first that is wrong.
+
+    >>> checked_axes({"data": 4})
+    (Axis(name='data', size=4),)
+    """
+    named = (
+        tuple(Axis(name, size) for name, size in axes.items())
+        if isinstance(axes, Mapping)
+        else tuple(axes)
+    )
+    if not named:
+        raise InputError("no axes were given", "give at least one, as 'data=4'")
+    names = [axis.name for axis in named]
+    for name in names:
         if name == IDLE:
             raise InputError(
                 f"{IDLE!r} is the name of the axis that is added for idle devices",
                 "rename yours, and allow idle devices instead",
             )
-    if not sizes:
-        raise InputError("no axes were given", "give at least one, as 'data=4'")
-    return tuple(Axis(name, size) for name, size in sizes.items())
+        if names.count(name) > 1:
+            raise InputError(f"axis {name!r} was given more than once", "name each axis once")
+    return named
 
 
 def fitted(axes: Sequence[Axis], cluster: Cluster, idle: bool) -> tuple[Axis, ...]:
@@ -70,15 +93,15 @@ def fitted(axes: Sequence[Axis], cluster: Cluster, idle: bool) -> tuple[Axis, ..
     if used == devices:
         return tuple(axes)
     shape = " x ".join(f"{level.name} {level.cardinality}" for level in cluster.levels)
-    given = f"the axes {', '.join(map(str, axes))} multiply to {used}"
-    have = f"cluster {cluster.name!r} has {devices} devices ({shape})"
+    given = f"the axes {', '.join(map(str, axes))} multiply to {shown(used)}"
+    have = f"cluster {cluster.name!r} has {counted(devices, 'device')} ({shape})"
+    if not idle:
+        remedy = f"choose sizes that multiply to {devices}"
+        if devices % used == 0:
+            remedy += ", or allow idle devices with --idle"
+        raise InputError(f"{given}, but {have}", remedy)
     if devices % used:
         raise InputError(f"{given}, but {have}", f"choose sizes whose product divides {devices}")
-    if not idle:
-        raise InputError(
-            f"{given}, but {have}",
-            f"choose sizes that multiply to {devices}, or allow idle devices with --idle",
-        )
     return (Axis(IDLE, devices // used), *axes)
 
 

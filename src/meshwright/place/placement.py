@@ -17,8 +17,8 @@ from itertools import pairwise
 import msgspec
 
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import factorizations, from_digits, to_digits
+from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.foundation.integers import factorizations, from_digits, parse_whole, to_digits
 from meshwright.place.axes import IDLE, Axis, checked_axes, fitted
 
 Matrix = tuple[tuple[int, ...], ...]
@@ -43,9 +43,14 @@ class Placement(msgspec.Struct, frozen=True):
                 "give one row an axis and one column a level",
             )
         for axis, row in zip(self.axes, self.matrix, strict=True):
+            if any(type(ways) is not int or ways < 1 for ways in row):
+                raise InputError(
+                    f"row {shown(list(row))} of axis {axis} holds what cannot split it",
+                    "give whole numbers from 1",
+                )
             if math.prod(row) != axis.size:
                 raise InputError(
-                    f"row {list(row)} of axis {axis} multiplies to {math.prod(row)}",
+                    f"row {shown(list(row))} of axis {axis} multiplies to {shown(math.prod(row))}",
                     f"make it multiply to {axis.size}",
                 )
 
@@ -112,10 +117,12 @@ def parse_matrix(text: str) -> Matrix:
     True
     """
     body = text.strip()
-    if not re.fullmatch(r"\[(\s*\[[\d\s,]+\]\s*,?\s*)+\]", body):
-        raise InputError(f"{text!r} is not a matrix", "write rows in brackets, as '[[1 2] [4 8]]'")
+    if not re.fullmatch(r"\[\s*(\[[\d\s,]+\][\s,]*)+\]", body):
+        raise InputError(
+            f"{shown(text)} is not a matrix", "write rows in brackets, as '[[1 2] [4 8]]'"
+        )
     rows = re.findall(r"\[([\d\s,]+)\]", body)
-    return tuple(tuple(map(int, re.findall(r"\d+", row))) for row in rows)
+    return tuple(tuple(map(parse_whole, re.findall(r"\d+", row))) for row in rows)
 
 
 def placements(
@@ -138,9 +145,11 @@ def placements(
     [[2 2] [2 8]]
     [[4 1] [1 16]]
     """
-    named = checked_axes(axes) if isinstance(axes, Mapping) else tuple(axes)
-    filled = fitted(named, cluster, idle)
+    filled = fitted(checked_axes(axes), cluster, idle)
     rows = {axis.name: row for row, axis in enumerate(filled)}
+    for name in (name for names in alike for name in names):
+        if name not in rows:
+            raise InputError(f"there is no axis {name!r} to be alike", nearest(name, rows))
     orders = [tuple(sorted(rows[name] for name in names)) for names in alike]
     return (
         Placement(filled, matrix)
