@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.foundation.integers import parse_whole
 from meshwright.foundation.units import Seconds
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Matrix, Placement, parse_matrix
@@ -22,8 +23,6 @@ CLUSTERS = {"A100": "gcp-a100", "V100": "gcp-v100"}
 """The cluster of the catalogue for each value of the `gpu` column."""
 
 TIMES = tuple(f"{kind}_{way}_s" for kind in ("allreduce", "optimal") for way in ("ring", "tree"))
-_N = TypeVar("_N", int, float)
-
 COLUMNS = ("gpu", "nodes", "gpus_per_node", "axes", "reduce_axes", "matrix", *TIMES)
 
 
@@ -77,46 +76,68 @@ def load_rows(path: str) -> list[Row]:
 
 def _rows(text: str, file: str) -> Iterator[Row]:
     reader = csv.DictReader(io.StringIO(text))
-    missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+    try:
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        records = [(reader.line_num, record) for record in reader]
+    except csv.Error as error:
+        place = f"{file}, line {reader.line_num + 1}"
+        raise InputError(f"{place}: not valid CSV ({error})", "correct that line") from None
     if missing:
         raise InputError(f"{file}: there is no column {missing[0]!r}", "add it to the first line")
-    for record in reader:
+    for line, record in records:
         try:
             yield _row({column: (record[column] or "").strip() for column in COLUMNS})
         except InputError as error:
-            raise error.at(f"{file}, line {reader.line_num}") from None
+            raise error.at(f"{file}, line {line}") from None
 
 
 def _row(cells: dict[str, str]) -> Row:
     if cells["gpu"] not in CLUSTERS:
-        raise InputError(f"gpu is {cells['gpu']!r}", nearest(cells["gpu"], CLUSTERS))
+        raise InputError(f"gpu is {shown(cells['gpu'])}", nearest(cells["gpu"], CLUSTERS))
     row = Row(
         gpu=cells["gpu"],
-        nodes=_numbers(cells, "nodes", int)[0],
-        gpus_per_node=_numbers(cells, "gpus_per_node", int)[0],
-        axes=_numbers(cells, "axes", int),
-        reduce_axes=_numbers(cells, "reduce_axes", int),
+        nodes=_whole(cells, "nodes"),
+        gpus_per_node=_whole(cells, "gpus_per_node"),
+        axes=_wholes(cells, "axes"),
+        reduce_axes=_wholes(cells, "reduce_axes"),
         matrix=parse_matrix(cells["matrix"]),
-        measured={c: Seconds(_numbers(cells, c, float)[0]) for c in TIMES if cells[c]},
+        measured={column: _seconds(cells, column) for column in TIMES if cells[column]},
     )
     hierarchy = row.placement.hierarchy
     if hierarchy != (row.nodes, row.gpus_per_node):
         raise InputError(
-            f"matrix {cells['matrix']} lies on {list(hierarchy)}",
+            f"matrix {row.placement} lies on {list(hierarchy)}",
             f"its columns must multiply to {[row.nodes, row.gpus_per_node]}",
         )
     if any(axis >= len(row.axes) for axis in row.reduce_axes):
         raise InputError(
-            f"reduce_axes is {cells['reduce_axes']!r}", f"the axes are 0 to {len(row.axes) - 1}"
+            f"reduce_axes is {shown(cells['reduce_axes'])}",
+            f"the axes are 0 to {len(row.axes) - 1}",
         )
     return row
 
 
-def _numbers(cells: dict[str, str], column: str, kind: type[_N]) -> tuple[_N, ...]:
+def _whole(cells: dict[str, str], column: str) -> int:
     try:
-        numbers = tuple(kind(word) for word in cells[column].split())
+        return parse_whole(cells[column])
+    except InputError as error:
+        raise error.at(column) from None
+
+
+def _wholes(cells: dict[str, str], column: str) -> tuple[int, ...]:
+    words = cells[column].split()
+    if not words:
+        raise InputError(f"{column} is empty", "give whole numbers, as '4 16'")
+    return tuple(_whole({column: word}, column) for word in words)
+
+
+def _seconds(cells: dict[str, str], column: str) -> Seconds:
+    try:
+        value = float(cells[column])
     except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 0 or (kind is float and min(numbers) <= 0):
-        raise InputError(f"{column} is {cells[column]!r}", f"expected {kind.__name__} numbers")
-    return numbers
+        value = math.nan
+    if not (value > 0 and math.isfinite(value)):
+        raise InputError(
+            f"{column} is {shown(cells[column])}", "give a finite number of seconds above 0"
+        )
+    return Seconds(value)
