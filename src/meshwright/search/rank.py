@@ -13,7 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.foundation.errors import InputError, shown
+from meshwright.foundation.integers import parse_whole
 from meshwright.foundation.units import Bytes, Seconds, format_bytes, parse_bytes
 from meshwright.place.axes import Axis, axis_indices, checked_axes
 from meshwright.place.placement import Placement, interchangeable, placements
@@ -24,6 +25,9 @@ from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
 from meshwright.reduce.predict import NoProgramError, PricedProgram, cheapest, predict, predict_all
 from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
 from meshwright.reduce.verify import verified
+
+MOST_STEPS = 20
+"""The longest programs that may be asked for: their number grows exponentially."""
 
 ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
 
@@ -69,7 +73,7 @@ class Reduction(msgspec.Struct, frozen=True):
             raise InputError(
                 f"the reduction {text!r} has no size", "add one, as 'data=8GiB', or --bytes"
             )
-        return Reduction(axes, payload, int(times or 1))
+        return Reduction(axes, payload, parse_whole(times or "1"))
 
 
 class ReductionPrice(msgspec.Struct, frozen=True):
@@ -123,8 +127,10 @@ class Ranker:
         rules: Rules = "literal",
         kind: HierarchyKind = "hardware",
     ) -> None:
-        if limit < 1:
-            raise InputError(f"a program of at most {limit} steps", "allow 1 step or more")
+        if not 1 <= limit <= MOST_STEPS:
+            raise InputError(
+                f"programs of at most {shown(limit)} steps", f"allow 1 to {MOST_STEPS} steps"
+            )
         self.pricer, self.limit, self.rules, self.kind = pricer, limit, rules, kind
         self._best: dict[object, tuple[PricedProgram, PricedProgram]] = {}
 
