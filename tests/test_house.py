@@ -26,6 +26,10 @@ def test_public_names_are_there() -> None:
         assert getattr(meshwright, name).__doc__
 
 
+def test_public_names_are_listed() -> None:
+    assert {"Axis", "BACKENDS", "Cluster", "__version__", "rank"} <= set(dir(meshwright))
+
+
 def test_every_dependency_is_pinned() -> None:
     pinned = {
         line.partition("==")[0].lower().replace("_", "-")

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster as Cluster
     from meshwright.foundation.errors import InputError as InputError
+    from meshwright.place.axes import Axis as Axis
     from meshwright.place.placement import Placement as Placement
     from meshwright.place.placement import placements as placements
+    from meshwright.price.backend import BACKENDS as BACKENDS
     from meshwright.price.step import Pricer as Pricer
     from meshwright.reduce.dsl import Program as Program
     from meshwright.reduce.hierarchy import reduction_hierarchy as reduction_hierarchy
@@ -34,8 +36,10 @@ __version__ = "0.1.0"
 _ROOMS = {
     "Cluster": "cluster.model",
     "InputError": "foundation.errors",
+    "Axis": "place.axes",
     "Placement": "place.placement",
     "placements": "place.placement",
+    "BACKENDS": "price.backend",
     "Pricer": "price.step",
     "Program": "reduce.dsl",
     "reduction_hierarchy": "reduce.hierarchy",
@@ -48,9 +52,13 @@ _ROOMS = {
     "rank": "search.rank",
 }
 
-__all__ = ["Cluster", "InputError", "Placement", "Pricer", "Program", "Ranker", "Reduction"]
-__all__ += ["cheapest", "lower", "placements", "predict", "rank", "reduction_hierarchy"]
-__all__ += ["synthesize"]
+__all__ = ["BACKENDS", "Axis", "Cluster", "InputError", "Placement", "Pricer", "Program"]
+__all__ += ["Ranker", "Reduction", "cheapest", "lower", "placements", "predict", "rank"]
+__all__ += ["reduction_hierarchy", "synthesize"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> object:
