@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from meshwright.cli.console import new_console
+from meshwright.cli.main import main
+from meshwright.cluster.model import Cluster
+from meshwright.report.tables import table_of_clusters
 
 PLACE = ["place", "--cluster", "gcp-a100", "--nodes", "4", "--axes", "data=4,tensor=16"]
 
@@ -61,7 +68,8 @@ def test_place_prints_table_drawing_and_reason() -> None:
     assert "[[1 4] [4 4]]" in text
     assert "node 3 0/12" in text
     words = " ".join(text.split())
-    assert "wins: the reduction over data never leaves a node, and nvswitch sets the pace" in words
+    assert "wins: the reduction over data never leaves a node and takes" in words
+    assert ", paced by nvswitch." in words
 
 
 def test_place_sweep_and_all_programs() -> None:
@@ -121,8 +129,55 @@ MISTAKES = [
     (
         [*PLACE[:-1], "data=3,tensor=16", "--reduce", "data"],
         "the axes data=3, tensor=16 multiply to 48, but cluster 'gcp-a100' has 64 devices "
+        "(node 4 x gpu 16); choose sizes that multiply to 64.",
+    ),
+    (
+        [*PLACE[:-1], "data=3,tensor=16", "--reduce", "data", "--idle"],
+        "the axes data=3, tensor=16 multiply to 48, but cluster 'gcp-a100' has 64 devices "
         "(node 4 x gpu 16); choose sizes whose product divides 64.",
     ),
+    ([*PLACE, "--reduce", "data", "--top", "0"], "--top is 0; give 1 or more."),
+    (
+        [*PLACE, "--reduce", "data", "--limit", "99999999999"],
+        "programs of at most 99999999999 steps; allow 1 to 20 steps.",
+    ),
+    (
+        [*PLACE, "--reduce", f"data=1GiB*{'9' * 400}"],
+        "'99999999999999999999999999 ... 99999999999999999999999999' is too large a number; give "
+        "at most 1000000000000.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--resize", f"node={'9' * 5000}"],
+        "--resize node: '99999999999999999999999999 ... 99999999999999999999999999' is too large "
+        "a number; give at most 1000000000000.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--bytes", "1e400B"],
+        "'1e400B' is out of range; give a size such as '8 GiB'.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--sweep", "--all-programs"],
+        "--sweep and --all-programs are two different tables; give one of them.",
+    ),
+    (
+        [*PLACE, "--reduce", "data", "--backend", "gloo", "--algorithm", "tree"],
+        "gloo has no tree algorithm; take --algorithm ring or best.",
+    ),
+    (
+        ["clusters", "--nodes", "2"],
+        "--nodes, --gpus, --resize and --toml are about one cluster; name it, as "
+        "'meshwright clusters gcp-a100 --nodes 2'.",
+    ),
+    (
+        ["reduce", "--axes", "data=64", "--reduce", "data", "--reduce", "data"],
+        "--reduce was given 2 times; give it once, with axes that are summed together as A+B.",
+    ),
+    (
+        ["reduce", "--axes", "data=64", "--reduce", "data", "--torch", "--json"],
+        "--torch and --json are two different outputs; give one of them.",
+    ),
+    (["place"], "Missing option '--axes'; see 'meshwright place --help'."),
+    (["plac"], "No such command 'plac'. Did you mean 'place'? See 'meshwright --help'."),
     (
         [*PLACE, "--reduce", "dat"],
         "there is no axis 'dat' to reduce over; did you mean 'data'? Known: 'data', 'tensor'.",
@@ -160,7 +215,8 @@ MISTAKES = [
         ["place", "--cluster", "gcp-a10", "--axes", "data=4", "--reduce", "data"],
         "there is no cluster 'gcp-a10' in the catalogue; give a name or a .toml file: did you "
         "mean 'gcp-a100' or 'gcp-v100' or 'dgx-a100'? Known: 'dgx-a100', 'dgx-h100', "
-        "'flexflow-k80', 'flexflow-p100', 'gcp-a100', 'gcp-v100', 'laptop', 'machine', 'summit'.",
+        "'flexflow-k80', 'flexflow-p100', 'gcp-a100', 'gcp-v100', 'h200', 'laptop', 'machine', "
+        "'summit'.",
     ),
     (
         ["place", "--cluster", "none.toml", "--axes", "data=4", "--reduce", "data"],
@@ -210,3 +266,100 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: list[str], sentenc
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr == f"meshwright: {sentence}\n"
+
+
+def test_no_words_get_the_help() -> None:
+    result = meshwright()
+    assert result.returncode == 2
+    assert result.stderr.startswith("Usage: meshwright [OPTIONS] COMMAND [ARGS]...\n")
+
+
+@pytest.mark.parametrize("verb", [["validate", "p2"], ["clusters"], ["clusters", "laptop"]])
+def test_a_reader_that_goes_away_is_no_mistake(verb: list[str]) -> None:
+    command = [sys.executable, "-m", "meshwright", *verb]
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("verb", [["clusters"], ["clusters", "laptop"]])
+def test_nowhere_to_write(verb: list[str]) -> None:
+    command = [sys.executable, "-m", "meshwright", *verb]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 2
+    assert result.stderr == (
+        "meshwright: cannot write the output (No space left on device); "
+        "send it where there is room.\n"
+    )
+
+
+def test_a_terminal_that_knows_ascii_only() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "meshwright", "clusters", "laptop"],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert result.stdout.splitlines()[:2] == [b"laptop: 4 devices", b"?? process x 4"]
+
+
+def test_an_interrupt_is_a_sentence_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("meshwright.search.rank.rank", interrupted)
+    monkeypatch.setattr(sys, "argv", ["meshwright", *PLACE, "--reduce", "data"])
+    with pytest.raises(SystemExit) as ending:
+        main()
+    assert ending.value.code == 130
+    assert capsys.readouterr() == (
+        "",
+        "meshwright: interrupted before there was anything to show\n",
+    )
+
+
+def test_a_thousand_million_nodes_are_drawn() -> None:
+    axes = ["--nodes", "1000000000", "--axes", "data=1000000000,tensor=16"]
+    text = meshwright("place", *axes, "--reduce", "tensor").stdout
+    assert "  ... 999999984 more rows\n" in text
+
+
+def test_what_was_left_out_is_counted() -> None:
+    text = meshwright(*PLACE, "--reduce", "tensor", "--all-programs", "--top", "188").stdout
+    assert text.endswith("\n... 1 more program (--top)\n")
+
+
+def test_one_program() -> None:
+    program = "root.InsideGroup.AllReduce"
+    text = meshwright("reduce", "--axes", "data=64", "--reduce", "data", "--program", program)
+    assert text.stdout.startswith("[[4 16]] on gcp-a100, data 1 GiB: 1 program\n\n")
+
+
+def test_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
+    text = meshwright("clusters", "laptop", "--toml").stdout
+    text = text.replace('name = "laptop"', 'name = "[/bold]:smile:[red]"')
+    lines = [line for line in text.splitlines() if not line.startswith(("source", "description"))]
+    file = tmp_path / "mine.toml"
+    file.write_text("\n".join(lines))
+    shown = meshwright("reduce", "--cluster", str(file), "--axes", "data=4", "--reduce", "data")
+    assert shown.stdout.startswith("[[4]] on [/bold]:smile:[red], data 1 GiB: 3 programs\n")
+    drawn = meshwright("clusters", str(file)).stdout.splitlines()
+    assert drawn[0] == "[/bold]:smile:[red]: 4 devices"
+    assert "Source" not in drawn[-1]
+    assert drawn[-1].lstrip().startswith("└─ one CPU core")
+
+
+def test_brackets_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    laptop = Cluster.named("laptop")
+    odd = msgspec.structs.replace(laptop, name="[/bold]", description="[[1 2]]")
+    new_console().print(table_of_clusters([odd]))
+    last = " ".join(capsys.readouterr().out.splitlines()[-1].split())
+    assert last == "[/bold] process 4 4 one CPU core [[1 2]]"

@@ -24,11 +24,17 @@ def clusters(
     """
     from meshwright.cluster.catalogue import catalogue_names, catalogued
     from meshwright.cluster.toml import dump_cluster
+    from meshwright.foundation.errors import InputError
     from meshwright.report.documents import cluster_document
     from meshwright.report.drawing import draw_cluster
     from meshwright.report.tables import table_of_clusters
 
     if name is None:
+        if toml or resize or nodes is not None or gpus is not None:
+            raise InputError(
+                "--nodes, --gpus, --resize and --toml are about one cluster",
+                "name it, as 'meshwright clusters gcp-a100 --nodes 2'",
+            )
         everything = [catalogued(known) for known in catalogue_names()]
         if json:
             print_json({"clusters": [cluster_document(cluster) for cluster in everything]})
@@ -41,4 +47,5 @@ def clusters(
     elif json:
         print_json(cluster_document(cluster))
     else:
-        print(draw_cluster(cluster), cluster.description, f"Source: {cluster.source}", sep="\n")
+        source = cluster.source and f"Source: {cluster.source}"
+        print(*filter(None, (draw_cluster(cluster), cluster.description, source)), sep="\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,13 +15,24 @@ PIPED_WIDTH = 160
 
 
 def new_console() -> Console:
-    """A console as wide as the terminal; wider where there is none."""
+    """A console as wide as the terminal, wider where there is none, that prints what it is given.
+
+    Brackets and colons are no markup: a matrix is written [[1 2]], and names are the user's.
+    """
     from rich.console import Console
 
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in console._environ:
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     return console
+
+
+def print_left_out(console: Console, total: int, top: int, noun: str) -> None:
+    """Say how many lines of a table --top left out, if any."""
+    from meshwright.foundation.units import counted
+
+    if total > top:
+        console.print(f"... {counted(total - top, f'more {noun}')} (--top)")
 
 
 @contextmanager

@@ -48,14 +48,18 @@ def chosen_cluster(
 ) -> Cluster:
     """The cluster that the options name, resized."""
     from meshwright.cluster.model import Cluster
-    from meshwright.foundation.errors import InputError
+    from meshwright.foundation.errors import InputError, shown
+    from meshwright.foundation.integers import parse_whole
 
     sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
     for text in resize or ():
         level, _, number = text.partition("=")
         if not number.strip().isdecimal():
-            raise InputError(f"--resize {text!r} is no LEVEL=N", "write it as 'rack=2'")
-        sizes[level.strip()] = int(number)
+            raise InputError(f"--resize {shown(text)} is no LEVEL=N", "write it as 'rack=2'")
+        try:
+            sizes[level.strip()] = parse_whole(number)
+        except InputError as error:
+            raise error.at(f"--resize {level.strip()}") from None
     cluster = Cluster.load(name) if name.endswith(".toml") else Cluster.named(name)
     return cluster.resized(sizes)
 
@@ -70,19 +74,29 @@ def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
     raise InputError(f"{option} is {given!r}", nearest(given, allowed))
 
 
+def require_lines(top: int) -> None:
+    """Refuse a table of no lines."""
+    from meshwright.foundation.integers import require_whole
+
+    require_whole(top, "--top is")
+
+
 def chosen_ranker(
     cluster: Cluster, backend: str, algorithm: str, limit: int, rules: str, hierarchy: str
 ) -> Ranker:
     """What the options say about prices and programs."""
+    from meshwright.foundation.errors import InputError
     from meshwright.price.backend import ALGORITHMS, backend_named
     from meshwright.price.step import Pricer
     from meshwright.reduce.hierarchy import HIERARCHY_KINDS
     from meshwright.reduce.synthesize import RULES
     from meshwright.search.rank import Ranker
 
-    way = chosen(algorithm, ALGORITHMS, "--algorithm")
+    way, library = chosen(algorithm, ALGORITHMS, "--algorithm"), backend_named(backend)
+    if way not in {"best", *(known for _, known in library.table)}:
+        raise InputError(f"{backend} has no {way} algorithm", "take --algorithm ring or best")
     return Ranker(
-        Pricer(cluster, backend_named(backend), way),
+        Pricer(cluster, library, way),
         limit=limit,
         rules=chosen(rules, RULES, "--rules"),
         kind=chosen(hierarchy, HIERARCHY_KINDS, "--hierarchy"),

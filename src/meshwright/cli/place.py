@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import new_console, print_json, progress
+from meshwright.cli.console import new_console, print_json, print_left_out, progress
 from meshwright.cli.options import (
     AlgorithmOption,
     AxesOption,
@@ -23,6 +23,7 @@ from meshwright.cli.options import (
     TopOption,
     chosen_cluster,
     chosen_ranker,
+    require_lines,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def place(
     from meshwright.place.axes import parse_axes
     from meshwright.search.rank import Reduction, rank
 
+    require_lines(top)
+    if sweep and all_programs:
+        raise InputError("--sweep and --all-programs are two different tables", "give one of them")
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     ranker = chosen_ranker(machine, backend, algorithm, limit, rules, hierarchy)
     reductions = [Reduction.parse(text, parse_bytes(bytes_)) for text in reduce]
@@ -97,8 +101,7 @@ def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> Non
         return
     console = new_console()
     console.print(tables.table_of_placements(ranking.placements, top))
-    if len(ranking.placements) > top:
-        console.print(f"... {len(ranking.placements) - top} more placements (--top)")
+    print_left_out(console, len(ranking.placements), top, "placement")
     names = ranker.pricer.cluster.level_names
     best, reduced = ranking.best.placement, ranking.best.reductions[0].reduction.axes
     console.print()
@@ -130,4 +133,6 @@ def _show_pairs(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
     if json:
         print_json(documents.pairs_document(ranker, pairs))
     else:
-        new_console().print(tables.table_of_pairs(pairs, top))
+        console = new_console()
+        console.print(tables.table_of_pairs(pairs, top))
+        print_left_out(console, len(pairs), top, "program")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import new_console, print_json
+from meshwright.cli.console import new_console, print_json, print_left_out
 from meshwright.cli.options import (
     AlgorithmOption,
     AxesOption,
@@ -23,6 +23,7 @@ from meshwright.cli.options import (
     TopOption,
     chosen_cluster,
     chosen_ranker,
+    require_lines,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 def reduce(
     axes: AxesOption,
     reduce: Annotated[
-        str, typer.Option(metavar="AXIS[+AXIS]", help="The axes that are summed over.")
+        list[str],
+        typer.Option(metavar="AXIS[+AXIS]", help="The axes that are summed over; give it once."),
     ],
     matrix: Annotated[
         str | None, typer.Option(help="The placement, as '[[1 4] [4 4]]'; the best by default.")
@@ -62,7 +64,8 @@ def reduce(
 
     Example:  meshwright reduce --nodes 2 --gpus 4 --axes data=8 --reduce data --torch
     """
-    from meshwright.foundation.units import parse_bytes
+    from meshwright.foundation.errors import InputError
+    from meshwright.foundation.units import counted, parse_bytes
     from meshwright.place.axes import fitted, parse_axes
     from meshwright.place.placement import Placement, parse_matrix
     from meshwright.reduce.dsl import Program
@@ -70,9 +73,17 @@ def reduce(
     from meshwright.report import documents, tables
     from meshwright.search.rank import Reduction, rank
 
+    require_lines(top)
+    if len(reduce) > 1:
+        raise InputError(
+            f"--reduce was given {len(reduce)} times",
+            "give it once, with axes that are summed together as A+B",
+        )
+    if torch and json:
+        raise InputError("--torch and --json are two different outputs", "give one of them")
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     ranker = chosen_ranker(machine, backend, algorithm, limit, rules, hierarchy)
-    reduction = Reduction.parse(reduce, parse_bytes(bytes_))
+    reduction = Reduction.parse(reduce[0], parse_bytes(bytes_))
     if matrix is None:
         placement = rank(ranker, parse_axes(axes), [reduction], idle=idle).best.placement
     else:
@@ -91,9 +102,11 @@ def reduce(
         print_json(documents.programs_document(ranker, placement, reduction, programs))
     else:
         console = new_console()
-        console.print(f"{placement} on {machine.name}, {reduction}: {len(programs)} programs\n")
+        found = counted(len(programs), "program")
+        console.print(f"{placement} on {machine.name}, {reduction}: {found}\n")
         if len(programs) > 1:
             console.print(tables.table_of_programs(programs, top))
+            print_left_out(console, len(programs), top, "program")
             console.print(f"\nThe first, step by step: {programs[0].program}\n")
         console.print(tables.table_of_steps(programs[0]))
 

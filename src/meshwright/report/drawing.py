@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
 
 from rich.text import Text
 
 from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.foundation.integers import to_digits
 from meshwright.foundation.units import (
+    counted,
     format_bandwidth,
     format_bytes,
     format_ops,
@@ -31,7 +32,7 @@ def draw_cluster(cluster: Cluster) -> str:
        │  loopback: 4 GB/s shared by the whole cluster, 50 us, half duplex
        └─ one CPU core: 4 GiB at 19.2 GB/s; fp64 48 GFLOP/s, fp32 96 GFLOP/s
     """
-    lines = [f"{cluster.name}: {cluster.devices} devices"]
+    lines = [f"{cluster.name}: {counted(cluster.devices, 'device')}"]
     for depth, level in enumerate(cluster.levels):
         indent = "   " * depth
         machine = " (machine)" if level.name == cluster.machine else ""
@@ -82,18 +83,17 @@ def draw_placement(
             _append_device(text, placement, row * columns + column, reduced)
         text.append(f"... {columns - drawn} more\n" if columns > drawn else "\n")
     if rows > MOST_ROWS:
-        text.append(f"  ... {rows - MOST_ROWS} more rows\n")
+        text.append(f"  ... {counted(rows - MOST_ROWS, 'more row')}\n")
     text.rstrip()
     return text
 
 
 def _row_labels(placement: Placement, level_names: Sequence[str]) -> Iterator[str]:
+    """Where each row stands in the levels above the innermost: "node 3", or nothing."""
     counts = placement.hierarchy[:-1]
-    if not counts:
-        yield ""
-    for _, position in zip(range(MOST_ROWS), product(*map(range, counts)), strict=False):
-        if position:
-            yield " ".join(f"{n} {i}" for n, i in zip(level_names, position, strict=False))
+    for row in range(min(math.prod(counts), MOST_ROWS)):
+        position = zip(level_names[:-1], to_digits(row, counts), strict=True)
+        yield " ".join(f"{name} {index}" for name, index in position)
 
 
 def _cell_width(placement: Placement) -> int:
