@@ -209,6 +209,11 @@ MISTAKES += [
     ),
     (
         "cardinality = 8",
+        f"cardinality{'.a' * 2000} = 8",
+        "mine.toml: levels[1].cardinality is nested too deep to be shown; expected a whole number.",
+    ),
+    (
+        "cardinality = 8",
         "cardinality = 1000000001",
         "mine.toml: levels[1]: level 'gpu' has cardinality 1000000001; give at most 1000000000.",
     ),

@@ -34,6 +34,8 @@ def shown(value: object, most: int = 60) -> str:
         text = repr(value)
     except ValueError:  # Python writes no number of more than 4300 digits.
         return "a number of thousands of digits"
+    except RecursionError:
+        return "nested too deep to be shown"
     side = (most - 5) // 2
     return text if len(text) <= most else f"{text[:side]} ... {text[-side:]}"
 
