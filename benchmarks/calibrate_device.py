@@ -117,6 +117,7 @@ class Session:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.device = torch.device(arguments.device)
         self.tiny: bool = arguments.tiny
+        self.random: int = arguments.random
         self.dtype: str = arguments.dtype
         self.budget: float = arguments.worker
         self.begin = time.monotonic()
@@ -183,6 +184,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=540, help="seconds in all")
     parser.add_argument("--out", default=os.environ.get("OUT", "."), help="folder for the results")
     parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
+    parser.add_argument("--random", type=int, default=RANDOM, help="random operators in 16 bits")
     parser.add_argument("--tiny", action="store_true", help="the tiny twins of the models")
     parser.add_argument(WORKER, type=float, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -338,7 +340,7 @@ def _random(session: Session, dtype: str) -> tuple[Call, ...]:
         return random_calls(15, dtype, SEED, most_bytes=1e6, most_flops=1e8)
     if dtype == "float32":
         return random_calls(RANDOM_FLOAT32, dtype, SEED, most_flops=MOST_FLOPS / 10)
-    return random_calls(RANDOM, dtype, SEED)
+    return random_calls(session.random, dtype, SEED)
 
 
 def _interleaved(lists: Iterable[Iterable[Call]]) -> Iterator[Call]:

@@ -14,6 +14,7 @@ from typing import cast
 
 import typer
 
+from meshwright.cli.calibrate import calibrate
 from meshwright.cli.clusters import clusters
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (clusters, place, reduce, models, capture):
+for verb in (clusters, place, reduce, models, capture, calibrate):
     app.command()(verb)
 app.add_typer(validate, name="validate")
 

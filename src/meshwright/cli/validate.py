@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from meshwright.cli.console import new_console, print_json
+from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import JsonOption
 
-validate = typer.Typer(
-    help="Hold predictions against published measurements.", no_args_is_help=True
-)
+validate = typer.Typer(help="Hold predictions against measurements.", no_args_is_help=True)
 
 
 @validate.command("p2")
@@ -44,3 +42,65 @@ def validate_p2(
     for table in (tables.table_of_errors, tables.table_of_gains, tables.table_of_fits):
         console.print()
         console.print(table(summary))
+
+
+@validate.command("operators")
+def validate_operators(
+    rows: Annotated[
+        str | None, typer.Option(help="A table that 'calibrate' wrote; the H200's by default.")
+    ] = None,
+    cluster: Annotated[str, typer.Option(help="The cluster whose device was measured.")] = "h200",
+    folds: Annotated[int, typer.Option(help="Into how many parts the rows are dealt.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Compare predicted prices of operators with measured ones that were not used for them.
+
+    Example:  meshwright validate operators
+    """
+    from meshwright.cluster.model import Cluster
+    from meshwright.foundation.errors import InputError
+    from meshwright.price.table import load_table
+    from meshwright.price.tables import shipped_table
+    from meshwright.report.documents import operators_document
+    from meshwright.report.tables import table_of_operator_errors
+    from meshwright.validate.operators import compare_operators, errors_by_kind
+
+    device = Cluster.named(cluster).device
+    table = shipped_table(device) if rows is None else load_table(rows)
+    if table is None:
+        raise InputError(f"no prices of {device.name} come with Meshwright", "give --rows FILE")
+    comparisons = compare_operators(table, device, folds)
+    errors = errors_by_kind(comparisons)
+    if json:
+        print_json(operators_document(table.origin, comparisons, errors))
+        return
+    console = new_console()
+    origin = table.origin
+    console.print(f"{origin.device}, {origin.software}, {origin.date}: {len(table.rows)} calls\n")
+    console.print(table_of_operator_errors(errors))
+
+
+@validate.command("device")
+def validate_device(json: JsonOption = False) -> None:
+    """Compare predicted training steps and memory with those measured on one H200.
+
+    Example:  meshwright validate device
+    """
+    from meshwright.capture.load import load_model
+    from meshwright.cluster.model import Cluster
+    from meshwright.report.documents import device_document
+    from meshwright.report.tables import table_of_steps_measured
+    from meshwright.validate.device import compare_steps, embedded_findings
+
+    device = Cluster.named("h200").device
+    with progress("steps compared") as tick:
+        comparisons = []
+        for comparison in compare_steps(
+            embedded_findings(), device, lambda source, batch: load_model(source, batch).graph
+        ):
+            comparisons.append(comparison)
+            tick()
+    if json:
+        print_json(device_document(comparisons))
+    else:
+        new_console().print(table_of_steps_measured(comparisons))

@@ -119,6 +119,10 @@ class Family(ABC):
         """What the gradients that are wanted, one flag for each input, need; by default nothing."""
         return Saved()
 
+    def scratch(self, call: Call) -> Bytes:
+        """What the backward pass holds on its way, besides gradients; by default nothing."""
+        return Bytes(0)
+
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """The attributes of the piece from unit start to unit stop; by default unchanged."""
         return call.attributes

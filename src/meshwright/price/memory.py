@@ -33,6 +33,10 @@ UPDATE: dict[Optimizer, int] = {"sgd": 0, "momentum": 0, "adam": 1}
 """Numbers for each parameter that PyTorch's update over lists of tensors holds on the way."""
 
 
+LIBRARY = Bytes(64 << 20)
+"""What cuBLAS holds on a Hopper card: 32 MiB for the forward thread, as much for the backward."""
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes at the peak, by what they hold."""
 
@@ -42,7 +46,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     activations: Bytes
     """What the backward pass needs, and buffers."""
     workspace: Bytes
-    """Everything else: results on the way, gradients of activations, the update's."""
+    """Everything else: results on the way, gradients of activations, the update's, libraries."""
 
     @property
     def total(self) -> Bytes:
@@ -79,7 +83,7 @@ def training_memory(
         gradients=Bytes(peak.gradients),
         optimizer=Bytes(state),
         activations=Bytes(peak.kept + buffers + inputs),
-        workspace=Bytes(peak.passing),
+        workspace=Bytes(peak.passing + LIBRARY),
     )
 
 
@@ -181,7 +185,8 @@ def _backward(
                     gradients += size
                 elif not family_of(operator.kind).view:
                     passing += size
-        yield _Moment(gradients=gradients, kept=staying, passing=passing)
+        scratch = family_of(operator.kind).scratch(graph.call(operator))
+        yield _Moment(gradients=gradients, kept=staying, passing=passing + scratch)
         for tensor in operator.outputs:
             if tensor.name in summed and roots[tensor.name] == tensor.name:
                 passing -= tensor.spec.bytes

@@ -4,32 +4,40 @@ Enters: a call, a device and, if there is one, a table of measured calls. Leaves
 With F flops and B bytes of a pass (`graph.counts`), the estimate is a roofline,
     time = launch · kernels + max( F / (peak · efficiency),  B / (bandwidth · streaming) )
 where the efficiency of products falls with sizes that leave matrix units idle:
-    efficiency = best · Π over product dims of  d / (d + half)  · alignment.
-A measured call overrides it. Between measured calls of the same kind and dtype the estimate is
-corrected by what those nearest to it were measured at,
-    price = estimate · exp( Σ w_i log(measured_i / estimate_i) / Σ w_i ),   w_i = 1 / distance_i²
-with distances between the logarithms of flops, bytes and the extents of each role. The stated
-error is the weighted spread of those corrections. How several operators overlap is not known here.
+    efficiency = best · Π over extents e of  e / (e + half)  · alignment.
+A measured call overrides it. Between measured calls that are alike (kind, dtype, flags, alignment)
+the estimate is multiplied by exp(c), with c read off the nearest of them: y_i is the logarithm of
+measured over estimated, z_i the difference of features (logarithms of sizes), w_i = 1 / |z_i|², and
+    c = the value at z = 0 of the line that minimises  Σ w_i (y_i - c - β·z_i)² + ridge · |β|².
+The stated error is the weighted spread of the y_i about it. How operators overlap is not known
+here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from meshwright.cluster.model import Device
 from meshwright.foundation.units import Seconds
 from meshwright.graph.counts import Counts, backward, forward, is_real
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call
+from meshwright.graph.model import Call, Value
 from meshwright.graph.pieces import splits_of
 from meshwright.price.table import MeasuredCall, PriceTable
 
 Source = Literal["measured", "interpolated", "estimated"]
+Pass = Literal["forward", "backward"]
 
-NEAREST = 6
+NEAREST = 16
 """How many measured calls an interpolation looks at."""
+
+RIDGE = 0.05
+"""What holds the slopes of an interpolation back."""
 
 PEAKS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """The name of a dtype's peak rate in a device's description."""
@@ -46,8 +54,11 @@ BEST = 0.8
 HALF = 96
 """The extent of a role at which a product reaches half of what it would at a large one."""
 
-UNALIGNED = 0.6
-"""What is left of the rate if a 16-bit product has an extent that eight does not divide."""
+ODD, UNALIGNED = 0.27, 0.6
+"""What is left of the rate if a 16-bit product has an odd extent, or one that 8 does not divide."""
+
+SHORTEST = Seconds(2e-6)
+"""Shorter passes are compared as if they took this long: about the least that a kernel takes."""
 
 
 class PassPrice(NamedTuple):
@@ -76,11 +87,11 @@ class OperatorPricer:
         self.device = device
         self._peaks = dict(device.peak)
         self._known: dict[tuple[Call, tuple[bool, ...]], OperatorPrice] = {}
-        self._alike: dict[object, list[_Point]] = {}
-        self._measured: dict[Call, MeasuredCall] = {}
-        for row in table.rows if table is not None else ():
-            self._measured[row.call] = row
-            self._alike.setdefault(_class(row.call), []).append(self._point(row))
+        self._measured = {row.call: row for row in table.rows} if table is not None else {}
+        points: dict[object, list[_Point]] = {}
+        for row in self._measured.values():
+            points.setdefault(_class(row.call), []).append(self._point(row))
+        self._alike = {key: _Alike(own) for key, own in points.items()}
 
     def price(self, call: Call, wanted: tuple[bool, ...] | None = None) -> OperatorPrice:
         """Both passes of a call, the backward one for the gradients that are wanted."""
@@ -112,45 +123,80 @@ class OperatorPricer:
                 PassPrice(row.forward, "measured", 0.0),
                 PassPrice(backward_seconds, "measured", 0.0),
             )
-        near = self._neighbours(call)
         return OperatorPrice(
-            _corrected(there, [(weight, point.forward) for weight, point in near]),
-            _corrected(back, [(weight, point.backward) for weight, point in near]),
+            self._corrected(call, "forward", there), self._corrected(call, "backward", back)
         )
 
+    def _corrected(self, call: Call, which: Pass, estimate: Seconds) -> PassPrice:
+        """The estimate moved by what was measured nearby."""
+        alike = self._alike.get(_class(call))
+        correction = alike.correction(features(call), which) if alike and estimate else None
+        if correction is None:
+            return PassPrice(estimate, "estimated")
+        moved, spread = correction
+        seconds = Seconds(max(estimate, SHORTEST) * math.exp(moved))
+        return PassPrice(seconds, "interpolated", spread)
+
     def _estimates(self, call: Call, wanted: tuple[bool, ...]) -> tuple[Seconds, Seconds]:
-        gradients = max(1, sum(wanted)) if family_of(call.kind).products else 1
+        gradients = max(1, sum(wanted))
         return (
             self.estimate(forward(call), call, 1),
             self.estimate(backward(call, wanted), call, gradients),
         )
 
-    def _neighbours(self, call: Call) -> list[tuple[float, _Point]]:
-        """The measured calls nearest to a call, with their weights."""
-        here = features(call)
-        by_distance = sorted(
-            (
-                (_distance(here, point.features), i, point)
-                for i, point in enumerate(self._alike.get(_class(call), ()))
-            ),
-        )
-        return [(1 / (d * d + 1e-3), point) for d, _, point in by_distance[:NEAREST]]
-
     def _point(self, row: MeasuredCall) -> _Point:
         there, back = self._estimates(row.call, all_gradients(row.call))
-        return _Point(
-            features(row.call),
-            math.log(row.forward / there) if there and row.forward > 0 else None,
-            math.log(row.backward / back) if back and row.backward else None,
-        )
+        return _Point(features(row.call), _ratio(row.forward, there), _ratio(row.backward, back))
 
 
 class _Point(NamedTuple):
     """A measured call: where it lies, and the logarithms of measured over estimated."""
 
     features: Mapping[str, float]
-    forward: float | None
-    backward: float | None
+    forward: float
+    backward: float
+    """Not a number where nothing was measured."""
+
+
+class _Alike:
+    """Measured calls that can be compared, as arrays."""
+
+    def __init__(self, points: Sequence[_Point]) -> None:
+        self._names = sorted({name for point in points for name in point.features})
+        self._places = np.array([self._place(point.features) for point in points])
+        self._ratios = {
+            "forward": np.array([point.forward for point in points]),
+            "backward": np.array([point.backward for point in points]),
+        }
+
+    def correction(self, features: Mapping[str, float], which: Pass) -> tuple[float, float] | None:
+        """The logarithm by which an estimate is off at some place, and the spread about it."""
+        apart = self._places - self._place(features)
+        squares = (apart**2).sum(axis=1)
+        known = np.flatnonzero(np.isfinite(self._ratios[which]))
+        near = known[np.argsort(squares[known], kind="stable")[:NEAREST]]
+        if not len(near):
+            return None
+        weights = 1 / (squares[near] + 0.05)
+        weights /= weights.sum()
+        ratios, places = self._ratios[which][near], apart[near]
+        mean, middle = weights @ ratios, weights @ places
+        centred = places - middle
+        spread = (centred * weights[:, None]).T @ centred
+        pull = (centred * weights[:, None]).T @ (ratios - mean)
+        slopes = np.linalg.solve(spread + RIDGE * np.eye(len(self._names)), pull)
+        # A line must not lead far beyond what was measured nearby.
+        value = float(np.clip(mean - middle @ slopes, ratios.min() - 0.1, ratios.max() + 0.1))
+        return value, float(np.sqrt(weights @ (ratios - value) ** 2))
+
+    def _place(self, features: Mapping[str, float]) -> npt.NDArray[np.float64]:
+        return np.array([features.get(name, 0.0) for name in self._names])
+
+
+def _ratio(measured: Seconds | None, estimated: Seconds) -> float:
+    if measured is None or not estimated:
+        return math.nan
+    return math.log(max(measured, SHORTEST) / max(estimated, SHORTEST))
 
 
 def all_gradients(call: Call) -> tuple[bool, ...]:
@@ -166,14 +212,19 @@ def all_gradients(call: Call) -> tuple[bool, ...]:
 
 def efficiency(call: Call) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
-    extents = extents_of(call)
     share = BEST
-    for extent in extents.values():
+    for extent in extents_of(call).values():
         share *= extent / (extent + HALF)
-    narrow = _dtype(call) in ("float16", "bfloat16")
-    if narrow and any(extent % 8 for extent in extents.values()):
-        share *= UNALIGNED
-    return share
+    return share * {1: ODD, 2: UNALIGNED, 8: 1.0}[alignment(call)]
+
+
+def alignment(call: Call) -> int:
+    """8, 2 or 1: what divides the extents along which a 16-bit product reads its matrices."""
+    if _dtype(call) not in ("float16", "bfloat16") or not family_of(call.kind).products:
+        return 8
+    extents = extents_of(call)
+    inner = [extents[role] for role in ("parameter", "reduction") if role in extents]
+    return min((8 if e % 8 == 0 else 2 if e % 2 == 0 else 1 for e in inner), default=8)
 
 
 def extents_of(call: Call) -> dict[str, int]:
@@ -197,36 +248,29 @@ def features(call: Call) -> dict[str, float]:
     """What tells calls of one kind apart, as logarithms to base 2."""
     counts = forward(call)
     sizes = {"flops": counts.flops, "bytes": counts.bytes, **extents_of(call)}
-    return {name: math.log2(max(1, size)) for name, size in sizes.items()}
-
-
-def _distance(here: Mapping[str, float], there: Mapping[str, float]) -> float:
-    names = here.keys() | there.keys()
-    return math.sqrt(sum((here.get(n, 0.0) - there.get(n, 0.0)) ** 2 for n in names))
+    found = {name: math.log2(max(1, size)) for name, size in sizes.items()}
+    for index, spec in enumerate(call.inputs[:3]):
+        for dim, size in enumerate(spec.shape if spec is not None else ()):
+            # Dims count for less than what they add up to.
+            found[f"input {index} dim {dim}"] = 0.5 * math.log2(max(1, size))
+    return found
 
 
 def _class(call: Call) -> tuple[object, ...]:
-    """What calls must share to be compared: kind, dtype and every flag, but no size."""
-    flags = tuple(
-        (key, value)
-        for key, value in call.attributes
-        if isinstance(value, bool | str) or value is None
-    )
-    return call.kind, _dtype(call), flags
+    """What calls must share to be compared: everything that picks another kernel, but no size."""
+    flags = tuple((key, _flag(key, value)) for key, value in call.attributes)
+    ranks = tuple(None if spec is None else len(spec.shape) for spec in call.inputs)
+    return call.kind, _dtype(call), flags, alignment(call), ranks
+
+
+def _flag(key: str, value: Value) -> Value:
+    """An attribute where it picks a kernel: strides as they are, of other numbers whether any."""
+    if key in ("stride", "dilation") or isinstance(value, bool | str):
+        return value
+    return bool(value) if isinstance(value, int | float) else None
 
 
 def _dtype(call: Call) -> str:
     """The dtype that a call computes in: that of its first real tensor."""
     specs = [spec for spec in (*call.inputs, *call.outputs) if spec is not None]
     return next((spec.dtype for spec in specs if is_real(spec.dtype)), "float32")
-
-
-def _corrected(estimate: Seconds, near: list[tuple[float, float | None]]) -> PassPrice:
-    """The estimate moved by what was measured nearby."""
-    known = [(weight, ratio) for weight, ratio in near if ratio is not None]
-    if not estimate or not known:
-        return PassPrice(estimate, "estimated")
-    total = sum(weight for weight, _ in known)
-    mean = sum(weight * ratio for weight, ratio in known) / total
-    spread = math.sqrt(sum(w * (ratio - mean) ** 2 for w, ratio in known) / total)
-    return PassPrice(Seconds(estimate * math.exp(mean)), "interpolated", spread)

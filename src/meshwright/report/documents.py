@@ -5,15 +5,18 @@ Times end in `_s` and are seconds; a field is predicted unless its name says mea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from meshwright.cluster.model import Cluster
 from meshwright.place.placement import Placement
 from meshwright.price.figures import ModelFigures
+from meshwright.price.table import Origin
 from meshwright.reduce.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
+from meshwright.validate.device import StepComparison
+from meshwright.validate.operators import OperatorComparison, OperatorErrors
 from meshwright.validate.p2 import Comparison
 from meshwright.validate.summary import Summary
 
@@ -119,6 +122,46 @@ def validation_document(comparisons: Sequence[Comparison], summary: Summary) -> 
         for it in comparisons
     ]
     return {"rows": rows, "summary": msgspec.to_builtins(summary)}
+
+
+def operators_document(
+    origin: Origin,
+    comparisons: Sequence[OperatorComparison],
+    errors: Mapping[str, OperatorErrors],
+) -> Document:
+    """`validate operators --json`."""
+    rows = [
+        {
+            "call": msgspec.to_builtins(it.call),
+            "pass": it.which,
+            "measured_s": it.measured_s,
+            "predicted_s": it.predicted_s,
+            "source": it.source,
+            "error": it.error,
+        }
+        for it in comparisons
+    ]
+    summary = {kind: msgspec.to_builtins(own) for kind, own in errors.items()}
+    return {"origin": msgspec.to_builtins(origin), "rows": rows, "summary": summary}
+
+
+def device_document(comparisons: Sequence[StepComparison]) -> Document:
+    """`validate device --json`."""
+    rows = [
+        {
+            "model": it.row.workload,
+            "batch": it.row.batch,
+            "optimizer": it.row.optimizer,
+            "measured_s": it.row.measured.seconds,
+            "predicted_s": it.predicted_s,
+            "time_error": it.time_error,
+            "measured_bytes": it.row.measured.peak,
+            "predicted_bytes": it.predicted_bytes,
+            "memory_error": it.memory_error,
+        }
+        for it in comparisons
+    ]
+    return {"rows": rows}
 
 
 def _header(ranker: Ranker) -> Document:

@@ -24,6 +24,8 @@ from meshwright.price.figures import ModelFigures
 from meshwright.reduce.predict import PricedProgram
 from meshwright.report.words import describe_program
 from meshwright.search.rank import RankedPlacement, Reduction
+from meshwright.validate.device import StepComparison
+from meshwright.validate.operators import OperatorErrors
 from meshwright.validate.p2 import Comparison
 from meshwright.validate.summary import Summary
 
@@ -180,6 +182,39 @@ def table_of_realigned(comparisons: Sequence[Comparison]) -> Table:
             f"{it.axis_order_s:.2f} s",
             f"{it.predicted_s:.2f} s",
             describe_program(it.program),
+        )
+    return table
+
+
+def table_of_operator_errors(errors: Mapping[str, OperatorErrors]) -> Table:
+    """How far predicted operators are from measured ones, the most frequent kinds first."""
+    table = _table("operator", "passes>", "median error>", "90th percentile>")
+    for kind, own in sorted(errors.items(), key=lambda item: -item[1].passes):
+        table.add_row(kind, str(own.passes), f"{own.median:.1%}", f"{own.ninetieth:.1%}")
+    return table
+
+
+def table_of_steps_measured(comparisons: Sequence[StepComparison]) -> Table:
+    """Measured training steps beside their predictions."""
+    table = _table("model", "batch>", "optimizer", "measured>", "spread>", "predicted>", "error>")
+    for column in ("peak measured", "peak predicted", "error"):
+        table.add_column(column, justify="right")
+    table.add_column("paced by")
+    for it in comparisons:
+        own = it.row.measured
+        spread = (max(own.samples) - min(own.samples)) / own.seconds
+        table.add_row(
+            it.row.workload,
+            str(it.row.batch),
+            it.row.optimizer,
+            format_seconds(own.seconds),
+            f"{spread:.0%}",
+            format_seconds(it.predicted_s),
+            f"{it.time_error:+.1%}",
+            format_gibibytes(own.peak),
+            format_gibibytes(it.predicted_bytes),
+            f"{it.memory_error:+.1%}",
+            "host" if it.launching else "device",
         )
     return table
 

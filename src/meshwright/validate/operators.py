@@ -11,7 +11,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median, quantiles
-from typing import Literal
 
 import msgspec
 
@@ -19,10 +18,8 @@ from meshwright.cluster.model import Device
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Call
-from meshwright.price.operator import OperatorPricer, Source
+from meshwright.price.operator import SHORTEST, OperatorPricer, Pass, Source
 from meshwright.price.table import MeasuredCall, PriceTable
-
-Pass = Literal["forward", "backward"]
 
 
 class OperatorComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +33,11 @@ class OperatorComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> float:
-        """Predicted against measured: +0.1 is ten per cent too slow."""
-        return self.predicted_s / self.measured_s - 1
+        """Predicted against measured: +0.1 is ten per cent too slow.
+
+        What takes less than a kernel's least time is taken to take that.
+        """
+        return max(self.predicted_s, SHORTEST) / max(self.measured_s, SHORTEST) - 1
 
 
 class OperatorErrors(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def _compare(pricer: OperatorPricer, row: MeasuredCall) -> Iterator[OperatorComp
     )
     for which, measured in passes:
         predicted = price.forward if which == "forward" else price.backward
-        if measured and predicted.seconds:
+        if measured is not None and predicted.seconds:
             yield OperatorComparison(
                 call=row.call,
                 which=which,

@@ -90,7 +90,7 @@ def _compare(
                 measured_s=measured,
                 predicted_s=Seconds(RUNS * priced.seconds),
                 program=priced.program,
-                link=max(priced.steps, key=lambda step: step.seconds).link,
+                link=max(((s.seconds, s.link) for s in priced.steps), default=(0.0, ""))[1],
                 aligned=aligned,
                 axis_order_s=Seconds(RUNS * in_axis_order.seconds),
             )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import final
 
+from meshwright.foundation.units import Bytes
 from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,
@@ -90,6 +91,10 @@ class ClassLoss(Family):
         if self._per_element == 1:
             return Saved(inputs=targets)
         return Saved(inputs=targets, extra=tensor(call, 0).bytes)
+
+    def scratch(self, call: Call) -> Bytes:
+        """The gradient of the log-probabilities, on the way to that of the scores."""
+        return tensor(call, 0).bytes if self._per_element > 1 else Bytes(0)
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """Where the piece's targets begin, or what its mean divides by."""
