@@ -82,6 +82,18 @@ bandwidth_in = "300 GB/s"
 
 MISTAKES = [
     (
+        'per = "gpu"\nbandwidth_out = "300 GB/s"',
+        'per = "node"\noutward = true\nbandwidth_out = "300 GB/s"',
+        "mine.toml: link 'nvlink' of level 'gpu' is outward and shared per 'node'; "
+        "name an owner at or inside level 'gpu', or leave the word out.",
+    ),
+    (
+        'per = "gpu"\nbandwidth_out = "300 GB/s"',
+        'per = "node"\nbandwidth_out = "200 GB/s"',
+        "mine.toml: link 'nvlink', shared per 'node', has 2e+11 B/s out and 3e+11 B/s in; "
+        "give one bandwidth: all that moves inside its owner shares it.",
+    ),
+    (
         "cardinality = 8",
         "cardinality = 0",
         "mine.toml: levels[1]: level 'gpu' has cardinality 0; give 1 or more.",
@@ -169,7 +181,7 @@ MISTAKES = [
     (
         "cardinality = 2",
         "cardinality = 2\nblocks = { half = 1 }",
-        "mine.toml: level 'node' has blocks or ring, hub or outward links; "
+        "mine.toml: level 'node' has blocks, or ring or hub links; "
         "keep them to the innermost level, 'gpu'.",
     ),
     (

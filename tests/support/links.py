@@ -13,6 +13,11 @@ from meshwright.cluster.model import WHOLE, Cluster, Link
 from meshwright.price.backend import Shape
 
 Transfer = tuple[int, int, float]
+Key = tuple[Link, tuple[int, ...], int]
+"""A link, its instance, and the level of the transfers, each of which counts by itself."""
+
+INNER = -1
+"""Inside the innermost level all transfers count together."""
 
 
 def rounds_of_transfers(
@@ -124,7 +129,13 @@ def round_latencies(cluster: Cluster, groups: Sequence[Sequence[int]], shape: Sh
         every = [(a, b) for transfers in moved for a, b, _ in transfers]
         inside = [(a, b) for a, b in every if level_of(a, b) == len(cluster.levels) - 1]
         kind = "ring" if ringed and all(neighbours(a, b) for a, b in inside) else "port"
-        of_level = [sum(link.latency for link in level.links) for level in cluster.levels[:-1]]
+        of_level = [
+            sum(link.latency for link in level.links)
+            + sum(
+                k.latency for deeper in cluster.levels[u + 1 :] for k in deeper.links if k.outward
+            )
+            for u, level in enumerate(cluster.levels[:-1])
+        ]
         of_level.append(sum(link.latency for link in innermost.links if link.kind == kind))
         waits = [of_level[level_of(a, b)] for a, b, _ in moved[0]]
         if shape is Shape.RING:
@@ -157,8 +168,8 @@ def _deepest(
 class _Tally:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.out: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
-        self.into: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
+        self.out: dict[Key, float] = defaultdict(float)
+        self.into: dict[Key, float] = defaultdict(float)
         self.media: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
 
     def add(self, group: Sequence[int], source: int, target: int, weight: float) -> None:
@@ -173,19 +184,35 @@ class _Tally:
             elif level == innermost:
                 self._inside(link, here[-1], there[-1], source, target, weight)
             else:
-                for ends, charged in ((here, self.out), (there, self.into)):
-                    cards = {
-                        owner(cluster, link, member)
-                        for member in group
-                        if coordinates(cluster, member)[: level + 1] == ends[: level + 1]
-                    }
-                    for card in cards:
-                        charged[link, card] += weight / len(cards)
+                self._spread(link, group, level, here, there, weight)
+        for deeper in cluster.levels[level + 1 : innermost]:
+            for link in deeper.links:
+                if link.outward:
+                    self._spread(link, group, level, here, there, weight)
         if level < innermost:
             for link in cluster.levels[-1].links:
                 if link.outward:
-                    self.out[link, owner(cluster, link, source)] += weight
-                    self.into[link, owner(cluster, link, target)] += weight
+                    self.out[link, owner(cluster, link, source), INNER] += weight
+                    self.into[link, owner(cluster, link, target), INNER] += weight
+
+    def _spread(
+        self,
+        link: Link,
+        group: Sequence[int],
+        level: int,
+        here: tuple[int, ...],
+        there: tuple[int, ...],
+        weight: float,
+    ) -> None:
+        """Charge all the cards that the group's members own where it leaves and where it enters."""
+        for ends, charged in ((here, self.out), (there, self.into)):
+            cards = {
+                owner(self.cluster, link, member)
+                for member in group
+                if coordinates(self.cluster, member)[: level + 1] == ends[: level + 1]
+            }
+            for card in cards:
+                charged[link, card, level] += weight / len(cards)
 
     def _inside(self, link: Link, a: int, b: int, source: int, target: int, weight: float) -> None:
         level = self.cluster.levels[-1]
@@ -193,19 +220,19 @@ class _Tally:
         neighbours = ringed and (a - b) % level.cardinality in (1, level.cardinality - 1)
         if link.kind == "ring" and neighbours:
             joint = a if (a + 1) % level.cardinality == b else b
-            key = (link, (*coordinates(self.cluster, source)[:-1], joint))
+            key = (link, (*coordinates(self.cluster, source)[:-1], joint), INNER)
             self.out[key] += weight / 2
             self.into[key] += weight / 2
         elif link.kind == "port" and not neighbours:
             mine, other = (owner(self.cluster, link, d) for d in (source, target))
             if mine != other or link.hub:
-                self.out[link, mine] += weight
-                self.into[link, other] += weight
+                self.out[link, mine, INNER] += weight
+                self.into[link, other, INNER] += weight
 
     def busiest(self) -> float:
         loads = [amount / link.out for (link, _), amount in self.media.items()]
         for key in {*self.out, *self.into}:
-            link, instance = key
+            link, instance, _ = key
             if link.hub and instance[-1] == 0:
                 continue
             if link.duplex == "half":

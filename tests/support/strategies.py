@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
@@ -35,6 +36,13 @@ def links(draw: st.DrawFn, name: str, owners: tuple[str, ...], inner: bool) -> L
     )
 
 
+def _fitting(link: Link, inner_owners: tuple[str, ...], outward: bool) -> Link:
+    """A port may be outward; a medium has one bandwidth."""
+    if link.per in inner_owners:
+        return msgspec.structs.replace(link, outward=outward)
+    return msgspec.structs.replace(link, into=link.out)
+
+
 @st.composite
 def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
     """Machines of one to four levels, some with a wired innermost level."""
@@ -51,6 +59,8 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
     for depth, (name, cardinality, blocks) in enumerate(levels):
         innermost = depth == len(names) - 1
         own = [draw(links(f"{name}-{i}", every, False)) for i in range(draw(st.integers(1, 2)))]
+        inner_owners = (*names[depth:], *(b for _, _, found in levels for b, _ in found))
+        own = [_fitting(link, inner_owners, draw(st.booleans()) and not innermost) for link in own]
         if innermost:
             inside = (name, *(b for b, _ in blocks))
             own.append(draw(links(f"{name}-port", (name,), True)))

@@ -55,7 +55,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     hub: bool = False
     """Traffic is staged in the memory of the first owner, which reaches it without the link."""
     outward: bool = False
-    """Also crossed by traffic on its way out of the level, to a network card."""
+    """Also crossed by traffic of the levels above, which leaves or enters through it."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "a link")
@@ -157,20 +157,30 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         if self.machine is not None:
             self.level_index(self.machine)
         for level in self.levels[:-1]:
-            if level.blocks or any(k.kind == "ring" or k.hub or k.outward for k in level.links):
+            if level.blocks or any(link.kind == "ring" or link.hub for link in level.links):
                 raise InputError(
-                    f"level {level.name!r} has blocks or ring, hub or outward links",
+                    f"level {level.name!r} has blocks, or ring or hub links",
                     f"keep them to the innermost level, {self.levels[-1].name!r}",
                 )
         owners = (*self.level_names, *blocks, WHOLE)
-        for link in (link for level in self.levels for link in level.links):
-            if link.per not in owners:
-                raise InputError(
-                    f"link {link.name!r} is shared per {link.per!r}",
-                    f"name a level or block: {nearest(link.per, owners)}",
-                )
-
+        for depth, level in enumerate(self.levels):
+            for link in level.links:
+                if link.per not in owners:
+                    raise InputError(
+                        f"link {link.name!r} is shared per {link.per!r}",
+                        f"name a level or block: {nearest(link.per, owners)}",
+                    )
+                if self.owner_level(link.per) < depth:
+                    _refuse_port_words(link, level)
         self._refuse_unjoined_members()
+
+    def owner_level(self, per: str) -> int:
+        """The level at or inside which the owner of a link lies: -1 for the whole cluster."""
+        if per == WHOLE:
+            return -1
+        if per in dict(self.levels[-1].blocks):
+            return len(self.levels) - 1
+        return self.level_index(per)
 
     def _refuse_unjoined_members(self) -> None:
         """Any two members of the innermost level must be joined by a link of it.
@@ -257,6 +267,23 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         from meshwright.cluster.toml import load_cluster
 
         return load_cluster(path)
+
+
+def _refuse_port_words(link: Link, level: Level) -> None:
+    """A medium that its owner's whole inside shares has one bandwidth and no ends."""
+    words = {"outward": link.outward, "hub": link.hub, "ring": link.kind == "ring"}
+    for word, given in words.items():
+        if given:
+            raise InputError(
+                f"link {link.name!r} of level {level.name!r} is {word} and shared per {link.per!r}",
+                f"name an owner at or inside level {level.name!r}, or leave the word out",
+            )
+    if link.out != link.into:
+        raise InputError(
+            f"link {link.name!r}, shared per {link.per!r}, has {link.out:g} B/s out and "
+            f"{link.into:g} B/s in",
+            "give one bandwidth: all that moves inside its owner shares it",
+        )
 
 
 def _refuse_repeats(names: Iterable[str], what: str) -> None:

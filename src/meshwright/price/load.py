@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from meshwright.cluster.model import WHOLE, Cluster, Kind, Level, Link
-from meshwright.price.flows import InnerFlows, Round
+from meshwright.cluster.model import Cluster, Kind, Level, Link
+from meshwright.price.flows import InnerFlows, LevelFlows, Round
 from meshwright.price.pattern import Digit, Pattern, concurrent, group_positions, members
 
 
@@ -31,23 +31,28 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
     sizes = [members(digits) for digits in pattern]
     beside = [concurrent(digits) for digits in pattern]
     innermost = len(sizes) - 1
-    positions_differ = cluster.wired or any(link.outward for link in cluster.levels[-1].links)
-    for u, (level, flows) in enumerate(zip(cluster.levels, moved.levels, strict=True)):
-        for link in level.links if sizes[u] > 1 else ():
-            owner = _owner_level(cluster, link.per)
-            if owner < u:
-                containers = math.prod(sizes[owner + 1 : u]) if moved.everywhere else 1
-                transfers = flows.within * containers * math.prod(beside[owner + 1 :])
-                yield Load(link.name, transfers / link.out)
-            elif u < innermost or not positions_differ:
-                block = dict(cluster.levels[-1].blocks).get(link.per)
-                if block is None:
-                    share = math.prod(beside[owner + 1 :]) / math.prod(sizes[u + 1 : owner + 1])
-                else:
-                    spread = math.prod(sizes[u + 1 : innermost])
-                    share = _busiest_block(pattern[-1], block) / spread
-                yield _port_load(link, flows.out * share, flows.into * share, flows.both * share)
-    if positions_differ:
+    by_position = cluster.wired or any(link.outward for link in cluster.levels[-1].links)
+    for own, level in enumerate(cluster.levels):
+        for link in level.links:
+            owner = cluster.owner_level(link.per)
+            # Traffic of each level counts by itself: a member sends up or sideways, not both.
+            crossing = [u for u in range(own + 1) if u == own or link.outward]
+            for u in (u for u in crossing if sizes[u] > 1):
+                flows = moved.levels[u]
+                if owner < u:
+                    containers = math.prod(sizes[owner + 1 : u]) if moved.everywhere else 1
+                    transfers = flows.within * containers * math.prod(beside[owner + 1 :])
+                    yield Load(link.name, transfers / link.out)
+                elif own < innermost or not by_position:
+                    block = dict(cluster.levels[-1].blocks).get(link.per)
+                    if block is None:
+                        spread = math.prod(sizes[u + 1 : owner + 1])
+                        share = math.prod(beside[owner + 1 :]) / spread
+                    else:
+                        spread = math.prod(sizes[u + 1 : innermost])
+                        share = _busiest_block(pattern[-1], block) / spread
+                    yield _port_load(link, flows, share)
+    if by_position:
         yield from _inner_loads(cluster, pattern, moved)
 
 
@@ -57,7 +62,7 @@ def _inner_loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[L
     groups = list(group_positions(pattern[-1]))
     for inner in moved.inner():
         for link in level.links:
-            if _owner_level(cluster, link.per) == len(pattern) - 1:
+            if cluster.owner_level(link.per) == len(pattern) - 1:
                 yield _inner_load(level, link, groups, inner)
 
 
@@ -65,10 +70,12 @@ def latency(cluster: Cluster, pattern: Pattern, moved: Round) -> float:
     """The latency of a round: what a piece of data goes through."""
     *outer, inner = cluster.levels
     used: Kind = "ring" if _stays_on_rings(inner, pattern, moved) else "port"
-    of_level = (
-        *(sum(link.latency for link in level.links) for level in outer),
-        sum(link.latency for link in inner.links if link.kind == used),
-    )
+    of_level: list[float] = []
+    for u, level in enumerate(outer):
+        deeper = (link for below in cluster.levels[u + 1 :] for link in below.links)
+        crossed = (*level.links, *(link for link in deeper if link.outward))
+        of_level.append(sum(link.latency for link in crossed))
+    of_level.append(sum(link.latency for link in inner.links if link.kind == used))
     waits = [hops * own for hops, own in zip(moved.hops, of_level, strict=True)]
     return max(waits) if moved.single else sum(waits)
 
@@ -84,15 +91,6 @@ def _stays_on_rings(inner: Level, pattern: Pattern, moved: Round) -> bool:
         for positions in groups
         for a, b in flows.edges
     )
-
-
-def _owner_level(cluster: Cluster, per: str) -> int:
-    """The level inside which a link's owner lies: -1 for the whole cluster."""
-    if per == WHOLE:
-        return -1
-    if per in dict(cluster.levels[-1].blocks):
-        return len(cluster.levels) - 1
-    return cluster.level_index(per)
 
 
 def _busiest_block(digits: tuple[Digit, ...], block: int) -> float:
@@ -111,10 +109,10 @@ def _neighbours(level: Level, a: int, b: int) -> bool:
     return ringed and abs(a - b) in (1, level.cardinality - 1)
 
 
-def _port_load(link: Link, out: float, into: float, both: float) -> Load:
+def _port_load(link: Link, flows: LevelFlows, share: float = 1.0) -> Load:
     if link.duplex == "half":
-        return Load(link.name, both / link.out)
-    return Load(link.name, max(out / link.out, into / link.into))
+        return Load(link.name, flows.both * share / link.out)
+    return Load(link.name, max(flows.out / link.out, flows.into / link.into) * share)
 
 
 def _inner_load(
@@ -143,4 +141,4 @@ def _inner_load(
     if link.hub:
         out[0] = into[0] = 0.0
     both = max(a + b for a, b in zip(out, into, strict=True))
-    return _port_load(link, max(out), max(into), both)
+    return _port_load(link, LevelFlows(max(out), max(into), both, sum(out)))
