@@ -22,6 +22,7 @@ check: $(VENV)/.developer
 
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/placements.py
+	$(BIN)/python benchmarks/capture.py
 
 figures: $(VENV)/.developer
 	$(BIN)/python docs/figures/draw.py

@@ -214,7 +214,7 @@ MISTAKES = [
     (
         ["place", "--cluster", "gcp-a10", "--axes", "data=4", "--reduce", "data"],
         "there is no cluster 'gcp-a10' in the catalogue; give a name or a .toml file: did you "
-        "mean 'gcp-a100' or 'gcp-v100' or 'dgx-a100'? Known: 'dgx-a100', 'dgx-h100', "
+        "mean 'gcp-a100' or 'gcp-v100' or 'dgx-a100'? Known: 'dgx-a100', 'dgx-h100', 'epyc', "
         "'flexflow-k80', 'flexflow-p100', 'gcp-a100', 'gcp-v100', 'h200', 'laptop', 'machine', "
         "'summit'.",
     ),

@@ -33,6 +33,7 @@ def test_the_catalogue_holds_the_machines_of_the_papers() -> None:
     assert {name: catalogued(name).hierarchy for name in catalogue_names()} == {
         "dgx-a100": (4, 8),
         "dgx-h100": (4, 8),
+        "epyc": (4,),
         "flexflow-k80": (16, 2, 2),
         "flexflow-p100": (4, 4),
         "gcp-a100": (4, 16),

@@ -94,6 +94,7 @@ def place(
 
 
 def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
+    from meshwright.foundation.units import counted
     from meshwright.report import documents, drawing, tables, words
 
     if json:
@@ -108,6 +109,9 @@ def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> Non
     console.print(drawing.draw_placement(best, names, reduced, console.width))
     console.print()
     console.print(words.explain_ranking(ranking.placements, names))
+    if ranking.without_program:
+        left_out = counted(ranking.without_program, "placement")
+        console.print(f"{left_out} left out: no program in the {ranker.kind} hierarchy.")
     if ranking.stopped == "interrupted":
         console.print("Interrupted: the best of the placements seen so far.")
 

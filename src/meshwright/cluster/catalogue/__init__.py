@@ -17,7 +17,7 @@ def catalogue_names() -> tuple[str, ...]:
     """The names of all catalogued clusters, sorted.
 
     >>> catalogue_names()[:3]
-    ('dgx-a100', 'dgx-h100', 'flexflow-k80')
+    ('dgx-a100', 'dgx-h100', 'epyc')
     """
     entries = files(__name__).iterdir()
     return tuple(sorted(e.name.removesuffix(".toml") for e in entries if e.name.endswith(".toml")))
