@@ -46,6 +46,12 @@ def capture(
     model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
     batch: Annotated[int | None, typer.Option(help="Samples in a step.")] = None,
     optimizer: OptimizerOption = "adam",
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="The optimizer keeps float32 copies of the weights.")
+    ] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Repeated layers keep only what enters them.")
+    ] = False,
     save: Annotated[str | None, typer.Option(help="Write the graph as JSON to this file.")] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the graph as text.")] = False,
     json: JsonOption = False,
@@ -74,7 +80,7 @@ def capture(
         typer.echo(f"meshwright: {warning}", err=True)
     if save is not None:
         _write(save, msgspec.json.encode(captured.graph))
-    figures = model_figures(captured.graph, kind)
+    figures = model_figures(captured.graph, kind, mixed=mixed, recompute=recompute)
     if json:
         print_json(figures_document(figures, batch))
     elif text:

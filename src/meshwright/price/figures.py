@@ -27,7 +27,13 @@ class ModelFigures(msgspec.Struct, frozen=True, kw_only=True):
         return self.forward_flops + self.backward_flops
 
 
-def model_figures(graph: OperatorGraph, optimizer: Optimizer = "adam") -> ModelFigures:
+def model_figures(
+    graph: OperatorGraph,
+    optimizer: Optimizer = "adam",
+    *,
+    mixed: bool = False,
+    recompute: bool = False,
+) -> ModelFigures:
     """The figures of a graph.
 
     >>> from meshwright.graph.text import parse_graph
@@ -47,6 +53,6 @@ def model_figures(graph: OperatorGraph, optimizer: Optimizer = "adam") -> ModelF
         parameters=graph.parameter_count,
         forward_flops=forward_counts(graph).flops,
         backward_flops=backward_counts(graph).flops,
-        memory=training_memory(graph, optimizer),
+        memory=training_memory(graph, optimizer, mixed=mixed, recompute=recompute),
         repeats=layers(graph),
     )
