@@ -91,7 +91,7 @@ def test_python(page: str, line: int, text: str, folder: Path) -> None:
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    printed = "".join(f"# {line}\n" for line in result.stdout.splitlines())
+    printed = "".join(f"# {line}".rstrip() + "\n" for line in result.stdout.splitlines())
     confirm(page, text, code + mark + printed)
 
 
