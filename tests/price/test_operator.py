@@ -124,3 +124,18 @@ def test_what_is_no_table(tmp_path: Path) -> None:
         load_table(file)
     with pytest.raises(InputError, match="cannot read the prices in 'nowhere'"):
         load_table("nowhere")
+
+
+def test_pieces_that_differ_only_in_where_they_lie_cost_the_same() -> None:
+    table_spec, rows = Spec("bfloat16", (512, 64)), Spec("int64", (4, 8))
+    out = Spec("bfloat16", (4, 8, 64))
+
+    def piece(first: int) -> Call:
+        attributes = (("first", first),)
+        return Call(
+            kind="embedding", inputs=(table_spec, rows), outputs=(out,), attributes=attributes
+        )
+
+    pricer = OperatorPricer(H100, table((piece(0), 5e-6, 9e-6)))
+    assert pricer.price(piece(1024)) == pricer.price(piece(0))
+    assert pricer.price(piece(1024)).forward.source == "measured"

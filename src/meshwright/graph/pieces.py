@@ -12,8 +12,11 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.families import family_of
-from meshwright.graph.family import Family, Split
+from meshwright.graph.family import Family, Split, replaced
 from meshwright.graph.model import Call, Spec
+
+PLACES = ("first", "first_row")
+"""Attributes that say where a piece lies: pieces that differ in nothing else cost the same."""
 
 Box = tuple[tuple[int, int], ...]
 """For each dim the first element and the last + 1."""
@@ -113,3 +116,16 @@ def _box(spec: Spec, dim: int | None, extent: int, start: int, stop: int) -> Box
 
 def _cut(spec: Spec, box: Box) -> Spec:
     return Spec(spec.dtype, tuple(last - first for first, last in box))
+
+
+def representative(call: Call) -> Call:
+    """The call that stands for all calls which differ only in where they lie.
+
+    >>> x = Spec("float32", (2,))
+    >>> lying = (("first", 4), ("padding_idx", 0))
+    >>> representative(Call(kind="k", inputs=(x,), outputs=(x,), attributes=lying)).attributes
+    (('first', 0), ('padding_idx', 0))
+    """
+    places = {key: 0 for key in PLACES if call.get(key) is not None}
+    attributes = replaced(call.attributes, **places)
+    return msgspec.structs.replace(call, attributes=attributes)

@@ -27,7 +27,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.counts import Counts, backward, forward, is_real
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call, Value
-from meshwright.graph.pieces import splits_of
+from meshwright.graph.pieces import representative, splits_of
 from meshwright.price.table import MeasuredCall, PriceTable
 
 Source = Literal["measured", "interpolated", "estimated"]
@@ -95,7 +95,7 @@ class OperatorPricer:
 
     def price(self, call: Call, wanted: tuple[bool, ...] | None = None) -> OperatorPrice:
         """Both passes of a call, the backward one for the gradients that are wanted."""
-        key = (call, all_gradients(call) if wanted is None else wanted)
+        key = (representative(call), all_gradients(call) if wanted is None else wanted)
         if key not in self._known:
             self._known[key] = self._price(*key)
         return self._known[key]

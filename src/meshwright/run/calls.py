@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-import msgspec
-
 from meshwright.foundation.errors import InputError
+from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.families import family_of
-from meshwright.graph.family import Split, replaced
-from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec
-from meshwright.graph.pieces import pieces, splits_of
-
-PLACES = ("first", "first_row")
-"""Attributes that say where a piece lies: pieces that differ in nothing else cost the same."""
+from meshwright.graph.family import Split
+from meshwright.graph.model import Call, OperatorGraph
+from meshwright.graph.pieces import pieces, representative, splits_of
 
 
 def calls_to_measure(
@@ -33,10 +29,11 @@ def calls_to_measure(
 
     Two splits together make at most `largest` parts. A dtype takes the place of float32.
     """
+    cast = graph if dtype is None else in_dtype(graph, dtype)
     whole = tuple(
         dict.fromkeys(
-            in_dtype(graph.call(operator), dtype)
-            for operator in graph.operators
+            cast.call(operator)
+            for operator in cast.operators
             if any(operator.inputs) and not family_of(operator.kind).view
         )
     )
@@ -70,44 +67,3 @@ def _pieces(call: Call, split: Split, parts: int) -> Iterator[Call]:
     except InputError:
         return
     yield from dict.fromkeys(representative(piece.call) for piece in cut)
-
-
-def representative(call: Call) -> Call:
-    """The call that is measured for all calls which differ only in where they lie.
-
-    >>> x = Spec("float32", (2,))
-    >>> lying = (("first", 4), ("padding_idx", 0))
-    >>> representative(Call(kind="k", inputs=(x,), outputs=(x,), attributes=lying)).attributes
-    (('first', 0), ('padding_idx', 0))
-    """
-    places = {key: 0 for key in PLACES if call.get(key) is not None}
-    attributes = replaced(call.attributes, **places)
-    return msgspec.structs.replace(call, attributes=attributes)
-
-
-def in_dtype(call: Call, dtype: str | None) -> Call:
-    """A call with another dtype in place of float32.
-
-    >>> x = Spec("float32", (2,))
-    >>> in_dtype(Call(kind="relu", inputs=(x,), outputs=(x,)), "bfloat16").outputs
-    (Spec(dtype='bfloat16', shape=(2,)),)
-    """
-    if dtype is None:
-        return call
-    return Call(
-        kind=call.kind,
-        inputs=tuple(None if spec is None else _spec_in(spec, dtype) for spec in call.inputs),
-        outputs=tuple(_spec_in(spec, dtype) for spec in call.outputs),
-        attributes=_attributes_in(call.attributes, dtype),
-    )
-
-
-def _spec_in(spec: Spec, dtype: str) -> Spec:
-    return Spec(dtype, spec.shape) if spec.dtype == "float32" else spec
-
-
-def _attributes_in(attributes: Attributes, dtype: str) -> Attributes:
-    return tuple(
-        (key, dtype if key == "dtype" and value == "float32" else value)
-        for key, value in attributes
-    )

@@ -14,6 +14,7 @@ import msgspec
 
 from meshwright.cluster.model import Device
 from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.price.memory import Optimizer, training_memory
 from meshwright.price.operator import OperatorPricer
@@ -95,9 +96,3 @@ def compare_steps(
             predicted_bytes=training_memory(graph, row.optimizer).total,
             launching=step.host >= step.seconds,
         )
-
-
-def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
-    """The graph with every float32 tensor in another dtype."""
-    text = msgspec.json.encode(graph).replace(b'"float32"', f'"{dtype}"'.encode())
-    return msgspec.json.decode(text, type=OperatorGraph)

@@ -1,0 +1,54 @@
+"""A graph in another dtype. Enters: a graph in float32. Leaves: what it is when the module is cast.
+
+Real tensors in float32 change, and with them attributes that name that dtype; tensors of other
+dtypes, such as positions and masks, stay as they are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from meshwright.graph.model import Attributes, Operator, OperatorGraph, Tensor
+
+WIDE = "float32"
+
+
+def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
+    """The graph with every float32 tensor in another dtype.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=4]
+    ... input i: int64[n=4]
+    ... operator r: y: float32[n=4] = relu(x)
+    ... output y''')
+    >>> [tensor.dtype for tensor in in_dtype(graph, "bfloat16").definitions()]
+    ['bfloat16', 'int64', 'bfloat16']
+    """
+    return msgspec.structs.replace(
+        graph,
+        inputs=tuple(_tensor(tensor, dtype) for tensor in graph.inputs),
+        parameters=tuple(
+            msgspec.structs.replace(p, tensor=_tensor(p.tensor, dtype)) for p in graph.parameters
+        ),
+        buffers=tuple(_tensor(tensor, dtype) for tensor in graph.buffers),
+        operators=tuple(_operator(operator, dtype) for operator in graph.operators),
+    )
+
+
+def _operator(operator: Operator, dtype: str) -> Operator:
+    return msgspec.structs.replace(
+        operator,
+        outputs=tuple(_tensor(tensor, dtype) for tensor in operator.outputs),
+        attributes=_attributes(operator.attributes, dtype),
+    )
+
+
+def _tensor(tensor: Tensor, dtype: str) -> Tensor:
+    return msgspec.structs.replace(tensor, dtype=dtype) if tensor.dtype == WIDE else tensor
+
+
+def _attributes(attributes: Attributes, dtype: str) -> Attributes:
+    return tuple(
+        (key, dtype if key == "dtype" and value == WIDE else value) for key, value in attributes
+    )
