@@ -27,8 +27,6 @@ WITHOUT_MEANING = {
 }
 """Arguments that say where and how, not what."""
 
-INFINITIES = {"inf", "-inf", "nan"}
-
 BARE = ("aten", "meshwright")
 """Namespaces that a kind does not repeat."""
 

@@ -121,7 +121,7 @@ def _moments(graph: OperatorGraph, recompute: bool) -> Iterator[_Moment]:
     """What is held after each operator of the forward and of the backward pass."""
     kept = _Kept(graph)
     again = _recomputed(graph) if recompute else {}
-    dropped = _dropped(graph, kept, again)
+    dropped = _dropped(graph, again)
     yield from _forward(graph, kept, dropped)
     yield from _backward(graph, kept, again, dropped)
 
@@ -139,7 +139,7 @@ def _forward(graph: OperatorGraph, kept: _Kept, dropped: frozenset[str]) -> Iter
                 staying += size[root]
             else:
                 passing += size[root]
-        if not _inside(position, dropped, operator):
+        if not _runs_again(operator, dropped):
             staying += kept.extra[position]
         yield _Moment(gradients=0, kept=staying, passing=passing)
         for name in filter(None, operator.inputs):
@@ -150,7 +150,7 @@ def _forward(graph: OperatorGraph, kept: _Kept, dropped: frozenset[str]) -> Iter
                 passing -= graph.specs[root].bytes
 
 
-def _inside(position: int, dropped: frozenset[str], operator: Operator) -> bool:
+def _runs_again(operator: Operator, dropped: frozenset[str]) -> bool:
     """Whether an operator's extras are dropped because it will run again."""
     return bool(dropped) and all(tensor.name in dropped for tensor in operator.outputs)
 
@@ -167,7 +167,7 @@ def _backward(
     staying += sum(
         extra
         for position, extra in enumerate(kept.extra)
-        if not _inside(position, dropped, graph.operators[position])
+        if not _runs_again(graph.operators[position], dropped)
     )
     summed: set[str] = set()
     """Tensors whose gradient is there."""
@@ -209,7 +209,7 @@ def _recomputed(graph: OperatorGraph) -> dict[int, range]:
     }
 
 
-def _dropped(graph: OperatorGraph, kept: _Kept, again: dict[int, range]) -> frozenset[str]:
+def _dropped(graph: OperatorGraph, again: dict[int, range]) -> frozenset[str]:
     """What the layers that run again make and nobody outside of them reads."""
     roots = view_roots(graph)
     names: set[str] = set()
@@ -227,7 +227,7 @@ def _rerun_bytes(graph: OperatorGraph, kept: _Kept, layer: range, dropped: froze
     """What running a layer again brings back."""
     made = {t.name for i in layer for t in graph.operators[i].outputs}
     back = sum(graph.specs[r].bytes for r in kept.first_need if r in dropped and r in made)
-    return back + sum(kept.extra[i] for i in layer if _inside(i, dropped, graph.operators[i]))
+    return back + sum(kept.extra[i] for i in layer if _runs_again(graph.operators[i], dropped))
 
 
 def _bytes(graph: OperatorGraph, names: Iterable[str]) -> Bytes:

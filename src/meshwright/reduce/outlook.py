@@ -20,12 +20,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from meshwright.price.collective import Collective
 from meshwright.reduce.laws import Groups, Levels
-
-Costs = npt.NDArray[np.float64]
 
 
 class View(NamedTuple):

@@ -9,8 +9,6 @@ from meshwright.cluster.model import Cluster
 from meshwright.cluster.toml import parse_cluster
 from meshwright.foundation.errors import InputError, nearest
 
-DEFAULT = "gcp-a100"
-
 
 @cache
 def catalogue_names() -> tuple[str, ...]:
