@@ -61,6 +61,20 @@ def environment() -> dict[str, str]:
     }
 
 
+def performed(world: int, file: Path) -> str:
+    """What a script prints when so many forked ranks run it; it must end well."""
+    result = subprocess.run(
+        [sys.executable, "-c", FORKED, str(world), str(file)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
 SHAPES = [
     ("2x4", 8, ["--cluster", "gcp-a100", "--nodes", "2", "--gpus", "4"]),
     ("2x2x2", 8, ["--cluster", "summit", "--nodes", "2", "--gpus", "2"]),
@@ -97,16 +111,7 @@ def test_a_printed_script_equals_all_reduce(
     file = script(
         tmp_path / "program.py", "--axes", f"data={world}", "--reduce", "data", *arguments
     )
-    result = subprocess.run(
-        [sys.executable, "-c", FORKED, str(world), str(file)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "equal to AllReduce"
+    assert performed(world, file) == "equal to AllReduce"
 
 
 def test_a_reduction_over_some_axes_only(tmp_path: Path) -> None:
@@ -123,16 +128,7 @@ def test_a_reduction_over_some_axes_only(tmp_path: Path) -> None:
         "--reduce",
         "a+c",
     )
-    result = subprocess.run(
-        [sys.executable, "-c", FORKED, "8", str(file)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "equal to AllReduce"
+    assert performed(8, file) == "equal to AllReduce"
 
 
 def test_under_torchrun_as_the_script_says(tmp_path: Path) -> None:

@@ -27,8 +27,11 @@ from meshwright.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from meshwright.reduce.dsl import Program
     from meshwright.reduce.hierarchy import Hierarchy
+    from meshwright.reduce.predict import PricedProgram
 
 
 def reduce(
@@ -65,12 +68,12 @@ def reduce(
     Example:  meshwright reduce --nodes 2 --gpus 4 --axes data=8 --reduce data --torch
     """
     from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import counted, parse_bytes
+    from meshwright.foundation.units import parse_bytes
     from meshwright.place.axes import fitted, parse_axes
     from meshwright.place.placement import Placement, parse_matrix
     from meshwright.reduce.dsl import Program
     from meshwright.reduce.predict import predict
-    from meshwright.report import documents, tables
+    from meshwright.report import documents
     from meshwright.search.rank import Reduction, rank
 
     require_lines(top)
@@ -84,11 +87,11 @@ def reduce(
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     ranker = chosen_ranker(machine, backend, algorithm, limit, rules, hierarchy)
     reduction = Reduction.parse(reduce[0], parse_bytes(bytes_))
+    named = parse_axes(axes)
     if matrix is None:
-        placement = rank(ranker, parse_axes(axes), [reduction], idle=idle).best.placement
+        placement = rank(ranker, named, [reduction], idle=idle).best.placement
     else:
-        named = fitted(parse_axes(axes), machine, idle)
-        placement = Placement(named, parse_matrix(matrix)).on(machine)
+        placement = Placement(fitted(named, machine, idle), parse_matrix(matrix)).on(machine)
     levels = ranker.hierarchy(placement, reduction.axes)
     if program is not None:
         programs = [predict(levels, Program.parse(program), ranker.pricer, reduction.bytes)]
@@ -101,14 +104,20 @@ def reduce(
     elif json:
         print_json(documents.programs_document(ranker, placement, reduction, programs))
     else:
-        console = new_console()
-        found = counted(len(programs), "program")
-        console.print(f"{placement} on {machine.name}, {reduction}: {found}\n")
-        if len(programs) > 1:
-            console.print(tables.table_of_programs(programs, top))
-            print_left_out(console, len(programs), top, "program")
-            console.print(f"\nThe first, step by step: {programs[0].program}\n")
-        console.print(tables.table_of_steps(programs[0]))
+        _show_programs(f"{placement} on {machine.name}, {reduction}", programs, top)
+
+
+def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) -> None:
+    from meshwright.foundation.units import counted
+    from meshwright.report import tables
+
+    console = new_console()
+    console.print(f"{heading}: {counted(len(programs), 'program')}\n")
+    if len(programs) > 1:
+        console.print(tables.table_of_programs(programs, top))
+        print_left_out(console, len(programs), top, "program")
+        console.print(f"\nThe first, step by step: {programs[0].program}\n")
+    console.print(tables.table_of_steps(programs[0]))
 
 
 def _show_script(levels: Hierarchy, program: Program) -> None:

@@ -46,12 +46,10 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
                 elif own < innermost or not by_position:
                     block = dict(cluster.levels[-1].blocks).get(link.per)
                     if block is None:
-                        spread = math.prod(sizes[u + 1 : owner + 1])
-                        share = math.prod(beside[owner + 1 :]) / spread
+                        groups, inside = float(math.prod(beside[owner + 1 :])), owner + 1
                     else:
-                        spread = math.prod(sizes[u + 1 : innermost])
-                        share = _busiest_block(pattern[-1], block) / spread
-                    yield _port_load(link, flows, share)
+                        groups, inside = _busiest_block(pattern[-1], block), innermost
+                    yield _port_load(link, flows, groups / math.prod(sizes[u + 1 : inside]))
     if by_position:
         yield from _inner_loads(cluster, pattern, moved)
 

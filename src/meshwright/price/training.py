@@ -3,7 +3,8 @@ Leaves: `StepPrice`, by pass.
 
 The device works through kernels in order while the host launches them; whoever takes longer in all
 sets the pace:
-    step = max( Σ forward + Σ backward + update,  operators · (launch forward + launch backward) )
+    step = max( Σ forward + Σ backward + update,
+                modules · operators · (launch forward + launch backward) )
 Several devices, and what overlaps between them, are the business of `simulate`.
 """
 
@@ -23,7 +24,7 @@ TRAFFIC: dict[Optimizer, int] = {"sgd": 3, "momentum": 6, "adam": 19}
 """How often PyTorch's update over lists of tensors reads or writes each parameter's bytes."""
 
 MODULES = 1.5
-"""What a module's own Python adds to launching its operators, as a factor (measured on an H200)."""
+"""What a module's own Python adds to launching its operators, as a factor (fitted on an H200)."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):

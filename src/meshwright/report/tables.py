@@ -148,7 +148,7 @@ def table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
     for it in comparisons:
         row = it.row
         table.add_row(
-            f"{row.nodes} x {row.gpus_per_node} {row.gpu}",
+            row.system,
             format_matrix(row.matrix),
             " ".join(map(str, row.reduce_axes)),
             it.algorithm,
@@ -175,7 +175,7 @@ def table_of_realigned(comparisons: Sequence[Comparison]) -> Table:
     for it in comparisons:
         row = it.row
         table.add_row(
-            f"{row.nodes} x {row.gpus_per_node} {row.gpu}",
+            row.system,
             format_matrix(row.matrix),
             it.algorithm,
             f"{it.measured_s:.2f} s",

@@ -1,8 +1,7 @@
 """Whole training steps and their memory against measurements on one device. Enters: a file that
 `benchmarks/calibrate_device.py` wrote. Leaves: each measured step beside its prediction.
 
-Models are those of the zoo, so that graphs need to be captured: a door to torch opens here, when a
-graph is asked for.
+Models are those of the zoo; how one is captured is handed in, so that this room needs no torch.
 """
 
 from __future__ import annotations

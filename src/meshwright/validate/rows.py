@@ -39,6 +39,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """By column of `TIMES`, where the table has a value."""
 
     @property
+    def system(self) -> str:
+        """The machine in words, as "4 x 16 A100"."""
+        return f"{self.nodes} x {self.gpus_per_node} {self.gpu}"
+
+    @property
     def placement(self) -> Placement:
         """The placement, its axes named by their position."""
         return Placement(tuple(Axis(str(i), n) for i, n in enumerate(self.axes)), self.matrix)
