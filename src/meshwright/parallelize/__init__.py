@@ -1,0 +1,1 @@
+"""How each operator is split: layouts of operators and tensors, and what moves between them."""
