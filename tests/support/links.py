@@ -25,7 +25,7 @@ def rounds_of_transfers(
 ) -> Iterator[list[Transfer]]:
     """The transfers of each round of one group."""
     n = len(group)
-    if shape is Shape.RING:
+    if shape in (Shape.RING, Shape.SHIFT):
         yield [(group[i], group[(i + 1) % n], 1.0) for i in range(n)]
     elif shape is Shape.GATHER:
         yield [(device, group[0], 1.0) for device in group[1:]]

@@ -32,6 +32,7 @@ class Shape(enum.Enum):
     SCATTER = "the first member to every other"
     ALL_TO_ALL = "every member to every other"
     SEND = "the first member to the last"
+    SHIFT = "every member to the next, all at once"
 
 
 class Phase(NamedTuple):
@@ -87,6 +88,7 @@ _MOVEMENTS: Mapping[Movement, tuple[Phase, ...]] = {
     Movement.SCATTER: (Phase(Shape.SCATTER, _one_part),),
     Movement.GATHER: (Phase(Shape.GATHER, _once),),
     Movement.SEND: (Phase(Shape.SEND, _once),),
+    Movement.SHIFT: (Phase(Shape.SHIFT, _once),),
 }
 
 _RING_ALL_REDUCE = (Phase(Shape.RING, _twice_all_but_one, rounds=2),)

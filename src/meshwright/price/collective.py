@@ -29,6 +29,7 @@ class Movement(enum.Enum):
     SCATTER = "Scatter"
     GATHER = "Gather"
     SEND = "Send"
+    SHIFT = "Shift"
 
     def size(self, held: float, members: int) -> float:
         """The size by which it is priced: what each member, or the one that has any, holds."""

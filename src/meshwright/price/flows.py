@@ -82,6 +82,9 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
             yield _all_to_all(sizes)
         case Shape.SEND:
             yield _send(sizes)
+        case Shape.SHIFT:
+            ring = _ring(sizes)
+            yield ring._replace(hops=_present(ring.levels), single=True)
         case _:
             assert_never(shape)
 

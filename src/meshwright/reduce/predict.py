@@ -197,9 +197,7 @@ class _Prices:
             after = apply(state, *move)
             assert after is not None, "only moves that the laws allow are priced"
             opened = self.opened(state, move)
-            step = StepPrice(
-                self.space.instruction(move), self.held(opened), self.at(move, opened)
-            )
+            step = StepPrice(self.space.instruction(move), self.held(opened), self.at(move, opened))
             self._steps[key] = step, after
         return self._steps[key]
 
