@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +71,7 @@ class Table(NamedTuple):
     """[levels] how many divisors a level has; 0 if its positions are told apart."""
     row: NDArray[np.int64]
     """[operations, patterns] where the ways begin, -1 if not filled."""
-    count: NDArray[np.int64]
+    ways: NDArray[np.int64]
     """[operations, patterns] how many ways there are."""
     fixed: NDArray[np.float64]
     """[ways]"""
@@ -127,7 +126,7 @@ def price(
     if first < 0:
         return -1.0, 0.0
     best, least = first, np.inf
-    for way in range(first, first + table.count[operation, number]):
+    for way in range(first, first + table.ways[operation, number]):
         time = table.fixed[way] + table.slope[way] * held
         if time < least:
             best, least = way, time
@@ -159,7 +158,7 @@ class Prices:
         ways = tuple(self._find(operation, inside, every))
         number = int(pattern_number(self.table, inside, every))
         self.table.row[operation, number] = len(self._ways)
-        self.table.count[operation, number] = len(ways)
+        self.table.ways[operation, number] = len(ways)
         self._ways += ways
         if len(self._ways) > len(self.table.fixed):
             room = 2 * len(self._ways)
@@ -176,7 +175,7 @@ class Prices:
         if self.table.row[operation, number] < 0:
             self.fill(operation, inside, every)
         first = int(self.table.row[operation, number])
-        ways = self._ways[first : first + int(self.table.count[operation, number])]
+        ways = self._ways[first : first + int(self.table.ways[operation, number])]
         return min(ways, key=lambda way: way.fixed + way.slope * held)
 
     def _write(self, rows: range) -> None:
@@ -209,7 +208,7 @@ class Prices:
             divisor=divisor,
             radix=radix,
             row=np.full((len(NAMES), patterns), -1, np.int64),
-            count=np.zeros((len(NAMES), patterns), np.int64),
+            ways=np.zeros((len(NAMES), patterns), np.int64),
             fixed=np.zeros(64),
             slope=np.zeros(64),
             busy=np.zeros((64, len(self.kinds))),
@@ -218,6 +217,10 @@ class Prices:
 
     def _find(self, operation: int, inside: int, every: int) -> Iterator[Way]:
         kind = OPERATIONS[operation]
+        if kind is Movement.SEND:
+            # One device sends: what its machine has besides takes no part.
+            outermost = min(f.level for i, f in enumerate(self.factors) if inside >> i & 1)
+            inside = self._of_level(inside, outermost)
         pattern = self._pattern(inside, every)
         for line in self.pricer.lines(kind, pattern):
             yield _chain([(line, 1.0, _moved(kind, pattern))])
@@ -260,7 +263,7 @@ class Prices:
         return sum(1 << i for i, f in enumerate(self.factors) if f.level == depth and bits >> i & 1)
 
     def _reductions(self, inside: int, every: int) -> Iterator[Way]:
-        hierarchy = self._hierarchy(inside, every)
+        hierarchy = self.hierarchy(inside, every)
         space, seen = Space(hierarchy), set()
         for payload in PAYLOADS:
             priced = cheapest(hierarchy, self.pricer, payload)
@@ -269,11 +272,8 @@ class Prices:
                 seen.add(key)
                 yield _of_program(space, priced, payload)
 
-    def hierarchy_of(self, inside: int, every: int) -> Hierarchy:
+    def hierarchy(self, inside: int, every: int) -> Hierarchy:
         """The synthesis hierarchy of a sum over some factors."""
-        return self._hierarchy(inside, every)
-
-    def _hierarchy(self, inside: int, every: int) -> Hierarchy:
         cluster = self.pricer.cluster
         axes, rows, summed = [], [], []
         idle = [1] * len(cluster.levels)
@@ -300,11 +300,6 @@ class Prices:
                 use = Use.EVERY
             digits[factor.level].append(Digit(factor.size, use))
         return tuple(map(tuple, digits))
-
-    @cached_property
-    def everything(self) -> int:
-        """All factors, as bits."""
-        return (1 << len(self.factors)) - 1
 
 
 def _links(cluster: Cluster) -> Iterator[tuple[int, object]]:
