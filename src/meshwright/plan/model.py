@@ -39,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     recompute: bool = False
     """Whether repeated layers run again in the backward pass instead of keeping what they made."""
     zero: int = 0
-    """Optimizer sharding: 1 its state, 2 also gradients, 3 also parameters, where they are copies."""
+    """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
     bucket: Bytes = Bytes(0)
     """Gradients of at least so many bytes are reduced together; 0: those of each unit by itself."""
 

@@ -1,5 +1,7 @@
-"""The tasks that any plan for a graph can have, and where its layouts write. Enters: units, bundles.
-Leaves: a `Skeleton`, arrays that compiled code reads, and a `TaskGraph` without times.
+"""The tasks that any plan for a graph can have, and where its layouts write.
+
+Enters: units, bundles. Leaves: a `Skeleton`, arrays that compiled code reads, and a `TaskGraph`
+without times.
 
     forward(u, m)  backward(u, m)     a unit's compute, for each micro-batch m
     carry(b, m)    return(b, m)       what moves a bundle to its readers, and its gradient back
@@ -101,13 +103,16 @@ class _Tasks:
     def __init__(self) -> None:
         self.labels: list[tuple[str, int, int]] = []
         self.edges: list[tuple[int, int]] = []
+        self.always: list[bool] = []
+        """For each edge whether it is live whatever the layouts."""
 
     def task(self, kind: str, subject: int, micro_batch: int = 0) -> int:
         self.labels.append((kind, subject, micro_batch))
         return len(self.labels) - 1
 
-    def edge(self, before: int, after: int) -> int:
+    def edge(self, before: int, after: int, always: bool = False) -> int:
         self.edges.append((before, after))
+        self.always.append(always)
         return len(self.edges) - 1
 
 
@@ -119,7 +124,7 @@ def skeleton(
     micro_batches: int,
     chained: Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]] = (),
 ) -> tuple[Skeleton, TaskGraph, Labels]:
-    """The arrays; `chained` are further edges, between tasks named by kind, subject, micro-batch."""
+    """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch."""
     tasks = _Tasks()
     flows = [any(any(m.wanted) for m in unit.members) for unit in units]
     micro = range(micro_batches)
@@ -161,7 +166,7 @@ def skeleton(
     regather_edge = np.full(len(bundles), NONE, np.int32)
     for u in range(len(units)):
         for m in micro:
-            tasks.edge(int(forward[u, m]), int(backward[u, m]))
+            tasks.edge(int(forward[u, m]), int(backward[u, m]), flows[u])
     for b, bundle in enumerate(bundles):
         if bundle.parameters:
             returned_edge[b, 0] = tasks.edge(int(back[b, 0]), int(update[b]))
@@ -179,13 +184,15 @@ def skeleton(
             leg_back_edge[number, m] = tasks.edge(reverse, int(back[b, own]))
             if bundle.parameters:
                 leg_again_edge[number, m] = tasks.edge(int(again[b]), reverse)
-                tasks.edge(reverse, int(update[b]))
+                trained = bundle.sources[leg.tensor].trained
+                tasks.edge(reverse, int(update[b]), trained and flows[leg.unit])
             else:
-                tasks.edge(int(forward[bundle.maker, m]), reader)
-                tasks.edge(reverse, int(backward[bundle.maker, m]))
+                tasks.edge(int(forward[bundle.maker, m]), reader, True)
+                both = flows[leg.unit] and flows[bundle.maker]
+                tasks.edge(reverse, int(backward[bundle.maker, m]), both)
     number_of = {label: number for number, label in enumerate(tasks.labels)}
     for before, after in chained:
-        tasks.edge(number_of[before], number_of[after])
+        tasks.edge(number_of[before], number_of[after], True)
     graph, renumbered = _graph(tasks, places, kinds)
     near: list[set[int]] = [set() for _ in units]
     for b, leg in legs:
@@ -213,7 +220,9 @@ def skeleton(
         leg_unit=np.array([leg.unit for _, leg in legs], np.int32),
         leg_there=_codes([leg.port.there for _, leg in legs]),
         leg_back=_codes([leg.port.back or () for _, leg in legs]),
-        leg_flows=np.array([leg.port.back is not None for _, leg in legs], np.bool_),
+        leg_flows=np.array(
+            [leg.port.back is not None and flows[leg.unit] for _, leg in legs], np.bool_
+        ),
         leg_halo=_amounts([leg.port.halo for _, leg in legs]),
         leg_statistics=_amounts([leg.port.statistics for _, leg in legs]),
         carry=carry,
@@ -257,7 +266,7 @@ def _graph(tasks: _Tasks, places: Places, kinds: int) -> tuple[TaskGraph, Indice
         resource_kind=places.kind,
         succ_start=starts(before),
         succ=after[by_source],
-        edge_live=np.zeros(e, np.bool_),
+        edge_live=np.array(tasks.always, np.bool_)[by_source],
         pred_start=starts(after),
         pred=before[by_source][by_target],
         pred_edge=by_target,
