@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 import pytest
@@ -34,7 +35,7 @@ from meshwright.validate.collectives import (
     load_rows,
     summarize,
 )
-from meshwright.validate.protocol_fit import fit, gather_evidence, shipped_fits
+from meshwright.validate.protocol_fit import START, fit, gather_evidence, mean_error, shipped_fits
 
 MIB = 1 << 20
 HEADER = "gpu,ranks,bytes,out_of_place_ns,in_place_ns\n"
@@ -88,6 +89,28 @@ def test_the_shipped_constants_are_what_the_fit_gives() -> None:
         assert msgspec.structs.asdict(fitted[name]) == pytest.approx(shipped, rel=1e-3)
 
 
+def error_without(rows: list[AllReduceRow], *parts: str, most: int = PUBLISHED_AT) -> float:
+    """On A100s: the mean error on the half not fitted, with some constants held at 0."""
+    own = [row for row in rows if row.gpu == "A100"]
+    start = msgspec.structs.replace(START, **dict.fromkeys(parts, 0.0))
+    constants = fit([row for row in own if row.fitted], start)
+    machine = msgspec.structs.replace(MACHINES["A100"], constants=constants)
+    other = [row for row in own if not row.fitted and row.bytes <= most]
+    return fmean(mean_error(machine, [r for r in other if r.ranks == n]) for n in (2, 4, 8))
+
+
+def test_what_the_parts_are_worth(rows: list[AllReduceRow]) -> None:
+    """The ramp carries the mean; hops and granules are seen in small sizes only, and together."""
+    whole = error_without(rows)
+    assert whole <= 0.01
+    assert error_without(rows, "ramp") >= 2.5 * whole
+    assert error_without(rows, "hop", "granule_share") <= 1.25 * whole
+    small = 32 * MIB
+    assert error_without(rows, "hop", "granule_share", most=small) >= 1.4 * error_without(
+        rows, most=small
+    )
+
+
 def test_constants_are_of_one_machine(rows: list[AllReduceRow]) -> None:
     with pytest.raises(InputError, match="the rows of A100 and V100; fit one at a time"):
         fit(rows)
@@ -108,7 +131,7 @@ def test_constants_are_physically_plausible(machine: Machine) -> None:
 
 
 SWITCHES = [
-    # machine, ranks, the last size in MiB before the measured curve falls to Simple
+    # machine, ranks, the last MiB before the measured curve breaks (up for 4 A100s)
     ("A100", 4, 5),
     ("A100", 8, 23),
     ("V100", 4, 4),
@@ -170,7 +193,7 @@ def walk(machine: Machine, n: int, size: int) -> float:
 def laps(machine: Machine, n: int, size: int) -> tuple[float, float]:
     own, channels = machine.constants, 2 * machine.rings[n - 2]
     left = Fraction(size, channels * n)
-    waiting, moved = own.launch, 0.0
+    waiting, moved = float(own.launch), 0.0
     while left > 0:
         chunk = min(left, Fraction(CHUNK))
         begun = -(-chunk // machine.granule) * machine.granule
@@ -184,8 +207,8 @@ def laps(machine: Machine, n: int, size: int) -> tuple[float, float]:
 
 DGX_1V = {
     # NVLinks between the GPUs of a DGX-1V: a hybrid cube mesh, six at each GPU
-    **{pair: 1 for pair in ((0, 1), (0, 2), (1, 3), (4, 5), (4, 6), (5, 7), (2, 6), (3, 7))},
-    **{pair: 2 for pair in ((0, 3), (1, 2), (2, 3), (4, 7), (5, 6), (6, 7), (0, 4), (1, 5))},
+    **dict.fromkeys(((0, 1), (0, 2), (1, 3), (4, 5), (4, 6), (5, 7), (2, 6), (3, 7)), 1),
+    **dict.fromkeys(((0, 3), (1, 2), (2, 3), (4, 7), (5, 6), (6, 7), (0, 4), (1, 5)), 2),
 }
 
 
@@ -196,7 +219,7 @@ def disjoint_rings(links: Counter[tuple[int, int]], n: int) -> int:
     for path in itertools.permutations(range(1, n)):
         if n > 2 and path[0] > path[-1]:
             continue
-        ring = Counter(tuple(sorted(hop)) for hop in itertools.pairwise((0, *path, 0)))
+        ring = Counter((min(hop), max(hop)) for hop in itertools.pairwise((0, *path, 0)))
         if all(links[pair] >= count for pair, count in ring.items()):
             rest = Counter({pair: links[pair] - ring[pair] for pair in links})
             best = max(best, 1 + disjoint_rings(rest, n))
@@ -209,10 +232,7 @@ def disjoint_rings(links: Counter[tuple[int, int]], n: int) -> int:
 def test_rings_of_the_v100_machine_follow_from_its_links(n: int) -> None:
     """A ring of three or more runs both ways over its links; one link closes a ring of two."""
     inside = Counter({pair: count for pair, count in DGX_1V.items() if max(pair) < n})
-    if n == 2:
-        found = inside[0, 1]
-    else:
-        found = 2 * disjoint_rings(inside, n)
+    found = inside[0, 1] if n == 2 else 2 * disjoint_rings(inside, n)
     assert MACHINES["V100"].rings[n - 2] == found
 
 

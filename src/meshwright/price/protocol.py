@@ -53,7 +53,8 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True):
     granule_share: float
     """Which part of a begun granule takes the time of a whole one, 0 to 1."""
     ramp: float
-    """By how much more the first bytes over a GPU's port take than later ones."""
+    """By how much more the first bytes over a GPU's port take than later ones. It describes the
+    curves of A100s, bent at every group size; the measurements do not say what causes it."""
     ramp_bytes: float
     """How many bytes those are."""
     ll128_launch: Seconds
@@ -111,7 +112,7 @@ def all_reduce_seconds(machine: Machine, members: int, size: Bytes) -> Seconds:
     """The time of one AllReduce.
 
     >>> round(1e6 * all_reduce_seconds(MACHINES["V100"], 8, Bytes(1 << 30)))
-    13970
+    13971
     """
     require_whole(members, "the members of the group are")
     require_whole(size, "the bytes of the AllReduce are")
@@ -175,7 +176,8 @@ _A100 = Machine(
     published=_gigabytes(197.3, 211.9, 221.9, 224.5, 227.0, 226.9, 229.3),
     granule=Bytes(128 << 10),
     tuner_ring=BytesPerSecond(20e9),
-    tuner_ll128_start=Seconds(14.0e-6),  # as in NCCL 2.30
+    # As in NCCL 2.30, while 2.10 has 10: taken because 8 GPUs leave LL128 between 23 and 24 MiB.
+    tuner_ll128_start=Seconds(14.0e-6),
     constants=Constants(
         launch=Seconds(3.511e-05),
         hop=Seconds(2.094e-06),
@@ -197,9 +199,9 @@ _V100 = Machine(
     rings=(1, 2, 4, 2, 2, 4, 6),
     published=_gigabytes(22.6, 45.1, 85.4, 37.2, 45.7, 87.0, 134.5),
     granule=Bytes(64 << 10),
-    # NCCL writes 20; the curves fall from LL128 to Simple where 18.5 to 19.2 puts it.
+    # NCCL writes 20; with 10 us (NCCL 2.10) the curves leave LL128 where 18.5 to 19.2 puts it.
     tuner_ring=BytesPerSecond(19e9),
-    tuner_ll128_start=Seconds(10.0e-6),  # as in NCCL 2.10
+    tuner_ll128_start=Seconds(10.0e-6),
     constants=Constants(
         launch=Seconds(2.016e-05),
         hop=Seconds(1.947e-06),

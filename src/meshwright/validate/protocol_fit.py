@@ -45,11 +45,11 @@ Measured = Mapping[int, tuple[Floats, Floats]]
 """Bytes and measured seconds by members."""
 
 
-def fit(rows: Sequence[AllReduceRow]) -> Constants:
-    """The constants of one machine that suit the rows best."""
+def fit(rows: Sequence[AllReduceRow], start: Constants = START) -> Constants:
+    """The constants of one machine that suit the rows best; what is 0 at the start stays 0."""
     machine = _machine(rows)
     measured = _measured(rows)
-    best, lowest = START, _loss(machine, START, measured)
+    best, lowest = start, _loss(machine, start, measured)
     steps = dict.fromkeys(Constants.__struct_fields__, 0.3)
     for _ in range(MOST_ROUNDS):
         for name, step in steps.items():
@@ -82,13 +82,14 @@ def gather_evidence(rows: Sequence[AllReduceRow]) -> dict[Group, Evidence]:
         machine = MACHINES[group[0]]
         others = [row for row in rows if row.gpu == group[0] and row.group != group]
         found[group] = Evidence(
-            other_half=_mean_error(machine, [row for row in own if not row.fitted]),
-            size_left_out=_mean_error(_with(machine, fit(others)), own),
+            other_half=mean_error(machine, [row for row in own if not row.fitted]),
+            size_left_out=mean_error(_with(machine, fit(others)), own),
         )
     return found
 
 
-def _mean_error(machine: Machine, rows: Sequence[AllReduceRow]) -> float:
+def mean_error(machine: Machine, rows: Sequence[AllReduceRow]) -> float:
+    """The mean absolute error on rows of one group size."""
     ((members, (sizes, seconds)),) = _measured(rows).items()
     return float(_errors(machine, members, sizes, seconds).mean())
 
