@@ -149,9 +149,7 @@ class Stack(nn.Module):
 
 
 def stack(between: Any) -> Example:
-    return Example(
-        model=Stack(between).double(), inputs=(torch.randn(4, SAMPLES, WIDTH).double(),)
-    )
+    return Example(model=Stack(between).double(), inputs=(torch.randn(4, SAMPLES, WIDTH).double(),))
 
 
 def test_modules_in_a_row_are_wired_run_by_run() -> None:
@@ -210,7 +208,9 @@ def test_one_layer_is_a_module_of_each_layer() -> None:
 def test_dropout_stands_between_layers() -> None:
     graph = unrolled(capture(example_of(Shape(layers=3, dropout=0.25)), "model"), 2)
     drops = [op for op in graph.operators if op.kind == "dropout"]
-    assert [op.name for op in drops] == [f"layer.lstm.{i}.dropout{r}" for i in (0, 1) for r in (0, 1)]
+    assert [op.name for op in drops] == [
+        f"layer.lstm.{i}.dropout{r}" for i in (0, 1) for r in (0, 1)
+    ]
     assert {op.attributes for op in drops} == {(("p", 0.25), ("train", True))}
     evaluated = example_of(Shape(layers=3, dropout=0.25))
     evaluated.model.eval()

@@ -18,19 +18,18 @@ anything lies is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
+from meshwright.graph.assembly import Assembly, Names, resized
 from meshwright.graph.families import family_of
 from meshwright.graph.families.recurrent import Recurrent
-from meshwright.graph.family import integer, position, replaced
-from meshwright.graph.model import Attributes, Call, Operator, OperatorGraph, Tensor
-
-Names = tuple[str, ...]
+from meshwright.graph.family import integer, replaced
+from meshwright.graph.model import Attributes, Call, Operator, OperatorGraph
 
 
 def unrolled(graph: OperatorGraph, steps: int | None = None) -> OperatorGraph:
@@ -50,17 +49,17 @@ def unrolled(graph: OperatorGraph, steps: int | None = None) -> OperatorGraph:
     >>> [(op.name, op.kind) for op in unrolled(graph, 2).operators]
     [('r.split', 'split'), ('r.step0', 'gru'), ('r.step1', 'gru'), ('r.cat', 'cat')]
     """
-    result = _Result(graph)
+    assembly = Assembly(graph)
     for operator in graph.operators:
         if not is_recurrent(operator):
-            result.add(operator)
+            assembly.add(operator)
             continue
         layered = _layered(operator, graph.call(operator), steps)
         if layered.cells == 1 and layered.length == layered.total:
-            result.add(operator)
+            assembly.add(operator)
         else:
-            _taken_apart(result, layered)
-    return msgspec.structs.replace(graph, operators=_needed(graph, result.operators))
+            _taken_apart(assembly, layered)
+    return msgspec.structs.replace(graph, operators=_needed(graph, assembly.operators))
 
 
 def is_recurrent(operator: Operator) -> bool:
@@ -125,100 +124,18 @@ def _layered(operator: Operator, call: Call, steps: int | None) -> _Layered:
     )
 
 
-class _Result:
-    """The operators of the new graph so far, and how tensors are made of parts."""
-
-    def __init__(self, graph: OperatorGraph) -> None:
-        self.operators: list[Operator] = []
-        self.tensors: dict[str, Tensor] = dict(graph.tensors)
-        self._parts: dict[tuple[str, int, int], Names] = {}
-        """The parts of a tensor along a dim, all of one size."""
-
-    def add(self, operator: Operator) -> Names:
-        """Puts an operator last; its outputs."""
-        self.operators.append(operator)
-        self.tensors.update((tensor.name, tensor) for tensor in operator.outputs)
-        if operator.kind == "cat":
-            self._remember(operator)
-        return tuple(tensor.name for tensor in operator.outputs)
-
-    def _remember(self, cat: Operator) -> None:
-        """Of what a tensor was joined, unless the parts differ in more than their values."""
-        parts = tuple(filter(None, cat.inputs))
-        specs = {self.tensors[name].spec for name in parts}
-        if len(specs) == 1:
-            (spec,) = specs
-            dim = dict(cat.attributes).get("dim", 0)
-            assert isinstance(dim, int)
-            place = position(dim, len(spec.shape))
-            self._parts[cat.outputs[0].name, place, spec.shape[place]] = parts
-
-    def cut(self, whole: str, dim: int, size: int, name: str, layer: str) -> Names:
-        """The parts of a tensor along a dim; cut by an operator of this name if need be."""
-        tensor = self.tensors[whole]
-        if tensor.shape[dim] == size:
-            return (whole,)
-        key = (whole, dim, size)
-        if key not in self._parts:
-            dims = _resized(tensor, {dim: size})
-            self._parts[key] = self.add(
-                Operator(
-                    name=name,
-                    kind="split",
-                    inputs=(whole,),
-                    outputs=tuple(
-                        Tensor(name=f"{name}.{i}", dtype=tensor.dtype, dims=dims)
-                        for i in range(tensor.shape[dim] // size)
-                    ),
-                    attributes=_along(dim, split_size=size),
-                    layer=layer,
-                )
-            )
-        return self._parts[key]
-
-    def derive(
-        self, name: str, kind: str, inputs: Names, attributes: Attributes, dim: int, layer: str
-    ) -> str:
-        """What a kind makes of tensors that look alike: they add up along the dim."""
-        first = self.tensors[inputs[0]]
-        dims = _resized(first, {dim: first.shape[dim] * len(inputs)})
-        output = Tensor(name=name, dtype=first.dtype, dims=dims)
-        (made,) = self.add(
-            Operator(
-                name=name,
-                kind=kind,
-                inputs=inputs,
-                outputs=(output,),
-                attributes=attributes,
-                layer=layer,
-            )
-        )
-        return made
-
-    def rename(self, begin: int, names: dict[str, str]) -> None:
-        """Gives tensors that the operators from `begin` on make and read other names."""
-        for place in range(begin, len(self.operators)):
-            own = self.operators[place]
-            self.operators[place] = msgspec.structs.replace(
-                own,
-                inputs=tuple(name and names.get(name, name) for name in own.inputs),
-                outputs=tuple(
-                    self.tensors[names[t.name]] if t.name in names else t for t in own.outputs
-                ),
-            )
-
-
-def _taken_apart(result: _Result, whole: _Layered) -> None:
+def _taken_apart(assembly: Assembly, whole: _Layered) -> None:
     """Adds the runs of every layer, and what makes the outputs of the operator of them."""
-    operator, begin = whole.operator, len(result.operators)
+    operator, begin = whole.operator, len(assembly.operators)
     name, layer = operator.name, operator.layer
     x, *others = operator.inputs
     assert x is not None
     count = len(operator.outputs) - 1
     states, weights = list(filter(None, others[:count])), others[count:]
-    runs = result.cut(x, whole.time, whole.length, f"{name}.split", layer)
+    runs = assembly.cut(x, whole.time, whole.length, name=f"{name}.split", layer=layer)
     given = [
-        result.cut(state, 0, 1, f"{name}.state{i}.split", layer) for i, state in enumerate(states)
+        assembly.cut(state, 0, 1, name=f"{name}.state{i}.split", layer=layer)
+        for i, state in enumerate(states)
     ]
     each = len(weights) // whole.cells
     lasts: list[Names] = []
@@ -227,17 +144,23 @@ def _taken_apart(result: _Result, whole: _Layered) -> None:
         for reverse in range(whole.directions):
             cell = depth * whole.directions + reverse
             state = tuple(of_cells[cell] for of_cells in given)
-            own = tuple(weights[cell * each : (cell + 1) * each])
+            own = weights[cell * each : (cell + 1) * each]
             walk = _reversed_runs if reverse else _runs
-            made, last = walk(result, whole, depth, runs, state, own)
+            made, last = walk(assembly, whole, depth, runs, state, own)
             ways.append(made)
             lasts.append(last)
-        runs = _between(result, whole, depth, ways)
-    _finish(result, begin, whole, [runs, *zip(*lasts, strict=True)])
+        runs = _between(assembly, whole, depth, ways)
+    sequence = assembly.joined(runs, whole.time, name=f"{name}.cat", layer=layer)
+    final = [
+        assembly.joined(of_cells, 0, name=f"{name}.state{i}.cat", layer=layer)
+        for i, of_cells in enumerate(zip(*lasts, strict=True))
+    ]
+    outputs = (tensor.name for tensor in operator.outputs)
+    assembly.rename(begin, dict(zip((sequence, *final), outputs, strict=True)))
 
 
 def _runs(
-    result: _Result,
+    assembly: Assembly,
     whole: _Layered,
     depth: int,
     runs: Names,
@@ -248,31 +171,25 @@ def _runs(
     """One layer in one direction: its outputs run by run, and its last states."""
     y, *states = whole.operator.outputs
     width = y.shape[-1] // whole.directions
-    dims = [_resized(y, {whole.time: whole.length, 2: width})]
-    dims += [_resized(own, {0: 1}) for own in states]
+    dims = [resized(y, {whole.time: whole.length, 2: width})]
+    dims += [resized(own, {0: 1}) for own in states]
     outputs = []
     for index, run in enumerate(runs):
-        name = whole.name(depth, f"{stem}{index}")
-        made = result.add(
-            Operator(
-                name=name,
-                kind=whole.operator.kind,
-                inputs=(run, *state, *weights),
-                outputs=tuple(
-                    Tensor(name=f"{name}.{i}", dtype=old.dtype, dims=own)
-                    for i, (old, own) in enumerate(zip((y, *states), dims, strict=True))
-                ),
-                attributes=whole.attributes,
-                layer=whole.path(depth),
-            )
+        made, *state_made = assembly.apply(
+            whole.operator.kind,
+            (run, *state, *weights),
+            dims,
+            name=whole.name(depth, f"{stem}{index}"),
+            layer=whole.path(depth),
+            attributes=whole.attributes,
         )
-        outputs.append(made[0])
-        state = made[1:]
+        outputs.append(made)
+        state = tuple(state_made)
     return tuple(outputs), state
 
 
 def _reversed_runs(
-    result: _Result,
+    assembly: Assembly,
     whole: _Layered,
     depth: int,
     runs: Names,
@@ -280,72 +197,47 @@ def _reversed_runs(
     weights: Sequence[str | None],
 ) -> tuple[Names, Names]:
     """One layer from the last step to the first, with its outputs in the order of time."""
-    entering = _flipped(result, whole, depth, runs[::-1], "reverse.in")
-    made, last = _runs(result, whole, depth, entering, state, weights, "reverse.step")
-    return _flipped(result, whole, depth, made, "reverse.out")[::-1], last
+    flip: Attributes = (("dims", (whole.time,)),)
+
+    def turned(runs: Names, stem: str) -> Names:
+        """Runs flipped one by one; a run of one step is its own reverse."""
+        if whole.length == 1:
+            return runs
+        return _each(assembly, whole, depth, runs, "flip", stem, flip)
+
+    entering = turned(runs[::-1], "reverse.in")
+    made, last = _runs(assembly, whole, depth, entering, state, weights, "reverse.step")
+    return turned(made, "reverse.out")[::-1], last
 
 
-def _flipped(result: _Result, whole: _Layered, depth: int, runs: Names, stem: str) -> Names:
-    """Each run turned around in time; a run of one step is its own reverse."""
-    if whole.length == 1:
-        return runs
-    attributes: Attributes = (("dims", (whole.time,)),)
-    return tuple(
-        result.derive(
-            whole.name(depth, f"{stem}{i}"), "flip", (run,), attributes, 0, whole.path(depth)
-        )
-        for i, run in enumerate(runs)
-    )
-
-
-def _between(result: _Result, whole: _Layered, depth: int, ways: list[Names]) -> Names:
+def _between(assembly: Assembly, whole: _Layered, depth: int, ways: list[Names]) -> Names:
     """What the next layer reads: both directions side by side, with dropout but at the end."""
-    path = whole.path(depth)
-    runs = ways[0]
-    if whole.directions == 2:
-        runs = tuple(
-            result.derive(whole.name(depth, f"cat{i}"), "cat", pair, _along(2), 2, path)
-            for i, pair in enumerate(zip(*ways, strict=True))
-        )
+    runs = tuple(
+        assembly.joined(pair, 2, name=whole.name(depth, f"cat{i}"), layer=whole.path(depth))
+        for i, pair in enumerate(zip(*ways, strict=True))
+    )
     if not whole.dropout or depth == whole.layers - 1:
         return runs
     drop: Attributes = (("p", whole.dropout), ("train", True))
-    return tuple(
-        result.derive(whole.name(depth, f"dropout{i}"), "dropout", (run,), drop, 0, path)
-        for i, run in enumerate(runs)
-    )
+    return _each(assembly, whole, depth, runs, "dropout", "dropout", drop)
 
 
-def _finish(result: _Result, begin: int, whole: _Layered, parts: Iterable[Names]) -> None:
-    """Gives the operator's outputs their names: to a join of their parts, or to the only part."""
-    operator = whole.operator
-    alone: dict[str, str] = {}
-    for index, (output, own) in enumerate(zip(operator.outputs, parts, strict=True)):
-        if len(own) == 1:
-            alone[own[0]] = output.name
-            continue
-        stem, dim = (f"state{index - 1}.cat", 0) if index else ("cat", whole.time)
-        result.add(
-            Operator(
-                name=f"{operator.name}.{stem}",
-                kind="cat",
-                inputs=own,
-                outputs=(output,),
-                attributes=_along(dim),
-                layer=operator.layer,
-            )
-        )
-    result.rename(begin, alone)
-
-
-def _along(dim: int, **others: int) -> Attributes:
-    """Attributes with the dim, which is not recorded where it is ATen's default."""
-    return tuple(sorted((others | ({"dim": dim} if dim else {})).items()))
-
-
-def _resized(tensor: Tensor, sizes: dict[int, int]) -> tuple[tuple[str, int], ...]:
-    """The dims of a tensor, some with another size."""
-    return tuple((name, sizes.get(i, size)) for i, (name, size) in enumerate(tensor.dims))
+def _each(
+    assembly: Assembly,
+    whole: _Layered,
+    depth: int,
+    runs: Names,
+    kind: str,
+    stem: str,
+    attributes: Attributes,
+) -> Names:
+    """Each run of a layer through an operator that keeps its shape."""
+    found: list[str] = []
+    for i, run in enumerate(runs):
+        name, layer = whole.name(depth, f"{stem}{i}"), whole.path(depth)
+        dims = (assembly.tensors[run].dims,)
+        found += assembly.apply(kind, (run,), dims, name=name, layer=layer, attributes=attributes)
+    return tuple(found)
 
 
 def _needed(graph: OperatorGraph, operators: Sequence[Operator]) -> tuple[Operator, ...]:
