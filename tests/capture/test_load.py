@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from torch import nn
 from meshwright.capture.load import load_model
 from meshwright.capture.program import graph_of
 from meshwright.foundation.errors import InputError
+from meshwright.graph.check import check
 
 FILE = Path(__file__).with_name("user_models.py")
 
@@ -127,6 +129,16 @@ def test_two_steps_of_a_language_model(steps: str) -> None:
         "recurrent.layers.1.lstm.step0",
         "recurrent.layers.1.lstm.step1",
     ]
+
+
+def test_a_translator_of_forty_steps() -> None:
+    """As FlexFlow unrolls it, with nothing but steps and what cuts and joins the sequences."""
+    whole, unrolled = (load_model(f"zoo:nmt?run=40{more}").graph for more in ("", "&unroll=40"))
+    assert check(unrolled) == ()
+    assert unrolled.parameters == whole.parameters
+    added = Counter(op.kind for op in unrolled.operators)
+    added.subtract(op.kind for op in whole.operators)
+    assert +added == {"lstm": 4 * 39, "split": 2, "cat": 2}
 
 
 def test_a_saved_graph_unrolls(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +15,7 @@ from torch.nn import functional
 from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.zoo import entry
 from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.counts import product_flops
@@ -75,13 +77,19 @@ def example_of(shape: Shape) -> Example:
 
 def results(graph: OperatorGraph, values: dict[str, Tensor]) -> tuple[Any, list[Any]]:
     """Outputs, and the gradients of all that enters, for outputs weighted at random."""
-    entering = {name: value.detach().requires_grad_() for name, value in values.items()}
+    entering = {
+        name: value.detach().requires_grad_(value.is_floating_point())
+        for name, value in values.items()
+    }
     outputs = execute(graph, entering)
     torch.manual_seed(7)
     # Not randn_like, which draws in the order of memory, and that may differ.
     weights = [torch.randn(output.shape).double() for output in outputs.values()]
     gradients = torch.autograd.grad(
-        tuple(outputs.values()), tuple(entering.values()), weights, allow_unused=True
+        tuple(outputs.values()),
+        [value for value in entering.values() if value.requires_grad],
+        weights,
+        allow_unused=True,
     )
     return outputs, list(gradients)
 
@@ -127,6 +135,19 @@ def test_the_same_is_computed(shape: Shape, steps: int | None) -> None:
     new = assert_same(example_of(shape), steps)
     cells = shape.layers * (2 if shape.both_ways else 1)
     assert len(recurrent(new)) == cells * (steps or LENGTH)
+
+
+@pytest.mark.parametrize("run", [6, 2])
+@pytest.mark.parametrize("name", ["nmt", "rnnlm", "rnntc"])
+def test_flexflow_s_models(name: str, run: int) -> None:
+    """Whole sequences and runs of them; a decoder begins with the last states of an encoder."""
+    torch.manual_seed(0)
+    model = entry(name)
+    sizes = msgspec.structs.replace(model.tiny, run=run)
+    example = model.example(sizes, SAMPLES)
+    example.model.double()
+    sides = 2 if name == "nmt" else 1
+    assert len(recurrent(assert_same(example, None))) == sides * sizes.layers * sizes.steps
 
 
 def recurrent(graph: OperatorGraph) -> list[Operator]:
