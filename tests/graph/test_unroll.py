@@ -196,6 +196,31 @@ def test_modules_in_a_row_are_wired_run_by_run() -> None:
     assert [op.layer for op in recurrent(new)] == ["encoder.0"] * 2 + ["encoder.1"] * 2
 
 
+class Deep(nn.Module):
+    """Modules of several layers in a row and side by side, of which most results are used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LSTM(WIDTH, HIDDEN, 2, bidirectional=True, batch_first=True)
+        self.second = nn.GRU(2 * HIDDEN, 3, 2, bidirectional=True, batch_first=True)
+        self.beside = nn.LSTM(WIDTH, HIDDEN, batch_first=True)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y, _ = self.first(x)
+        z, state = self.second(y)
+        other, (_, cell) = self.beside(x)
+        return z, state, other.sum(), cell, y.mean()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_a_sequence_is_cut_once(steps: int) -> None:
+    """For all that read it; and not at all where it was joined."""
+    x = torch.randn(SAMPLES, LENGTH, WIDTH).double()
+    new = assert_same(Example(model=Deep().double(), inputs=(x,)), steps)
+    cuts = [op.name for op in new.operators if op.kind == "split" and "state" not in op.name]
+    assert cuts == (["first.lstm.split"] if steps > 1 else [])
+
+
 def test_what_stands_between_modules_stays_whole() -> None:
     new = assert_same(stack(functional.relu), None)
     kinds = [op.kind for op in new.operators if op.kind != "zeros"]
