@@ -1,0 +1,214 @@
+"""Resources in a trial: which are not free when the frame says, and tasks that take them.
+
+A resource is clean if in the trial it is free when it is in the accepted timeline before the cursor,
+moved by the shift of the frame; or if both are not after now, since nothing that is still to come
+can tell. The others are dirty and both times are kept. A clean one is looked up when it is needed:
+by going back from the cursor to the task that took it last, but no farther than where all is free.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.simulate.compiled import compiled
+from meshwright.simulate.delta_state import CURSOR, NOW, SHIFT, STALE, UNUSED, Accepted, Trial
+from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
+
+
+@compiled
+def has(bits: Ints, r: int) -> bool:
+    """Whether a resource is in a row of bits."""
+    return bool((bits[r >> 6] >> np.int64(r & 63)) & 1)
+
+
+@compiled
+def put(bits: Ints, r: int) -> None:
+    """Put a resource into a row of bits."""
+    bits[r >> 6] |= np.int64(1) << np.int64(r & 63)
+
+
+@compiled
+def drop(bits: Ints, r: int) -> None:
+    """Take a resource out of a row of bits."""
+    bits[r >> 6] &= ~(np.int64(1) << np.int64(r & 63))
+
+
+@compiled
+def empty(bits: Ints) -> bool:
+    """Whether a row of bits has no resource."""
+    for word in range(len(bits)):
+        if bits[word] != 0:
+            return False
+    return True
+
+
+@compiled
+def want(state: Accepted, new: Trial, first: int, second: int) -> None:
+    """Want the clean resources of two sets."""
+    for word in range(len(new.wanted)):
+        bits = 0
+        if first != NOWHERE:
+            bits |= state.bits[first, word]
+        if second != NOWHERE:
+            bits |= state.bits[second, word]
+        new.wanted[word] = bits & ~new.dirty[word]
+
+
+@compiled
+def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
+    """Put into `free_old` when the wanted resources are free in the accepted timeline at the cursor.
+
+    `now` is in that timeline's time; 0 stands for any time that is not after it.
+    """
+    if empty(new.wanted):
+        return
+    for r in range(len(new.free_old)):
+        if has(new.wanted, r):
+            new.free_old[r] = 0
+    position = new.at[CURSOR] - 1
+    while position >= 0 and state.high[position] > now:
+        t = state.order[position]
+        position -= 1
+        hit = False
+        for side in range(2):
+            place = state.places[t, side]
+            if place != NOWHERE:
+                for word in range(len(new.wanted)):
+                    hit |= (state.bits[place, word] & new.wanted[word]) != 0
+        if hit:
+            found(graph, state, new, t)
+            if empty(new.wanted):
+                return
+
+
+@compiled
+def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+    """Read the wanted resources off the task that took them last."""
+    for side in range(2):
+        place = state.places[t, side]
+        if place != NOWHERE:
+            first = graph.set_start[place]
+            for at in range(first, graph.set_start[place + 1]):
+                r = graph.set_resource[at]
+                if has(new.wanted, r):
+                    left = state.until[t, graph.resource_kind[r] if state.joint[t] else at - first]
+                    if left != UNUSED:
+                        new.free_old[r] = state.ready[t] + left
+                        drop(new.wanted, r)
+
+
+@compiled
+def soil(new: Trial, r: int) -> None:
+    """Make a resource dirty whose `free_old` was looked up."""
+    if not has(new.dirty, r):
+        put(new.dirty, r)
+        new.free_new[r] = new.free_old[r] + new.at[SHIFT]
+
+
+@compiled
+def weigh(new: Trial, r: int) -> None:
+    """Make a dirty resource clean if it is; remember until when dirt can matter."""
+    now, shift = new.at[NOW], new.at[SHIFT]
+    if max(new.free_new[r], now) - shift == max(new.free_old[r], now - shift):
+        drop(new.dirty, r)
+    else:
+        new.at[STALE] = max(new.at[STALE], new.free_old[r], new.free_new[r] - shift)
+
+
+@compiled
+def weigh_all(new: Trial) -> None:
+    """Weigh every dirty resource."""
+    new.at[STALE] = 0
+    for word in range(len(new.dirty)):
+        if new.dirty[word] != 0:
+            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
+                if has(new.dirty, r):
+                    weigh(new, r)
+
+
+@compiled
+def touches_dirt(state: Accepted, new: Trial, t: int) -> bool:
+    """Whether an accepted task may use a dirty resource."""
+    for side in range(2):
+        place = state.places[t, side]
+        if place != NOWHERE:
+            for word in range(len(new.dirty)):
+                if state.bits[place, word] & new.dirty[word] != 0:
+                    return True
+    return False
+
+
+@compiled
+def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+    """The task at the cursor took its resources in the accepted timeline, but not so in the trial."""
+    want(state, new, state.places[t, 0], state.places[t, 1])
+    look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
+    for side in range(2):
+        place = state.places[t, side]
+        if place != NOWHERE:
+            first = graph.set_start[place]
+            for at in range(first, graph.set_start[place + 1]):
+                r = graph.set_resource[at]
+                left = state.until[t, graph.resource_kind[r] if state.joint[t] else at - first]
+                if left != UNUSED:
+                    soil(new, r)
+                    new.free_old[r] = state.ready[t] + left
+                    weigh(new, r)
+
+
+@compiled
+def take_new(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+    """Let a marked task take its resources in the trial, and end."""
+    ready = new.at[NOW]
+    want(state, new, graph.places[t, 0], graph.places[t, 1])
+    look_up(graph, state, new, ready - new.at[SHIFT])
+    latest = ready
+    tail = 0
+    for side in range(2):
+        place = graph.places[t, side]
+        if place != NOWHERE:
+            first = graph.set_start[place]
+            for at in range(first, graph.set_start[place + 1]):
+                r = graph.set_resource[at]
+                hold = graph.hold[t, graph.resource_kind[r]]
+                if hold > 0:
+                    soil(new, r)
+                    begin = max(ready, new.free_new[r])
+                    latest = max(latest, begin)
+                    if not graph.joint[t]:
+                        give(new, r, begin + hold)
+                        new.until[t, at - first] = begin + hold - ready
+                        tail = max(tail, begin + hold - ready)
+                elif not graph.joint[t]:
+                    new.until[t, at - first] = UNUSED
+    if graph.joint[t]:
+        tail = take_jointly(graph, new, t, latest)
+    new.lag[t] = latest - ready
+    new.span[t] = latest - ready + graph.duration[t]
+    new.tail[t] = max(tail, new.span[t])
+
+
+@compiled
+def take_jointly(graph: TaskGraph, new: Trial, t: int, start: int) -> int:
+    """A joint task takes its resources at its start; leaves the latest it holds one, from ready."""
+    ready, tail = new.at[NOW], 0
+    for kind in range(graph.hold.shape[1]):
+        hold = graph.hold[t, kind]
+        new.until[t, kind] = start - ready + hold if hold > 0 else UNUSED
+        tail = max(tail, new.until[t, kind])
+    for side in range(2):
+        place = graph.places[t, side]
+        if place != NOWHERE:
+            for at in range(graph.set_start[place], graph.set_start[place + 1]):
+                r = graph.set_resource[at]
+                hold = graph.hold[t, graph.resource_kind[r]]
+                if hold > 0:
+                    give(new, r, start + hold)
+    return tail
+
+
+@compiled
+def give(new: Trial, r: int, free: int) -> None:
+    """A dirty resource is free from a time on in the trial."""
+    new.free_new[r] = free
+    new.at[STALE] = max(new.at[STALE], free - new.at[SHIFT], new.free_old[r])
