@@ -13,6 +13,7 @@ import time
 from random import Random
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from meshwright.simulate import delta, full
@@ -178,33 +179,38 @@ def switch(
     return flips
 
 
-@compiled
+@numba.njit(cache=True)
 def search_with_full(
     step: Step, moves: Indices, work: full.Scratch, timeline: delta.Timeline, found: Ints
 ) -> None:
     """Make moves and simulate each with the full engine."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    best = 1 << 40
     for i in range(len(moves)):
         unit, layout, keep = moves[i]
         before = step.layout[unit]
         lay(step, unit, layout, touched, flipped)
         _, found[i] = full.run(step.graph, work, timeline)
-        if not keep:
+        if found[i] < best + best * keep // 1_000_000:
+            best = found[i]
+        else:
             lay(step, unit, before, touched, flipped)
 
 
-@compiled
+@numba.njit(cache=True)
 def search_with_delta(
     step: Step, moves: Indices, state: delta.Accepted, trial: delta.Trial, found: Ints
 ) -> None:
     """Make moves and simulate each with the delta engine."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    best = 1 << 40
     for i in range(len(moves)):
         unit, layout, keep = moves[i]
         before = step.layout[unit]
         count, flips = lay(step, unit, layout, touched, flipped)
         found[i] = delta.propose(step.graph, state, trial, touched[:count], flipped[:flips])
-        if keep:
+        if found[i] < best + best * keep // 1_000_000:
+            best = found[i]
             delta.commit(step.graph, state, trial)
         else:
             lay(step, unit, before, touched, flipped)
@@ -220,7 +226,7 @@ def main() -> None:
         step, again = (training_step(devices, Random(devices)) for _ in range(2))
         moves = np.array(
             [
-                [random.randrange(UNITS), random.randrange(len(step.size)), random.random() < 0.3]
+                [random.randrange(UNITS), random.randrange(len(step.size)), int(random.expovariate(1) * 500)]
                 for _ in range(count)
             ],
             np.int32,

@@ -18,6 +18,7 @@ from meshwright.simulate.delta_state import (
     IN_FRAMES,
     IN_QUEUE,
     IN_STOPS,
+    IN_TODO,
     MAKESPAN,
     NOW,
     PATIENCE,
@@ -30,12 +31,13 @@ from meshwright.simulate.delta_state import (
     Trial,
     accept_whole,
     accepted,
+    copy_row,
     summarise,
     trial,
 )
 from meshwright.simulate.delta_walk import (
     NEVER,
-    examine,
+    examine_all,
     key_at,
     mark,
     marked,
@@ -62,6 +64,7 @@ def propose(
             new.at[WHOLE] = count
             return makespan
         if new.at[VOTES] >= election:
+            examine_all(graph, state, new)
             first = new.queue[0] if new.at[IN_QUEUE] > 0 else NEVER
             if new.at[CURSOR] < state.size[0]:
                 first = min(first, key_at(graph, state, new.at[CURSOR], new.at[SHIFT]))
@@ -87,6 +90,7 @@ def begin(
         IN_STOPS,
         IN_ACTIVE,
         IN_DONE,
+        IN_TODO,
         FARTHEST,
         STALE,
         VOTES,
@@ -107,11 +111,8 @@ def begin(
         if not marked(new, t):
             mark(graph, state, new, t, WAITING if graph.live[t] else GONE)
             new.pinned[t] = True
+    examine_all(graph, state, new)
     at[FIRST] = state.size[0]
-    for index in range(at[IN_ACTIVE]):
-        t = new.active[index]
-        if new.state[t] == WAITING:
-            examine(graph, state, new, t)
     if at[IN_QUEUE] > 0:
         at[FIRST] = 0
     elif at[IN_STOPS] > 0:
@@ -166,9 +167,9 @@ def commit(graph: TaskGraph, state: Accepted, new: Trial) -> None:
         state.span[t] = new.span[t]
         state.lag[t] = new.lag[t]
         state.tail[t] = new.tail[t]
-        state.until[t] = new.until[t]
+        copy_row(state.until, new.until, t)
         state.joint[t] = graph.joint[t]
-        state.places[t] = graph.places[t]
+        state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
     for position in range(first, count):
         t = new.order[position]
         state.order[position] = t

@@ -6,7 +6,7 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import bits_of_numbers, compiled, push
+from meshwright.simulate.compiled import bits_of_numbers, compiled, inlined, push
 from meshwright.simulate.delta_resources import has, look_up, put, weigh_all
 from meshwright.simulate.delta_state import (
     CURSOR,
@@ -20,21 +20,21 @@ from meshwright.simulate.delta_state import (
     IN_FRAMES,
     IN_QUEUE,
     IN_STOPS,
+    IN_TODO,
     NOW,
     QUEUED,
     SHIFT,
     WAITING,
     Accepted,
     Trial,
+    copy_row,
 )
 from meshwright.simulate.delta_walk import (
-    examine,
     first_not_before,
     mark,
     marked,
     shift_at,
     stop_at,
-    tell,
 )
 from meshwright.simulate.tasks import TaskGraph
 
@@ -52,6 +52,7 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
     while new.at[IN_STOPS] > 0:
         new.at[IN_STOPS] -= 1
         new.stop[new.stops[new.at[IN_STOPS]]] = 0
+    new.at[IN_TODO] = 0
     late = in_flight(state, new, shift)
     while new.at[IN_FRAMES] > 0 and new.frame_from[new.at[IN_FRAMES] - 1] >= cursor:
         new.at[IN_FRAMES] -= 1
@@ -68,7 +69,7 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
         mark_after(graph, state, new, new.order[at])
 
 
-@compiled
+@inlined
 def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Put into `free_new` when every resource is free in the trial."""
     new.wanted[:] = 0
@@ -81,7 +82,7 @@ def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
             new.free_new[r] = new.free_old[r] + new.at[SHIFT]
 
 
-@compiled
+@inlined
 def compare_resources(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Find out which resources are dirty in the frame, given all of `free_new`."""
     for word in range(len(new.wanted)):
@@ -94,7 +95,7 @@ def compare_resources(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     weigh_all(new)
 
 
-@compiled
+@inlined
 def freeze(graph: TaskGraph, state: Accepted, new: Trial, cursor: int) -> None:
     """Mark what the cursor has passed and will meet again."""
     for position in range(cursor, new.at[CURSOR]):
@@ -103,19 +104,19 @@ def freeze(graph: TaskGraph, state: Accepted, new: Trial, cursor: int) -> None:
             mark(graph, state, new, t, DONE)
             new.ready[t] = state.ready[t] + shift_at(new, position)
             new.lag[t], new.span[t], new.tail[t] = state.lag[t], state.span[t], state.tail[t]
-            new.until[t] = state.until[t]
+            copy_row(new.until, state.until, t)
             new.done[new.at[IN_DONE]] = t
             new.at[IN_DONE] += 1
 
 
-@compiled
+@inlined
 def differs(new: Trial, end: int, old_end: int, shift: int) -> bool:
     """Whether a task that took its resources ends where a frame does not say, and it matters."""
     now = new.at[NOW]
     return bool(max(end, now) - shift != max(old_end, now - shift))
 
 
-@compiled
+@inlined
 def in_flight(state: Accepted, new: Trial, shift: int) -> int:
     """Put into `order` the unmarked tasks that end where a frame to come does not say: how many."""
     count = 0
@@ -131,16 +132,15 @@ def in_flight(state: Accepted, new: Trial, shift: int) -> int:
     return count
 
 
-@compiled
+@inlined
 def mark_after(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """Mark all that follows a task."""
     for edge in range(graph.succ_start[t], graph.succ_start[t + 1]):
         if graph.edge_live[edge] and not marked(new, graph.succ[edge]):
             mark(graph, state, new, graph.succ[edge], WAITING)
-            examine(graph, state, new, graph.succ[edge])
 
 
-@compiled
+@inlined
 def unmark(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Take the mark off tasks to come that are where the frame says, in their order."""
     sort_by_position(state, new)
@@ -154,7 +154,7 @@ def unmark(graph: TaskGraph, state: Accepted, new: Trial) -> None:
                 new.mark[t] = 0
 
 
-@compiled
+@inlined
 def sort_by_position(state: Accepted, new: Trial) -> None:
     """Sort the active tasks by position; they nearly are."""
     for at in range(1, new.at[IN_ACTIVE]):
@@ -166,7 +166,7 @@ def sort_by_position(state: Accepted, new: Trial) -> None:
         new.active[place] = t
 
 
-@compiled
+@inlined
 def as_framed(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
     """Whether all before a waiting task is, or will be, where the frame says."""
     for at in range(graph.pred_start[t], graph.pred_start[t + 1]):
@@ -186,7 +186,7 @@ def as_framed(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
     return True
 
 
-@compiled
+@inlined
 def compact(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Keep the active tasks that still matter; stop at them; examine and mark anew."""
     bits = bits_of_numbers(len(graph.live))
@@ -206,7 +206,8 @@ def compact(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     for at in range(kept):
         t = new.active[at]
         if new.state[t] == WAITING:
-            examine(graph, state, new, t)
+            new.todo[new.at[IN_TODO]] = t
+            new.at[IN_TODO] += 1
     for at in range(kept):
         t = new.active[at]
         if new.state[t] == DONE:

@@ -10,30 +10,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.simulate.compiled import compiled
+from meshwright.simulate.compiled import inlined
 from meshwright.simulate.delta_state import CURSOR, NOW, SHIFT, STALE, UNUSED, Accepted, Trial
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
 
 
-@compiled
+@inlined
 def has(bits: Ints, r: int) -> bool:
     """Whether a resource is in a row of bits."""
     return bool((bits[r >> 6] >> np.int64(r & 63)) & 1)
 
 
-@compiled
+@inlined
 def put(bits: Ints, r: int) -> None:
     """Put a resource into a row of bits."""
     bits[r >> 6] |= np.int64(1) << np.int64(r & 63)
 
 
-@compiled
+@inlined
 def drop(bits: Ints, r: int) -> None:
     """Take a resource out of a row of bits."""
     bits[r >> 6] &= ~(np.int64(1) << np.int64(r & 63))
 
 
-@compiled
+@inlined
 def empty(bits: Ints) -> bool:
     """Whether a row of bits has no resource."""
     for word in range(len(bits)):
@@ -42,7 +42,7 @@ def empty(bits: Ints) -> bool:
     return True
 
 
-@compiled
+@inlined
 def want(state: Accepted, new: Trial, first: int, second: int) -> None:
     """Want the clean resources of two sets."""
     for word in range(len(new.wanted)):
@@ -54,7 +54,7 @@ def want(state: Accepted, new: Trial, first: int, second: int) -> None:
         new.wanted[word] = bits & ~new.dirty[word]
 
 
-@compiled
+@inlined
 def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
     """Put into `free_old` when the wanted resources are free in the accepted timeline at the cursor.
 
@@ -69,19 +69,13 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
     while position >= 0 and state.high[position] > now:
         t = state.order[position]
         position -= 1
-        hit = False
-        for side in range(2):
-            place = state.places[t, side]
-            if place != NOWHERE:
-                for word in range(len(new.wanted)):
-                    hit |= (state.bits[place, word] & new.wanted[word]) != 0
-        if hit:
+        if touches(state, new.wanted, t):
             found(graph, state, new, t)
             if empty(new.wanted):
                 return
 
 
-@compiled
+@inlined
 def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """Read the wanted resources off the task that took them last."""
     for side in range(2):
@@ -97,7 +91,7 @@ def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
                         drop(new.wanted, r)
 
 
-@compiled
+@inlined
 def soil(new: Trial, r: int) -> None:
     """Make a resource dirty whose `free_old` was looked up."""
     if not has(new.dirty, r):
@@ -105,7 +99,7 @@ def soil(new: Trial, r: int) -> None:
         new.free_new[r] = new.free_old[r] + new.at[SHIFT]
 
 
-@compiled
+@inlined
 def weigh(new: Trial, r: int) -> None:
     """Make a dirty resource clean if it is; remember until when dirt can matter."""
     now, shift = new.at[NOW], new.at[SHIFT]
@@ -115,7 +109,7 @@ def weigh(new: Trial, r: int) -> None:
         new.at[STALE] = max(new.at[STALE], new.free_old[r], new.free_new[r] - shift)
 
 
-@compiled
+@inlined
 def weigh_all(new: Trial) -> None:
     """Weigh every dirty resource."""
     new.at[STALE] = 0
@@ -126,23 +120,21 @@ def weigh_all(new: Trial) -> None:
                     weigh(new, r)
 
 
-@compiled
-def touches_dirt(state: Accepted, new: Trial, t: int) -> bool:
-    """Whether an accepted task may use a dirty resource."""
+@inlined
+def touches(state: Accepted, bits: Ints, t: int) -> bool:
+    """Whether an accepted task may use one of some resources."""
+    common = 0
     for side in range(2):
         place = state.places[t, side]
         if place != NOWHERE:
-            for word in range(len(new.dirty)):
-                if state.bits[place, word] & new.dirty[word] != 0:
-                    return True
-    return False
+            for word in range(len(bits)):
+                common |= state.bits[place, word] & bits[word]
+    return common != 0
 
 
-@compiled
+@inlined
 def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """The task at the cursor took its resources in the accepted timeline, but not so in the trial."""
-    want(state, new, state.places[t, 0], state.places[t, 1])
-    look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
     for side in range(2):
         place = state.places[t, side]
         if place != NOWHERE:
@@ -156,12 +148,10 @@ def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
                     weigh(new, r)
 
 
-@compiled
+@inlined
 def take_new(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """Let a marked task take its resources in the trial, and end."""
     ready = new.at[NOW]
-    want(state, new, graph.places[t, 0], graph.places[t, 1])
-    look_up(graph, state, new, ready - new.at[SHIFT])
     latest = ready
     tail = 0
     for side in range(2):
@@ -188,7 +178,7 @@ def take_new(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     new.tail[t] = max(tail, new.span[t])
 
 
-@compiled
+@inlined
 def take_jointly(graph: TaskGraph, new: Trial, t: int, start: int) -> int:
     """A joint task takes its resources at its start; leaves the latest it holds one, from ready."""
     ready, tail = new.at[NOW], 0
@@ -207,7 +197,7 @@ def take_jointly(graph: TaskGraph, new: Trial, t: int, start: int) -> int:
     return tail
 
 
-@compiled
+@inlined
 def give(new: Trial, r: int, free: int) -> None:
     """A dirty resource is free from a time on in the trial."""
     new.free_new[r] = free

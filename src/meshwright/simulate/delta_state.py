@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.simulate import full
-from meshwright.simulate.compiled import compiled
+from meshwright.simulate.compiled import compiled, inlined
 from meshwright.simulate.tasks import NOWHERE, Flags, Indices, Ints, TaskGraph, Timeline
 
 UNUSED = -1
@@ -36,6 +36,7 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     IN_STOPS,
     IN_ACTIVE,
     IN_DONE,
+    IN_TODO,
     IN_FRAMES,
     FARTHEST,
     STALE,
@@ -45,7 +46,7 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     FIRST,
     MAKESPAN,
     WHOLE,
-) = range(17)
+) = range(18)
 """The places of `Trial.at`."""
 
 
@@ -101,6 +102,8 @@ class Trial(NamedTuple):
     until: Ints
     active: Indices
     """[n] marked tasks that may still matter."""
+    todo: Indices
+    """[n + e] waiting tasks whose predecessors are to be looked at."""
     done: Indices
     """[n] marked tasks that took their resources, in their order but for those a frame left."""
     queue: Ints
@@ -177,6 +180,7 @@ def trial(graph: TaskGraph, state: Accepted) -> Trial:
         *(ints(n) for _ in range(4)),
         np.zeros_like(state.until),
         indices(),
+        np.zeros(n + len(graph.succ), np.int32),
         indices(),
         ints(n),
         ints(n),
@@ -192,6 +196,13 @@ def trial(graph: TaskGraph, state: Accepted) -> Trial:
         full.scratch(graph),
         full.timeline_of(graph),
     )
+
+
+@inlined
+def copy_row(target: Ints, source: Ints, row: int) -> None:
+    """Copy one row; an assignment of rows would allocate."""
+    for column in range(target.shape[1]):
+        target[row, column] = source[row, column]
 
 
 @compiled
@@ -210,13 +221,13 @@ def accept_whole(
         state.span[t] = timeline.end[t] - ready
         state.lag[t] = timeline.start[t] - ready
         state.joint[t] = graph.joint[t]
-        state.places[t] = graph.places[t]
+        state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
         state.tail[t] = max(state.span[t], holds(graph, t, timeline.start[t], ready, free, state.until))
     state.size[0] = count
     summarise(state, 0)
 
 
-@compiled
+@inlined
 def holds(graph: TaskGraph, t: int, start: int, ready: int, free: Ints, until: Ints) -> int:
     """Fill a task's row of `until` and make its resources taken; leaves the latest of the row.
 
@@ -271,7 +282,7 @@ def summarise(state: Accepted, first: int) -> None:
         state.size[1] = max(state.size[1], state.peak[at])
 
 
-@compiled
+@inlined
 def latest_end(state: Accepted, first: int, last: int) -> int:
     """The latest end at the positions from first up to last."""
     latest = 0

@@ -6,12 +6,14 @@ says what marks and cursor mean and why this is exact.
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import bits_of_numbers, compiled, drop_first, push
+from meshwright.simulate.compiled import bits_of_numbers, drop_first, inlined, push
 from meshwright.simulate.delta_resources import (
     empty,
+    look_up,
     take_new,
     take_old,
-    touches_dirt,
+    touches,
+    want,
     weigh_all,
 )
 from meshwright.simulate.delta_state import (
@@ -24,6 +26,7 @@ from meshwright.simulate.delta_state import (
     IN_FRAMES,
     IN_QUEUE,
     IN_STOPS,
+    IN_TODO,
     MAKESPAN,
     NOW,
     QUEUED,
@@ -41,13 +44,13 @@ NEVER = (1 << 63) - 1
 """The key of a queue or an order with nothing left."""
 
 
-@compiled
+@inlined
 def marked(new: Trial, t: int) -> bool:
     """Whether a task is simulated one by one."""
     return bool(new.mark[t] == new.at[EPOCH])
 
 
-@compiled
+@inlined
 def stop_at(new: Trial, position: int) -> None:
     """Make the cursor look at a position."""
     if new.stop[position] != new.at[EPOCH]:
@@ -55,7 +58,7 @@ def stop_at(new: Trial, position: int) -> None:
         new.at[IN_STOPS] = push(new.stops, new.at[IN_STOPS], position)
 
 
-@compiled
+@inlined
 def mark(graph: TaskGraph, state: Accepted, new: Trial, t: int, stage: int) -> None:
     """From now on simulate a task one by one."""
     new.mark[t] = new.at[EPOCH]
@@ -65,11 +68,13 @@ def mark(graph: TaskGraph, state: Accepted, new: Trial, t: int, stage: int) -> N
     new.ready[t] = 0
     new.active[new.at[IN_ACTIVE]] = t
     new.at[IN_ACTIVE] += 1
+    new.todo[new.at[IN_TODO]] = t
+    new.at[IN_TODO] += 1
     if state.position[t] >= new.at[CURSOR]:
         stop_at(new, state.position[t])
 
 
-@compiled
+@inlined
 def shift_at(new: Trial, position: int) -> int:
     """How much later the unmarked task at a position before the cursor is."""
     frame = new.at[IN_FRAMES] - 1
@@ -78,7 +83,7 @@ def shift_at(new: Trial, position: int) -> int:
     return int(new.frame_shift[frame])
 
 
-@compiled
+@inlined
 def examine(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """Go on through the predecessors of a waiting task up to one that is to come, or queue it."""
     while new.checked[t] < graph.pred_start[t + 1]:
@@ -102,21 +107,30 @@ def examine(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     new.at[IN_QUEUE] = push(new.queue, new.at[IN_QUEUE], key)
 
 
-@compiled
+@inlined
+def examine_all(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+    """Examine the waiting tasks of the list."""
+    for at in range(new.at[IN_TODO]):
+        if new.state[new.todo[at]] == WAITING:
+            examine(graph, state, new, new.todo[at])
+    new.at[IN_TODO] = 0
+
+
+@inlined
 def tell(graph: TaskGraph, state: Accepted, new: Trial, t: int, moved: bool) -> None:
-    """Examine the tasks that wait for one; mark all that follow it if it is not where it was."""
+    """List the tasks that wait for one; mark all that follow it if it is not where it was."""
     for edge in range(graph.succ_start[t], graph.succ_start[t + 1]):
         if graph.edge_live[edge]:
             after = graph.succ[edge]
             if not marked(new, after):
                 if moved:
                     mark(graph, state, new, after, WAITING)
-                    examine(graph, state, new, after)
             elif new.state[after] == WAITING and graph.pred[new.checked[after]] == t:
-                examine(graph, state, new, after)
+                new.todo[new.at[IN_TODO]] = after
+                new.at[IN_TODO] += 1
 
 
-@compiled
+@inlined
 def vote(new: Trial, shift: int, ballots: int) -> None:
     """Tasks that moved by a shift vote for it to be the frame's: Boyer and Moore's majority."""
     if shift == new.at[SHIFT]:
@@ -127,12 +141,9 @@ def vote(new: Trial, shift: int, ballots: int) -> None:
         new.at[VOTES] += ballots if shift == new.at[CANDIDATE] else -ballots
 
 
-@compiled
-def take_first(graph: TaskGraph, state: Accepted, new: Trial) -> None:
-    """The first task of the queue takes its resources."""
-    t = new.queue[0] & ((1 << bits_of_numbers(len(graph.live))) - 1)
-    new.at[IN_QUEUE] = drop_first(new.queue, new.at[IN_QUEUE])
-    new.at[NOW] = new.ready[t]
+@inlined
+def take(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
+    """A task of the queue takes its resources; leaves whether it ends where the frame says not."""
     take_new(graph, state, new, t)
     new.state[t] = DONE
     new.done[new.at[IN_DONE]] = t
@@ -145,17 +156,17 @@ def take_first(graph: TaskGraph, state: Accepted, new: Trial) -> None:
         moved = shift != new.at[SHIFT]
         if not new.pinned[t]:
             vote(new, shift, 1)
-    tell(graph, state, new, t, moved)
+    return moved
 
 
-@compiled
+@inlined
 def key_at(graph: TaskGraph, state: Accepted, position: int, shift: int) -> int:
     """The key of the task at a position if it is so much later."""
     t = state.order[position]
     return int(((state.ready[t] + shift) << bits_of_numbers(len(graph.live))) | t)
 
 
-@compiled
+@inlined
 def first_not_before(
     graph: TaskGraph, state: Accepted, low: int, high: int, shift: int, key: int
 ) -> int:
@@ -169,71 +180,80 @@ def first_not_before(
     return low
 
 
-@compiled
-def pass_marked(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
-    """The cursor passes a marked task: if it did not take its resources, all after it is late."""
-    new.at[NOW] = state.ready[t] + new.at[SHIFT]
-    take_old(graph, state, new, t)
-    new.at[CURSOR] += 1
-    if new.state[t] == WAITING or new.state[t] == QUEUED:
-        tell(graph, state, new, t, True)
-
-
-@compiled
-def jump(graph: TaskGraph, state: Accepted, new: Trial, key: int) -> None:
-    """The cursor passes all that is clean, up to the next stop or the first task of the queue."""
-    here, last = new.at[CURSOR], state.size[0]
-    while new.at[IN_STOPS] > 0 and new.stops[0] < here:
-        new.stop[new.stops[0]] = 0
-        new.at[IN_STOPS] = drop_first(new.stops, new.at[IN_STOPS])
-    if new.at[IN_STOPS] > 0:
-        last = new.stops[0]
-    if key != NEVER:
-        last = first_not_before(graph, state, here + 1, last, new.at[SHIFT], key)
+@inlined
+def jump(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+    """The cursor passes the task at it, and if all is clean, all up to the next that is not."""
+    here, last = new.at[CURSOR], new.at[CURSOR] + 1
+    if empty(new.dirty):
+        while new.at[IN_STOPS] > 0 and new.stops[0] < here:
+            new.stop[new.stops[0]] = 0
+            new.at[IN_STOPS] = drop_first(new.stops, new.at[IN_STOPS])
+        last = new.stops[0] if new.at[IN_STOPS] > 0 else state.size[0]
+        if new.at[IN_QUEUE] > 0:
+            last = first_not_before(graph, state, here + 1, last, new.at[SHIFT], new.queue[0])
     end = latest_end(state, here, last) + new.at[SHIFT]
     new.at[MAKESPAN] = max(new.at[MAKESPAN], end)
     vote(new, new.at[SHIFT], last - here)
     new.at[CURSOR] = last
 
 
-@compiled
-def pass_one(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
-    """The cursor passes a task that is not marked, or marks it if it may use what is dirty."""
-    new.at[NOW] = state.ready[t] + new.at[SHIFT]
-    if touches_dirt(state, new, t):
-        weigh_all(new)
-        if touches_dirt(state, new, t):
-            mark(graph, state, new, t, WAITING)
-            examine(graph, state, new, t)
-            return
+@inlined
+def next_of_queue(graph: TaskGraph, state: Accepted, new: Trial) -> int:
+    """The key of the first task of the queue if it comes before the cursor's, NEVER otherwise."""
+    if new.at[IN_QUEUE] == 0:
+        return NEVER
     here = new.at[CURSOR]
-    new.at[CURSOR] += 1
-    new.at[MAKESPAN] = max(new.at[MAKESPAN], new.at[NOW] + state.span[t])
-    vote(new, new.at[SHIFT], 1)
-    if new.watched[here] == new.at[EPOCH]:
-        tell(graph, state, new, t, False)
+    if here < state.size[0] and key_at(graph, state, here, new.at[SHIFT]) < new.queue[0]:
+        return NEVER
+    return int(new.queue[0])
 
 
-@compiled
+@inlined
+def dirt(state: Accepted, new: Trial, t: int) -> bool:
+    """Whether the task at the cursor may use a dirty resource."""
+    if state.ready[t] >= new.at[STALE]:
+        new.dirty[:] = 0
+    if not touches(state, new.dirty, t):
+        return False
+    weigh_all(new)
+    return touches(state, new.dirty, t)
+
+
+@inlined
 def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
     """Take one step; False if there is none left."""
-    first = new.queue[0] if new.at[IN_QUEUE] > 0 else NEVER
-    here = new.at[CURSOR]
-    if here == state.size[0]:
-        if first == NEVER:
-            return False
-        take_first(graph, state, new)
-        return True
-    t = state.order[here]
-    if first <= key_at(graph, state, here, new.at[SHIFT]):
-        take_first(graph, state, new)
-    elif marked(new, t):
-        pass_marked(graph, state, new, t)
+    examine_all(graph, state, new)
+    here, shift = new.at[CURSOR], new.at[SHIFT]
+    key = next_of_queue(graph, state, new)
+    if key == NEVER and here == state.size[0]:
+        return False
+    if key != NEVER:
+        t = key & ((1 << bits_of_numbers(len(graph.live))) - 1)
+        new.at[IN_QUEUE] = drop_first(new.queue, new.at[IN_QUEUE])
+        new.at[NOW] = new.ready[t]
+        want(state, new, graph.places[t, 0], graph.places[t, 1])
     else:
-        if state.ready[t] >= new.at[STALE]:
-            new.dirty[:] = 0
-        if new.stop[here] == new.at[EPOCH] or not empty(new.dirty):
-            pass_one(graph, state, new, t)
-        else:
-            jump(graph, state, new, first)
+        t = state.order[here]
+        new.at[NOW] = state.ready[t] + shift
+        if marked(new, t):
+            want(state, new, state.places[t, 0], state.places[t, 1])
+        elif dirt(state, new, t):
+            mark(graph, state, new, t, WAITING)
+            return True
+        elif new.watched[here] != new.at[EPOCH]:
+            jump(graph, state, new)
+            return True
+    moved = False
+    if marked(new, t):
+        look_up(graph, state, new, new.at[NOW] - shift)
+    if key != NEVER:
+        moved = take(graph, state, new, t)
+    elif marked(new, t):
+        take_old(graph, state, new, t)
+        moved = new.state[t] == WAITING or new.state[t] == QUEUED
+        new.at[CURSOR] += 1
+    else:
+        new.at[CURSOR] += 1
+        new.at[MAKESPAN] = max(new.at[MAKESPAN], new.at[NOW] + state.span[t])
+    tell(graph, state, new, t, moved)
     return True
