@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from meshwright.simulate import full
-from meshwright.simulate.compiled import compiled
+from meshwright.simulate.compiled import bits_of_numbers, compiled
 from meshwright.simulate.delta_frames import move_frame
 from meshwright.simulate.delta_state import (
+    BITS,
     CANDIDATE,
     CURSOR,
     EPOCH,
@@ -67,7 +68,7 @@ def propose(
             examine_all(graph, state, new)
             first = new.queue[0] if new.at[IN_QUEUE] > 0 else NEVER
             if new.at[CURSOR] < state.size[0]:
-                first = min(first, key_at(graph, state, new.at[CURSOR], new.at[SHIFT]))
+                first = min(first, key_at(state, new, new.at[CURSOR], new.at[SHIFT]))
             if first != NEVER and new.at[NOW] > 0 and new.at[IN_FRAMES] < FRAMES:
                 move_frame(graph, state, new, new.at[CANDIDATE], first)
                 election += 2
@@ -99,6 +100,7 @@ def begin(
     ):
         at[place] = 0
     at[IN_FRAMES] = 1
+    at[BITS] = bits_of_numbers(len(graph.live))
     new.frame_from[0] = 0
     new.frame_shift[0] = 0
     new.dirty[:] = 0

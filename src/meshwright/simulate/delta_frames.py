@@ -6,9 +6,10 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import bits_of_numbers, compiled, inlined, push
+from meshwright.simulate.compiled import compiled, inlined, push
 from meshwright.simulate.delta_resources import has, look_up, put, weigh_all
 from meshwright.simulate.delta_state import (
+    BITS,
     CURSOR,
     DONE,
     EPOCH,
@@ -42,8 +43,8 @@ from meshwright.simulate.tasks import TaskGraph
 @compiled
 def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: int) -> None:
     """Compare by another shift from the next step on, whose key is given."""
-    new.at[NOW] = key >> bits_of_numbers(len(graph.live))
-    cursor = first_not_before(graph, state, 0, state.size[0], shift, key)
+    new.at[NOW] = key >> new.at[BITS]
+    cursor = first_not_before(state, new, 0, state.size[0], shift, key)
     resolve(graph, state, new)
     freeze(graph, state, new, cursor)
     for position in range(new.at[CURSOR], cursor):
@@ -189,7 +190,7 @@ def as_framed(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
 @inlined
 def compact(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Keep the active tasks that still matter; stop at them; examine and mark anew."""
-    bits = bits_of_numbers(len(graph.live))
+    bits = new.at[BITS]
     kept = 0
     new.at[IN_QUEUE] = 0
     for at in range(new.at[IN_ACTIVE]):

@@ -43,8 +43,9 @@ def empty(bits: Ints) -> bool:
 
 
 @inlined
-def want(state: Accepted, new: Trial, first: int, second: int) -> None:
-    """Want the clean resources of two sets."""
+def want(state: Accepted, new: Trial, first: int, second: int) -> bool:
+    """Want the clean resources of two sets; leaves whether there are any."""
+    any_bits = 0
     for word in range(len(new.wanted)):
         bits = 0
         if first != NOWHERE:
@@ -52,6 +53,8 @@ def want(state: Accepted, new: Trial, first: int, second: int) -> None:
         if second != NOWHERE:
             bits |= state.bits[second, word]
         new.wanted[word] = bits & ~new.dirty[word]
+        any_bits |= new.wanted[word]
+    return any_bits != 0
 
 
 @inlined
@@ -60,11 +63,11 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
 
     `now` is in that timeline's time; 0 stands for any time that is not after it.
     """
-    if empty(new.wanted):
-        return
-    for r in range(len(new.free_old)):
-        if has(new.wanted, r):
-            new.free_old[r] = 0
+    for word in range(len(new.wanted)):
+        if new.wanted[word] != 0:
+            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
+                if has(new.wanted, r):
+                    new.free_old[r] = 0
     position = new.at[CURSOR] - 1
     while position >= 0 and state.high[position] > now:
         t = state.order[position]
@@ -92,11 +95,16 @@ def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
 
 
 @inlined
-def soil(new: Trial, r: int) -> None:
-    """Make a resource dirty whose `free_old` was looked up."""
-    if not has(new.dirty, r):
-        put(new.dirty, r)
-        new.free_new[r] = new.free_old[r] + new.at[SHIFT]
+def soil(new: Trial, graph: TaskGraph, first: int, second: int) -> None:
+    """Make the resources of two sets dirty, those that were clean having been looked up."""
+    for side in range(2):
+        place = second if side else first
+        if place != NOWHERE:
+            for at in range(graph.set_start[place], graph.set_start[place + 1]):
+                r = graph.set_resource[at]
+                if not has(new.dirty, r):
+                    put(new.dirty, r)
+                    new.free_new[r] = new.free_old[r] + new.at[SHIFT]
 
 
 @inlined
@@ -134,54 +142,70 @@ def touches(state: Accepted, bits: Ints, t: int) -> bool:
 
 @inlined
 def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
-    """The task at the cursor took its resources in the accepted timeline, but not so in the trial."""
+    """The task at the cursor took its resources in the accepted timeline; they are dirty here."""
+    ready, joint, shift, stale = state.ready[t], state.joint[t], new.at[SHIFT], new.at[STALE]
     for side in range(2):
         place = state.places[t, side]
         if place != NOWHERE:
             first = graph.set_start[place]
             for at in range(first, graph.set_start[place + 1]):
                 r = graph.set_resource[at]
-                left = state.until[t, graph.resource_kind[r] if state.joint[t] else at - first]
+                left = state.until[t, graph.resource_kind[r] if joint else at - first]
                 if left != UNUSED:
-                    soil(new, r)
-                    new.free_old[r] = state.ready[t] + left
-                    weigh(new, r)
+                    new.free_old[r] = ready + left
+                latest = max(new.free_new[r] - shift, new.free_old[r])
+                if latest <= ready or new.free_new[r] - shift == new.free_old[r]:
+                    drop(new.dirty, r)
+                else:
+                    stale = max(stale, latest)
+    new.at[STALE] = stale
 
 
 @inlined
-def take_new(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
-    """Let a marked task take its resources in the trial, and end."""
-    ready = new.at[NOW]
-    latest = ready
-    tail = 0
+def take_new(graph: TaskGraph, new: Trial, t: int) -> None:
+    """Let a marked task take its resources, which are dirty, in the trial; and end."""
+    if graph.joint[t]:
+        take_jointly(graph, new, t)
+    else:
+        take_singly(graph, new, t)
+    new.span[t] = new.lag[t] + graph.duration[t]
+    new.at[STALE] = max(new.at[STALE], new.ready[t] + new.tail[t] - new.at[SHIFT])
+    new.tail[t] = max(new.tail[t], new.span[t])
+
+
+@inlined
+def take_singly(graph: TaskGraph, new: Trial, t: int) -> None:
+    """Each resource by itself."""
+    ready, latest, tail = new.ready[t], new.ready[t], 0
+    place = graph.places[t, 0]
+    if place != NOWHERE:
+        first = graph.set_start[place]
+        for at in range(first, graph.set_start[place + 1]):
+            r = graph.set_resource[at]
+            hold = graph.hold[t, graph.resource_kind[r]]
+            left = UNUSED
+            if hold > 0:
+                begin = max(ready, new.free_new[r])
+                new.free_new[r] = begin + hold
+                latest = max(latest, begin)
+                left = begin + hold - ready
+            new.until[t, at - first] = left
+            tail = max(tail, left)
+    new.lag[t] = latest - ready
+    new.tail[t] = tail
+
+
+@inlined
+def take_jointly(graph: TaskGraph, new: Trial, t: int) -> None:
+    """All resources at once."""
+    ready, start, tail = new.ready[t], new.ready[t], 0
     for side in range(2):
         place = graph.places[t, side]
         if place != NOWHERE:
-            first = graph.set_start[place]
-            for at in range(first, graph.set_start[place + 1]):
+            for at in range(graph.set_start[place], graph.set_start[place + 1]):
                 r = graph.set_resource[at]
-                hold = graph.hold[t, graph.resource_kind[r]]
-                if hold > 0:
-                    soil(new, r)
-                    begin = max(ready, new.free_new[r])
-                    latest = max(latest, begin)
-                    if not graph.joint[t]:
-                        give(new, r, begin + hold)
-                        new.until[t, at - first] = begin + hold - ready
-                        tail = max(tail, begin + hold - ready)
-                elif not graph.joint[t]:
-                    new.until[t, at - first] = UNUSED
-    if graph.joint[t]:
-        tail = take_jointly(graph, new, t, latest)
-    new.lag[t] = latest - ready
-    new.span[t] = latest - ready + graph.duration[t]
-    new.tail[t] = max(tail, new.span[t])
-
-
-@inlined
-def take_jointly(graph: TaskGraph, new: Trial, t: int, start: int) -> int:
-    """A joint task takes its resources at its start; leaves the latest it holds one, from ready."""
-    ready, tail = new.at[NOW], 0
+                if graph.hold[t, graph.resource_kind[r]] > 0:
+                    start = max(start, new.free_new[r])
     for kind in range(graph.hold.shape[1]):
         hold = graph.hold[t, kind]
         new.until[t, kind] = start - ready + hold if hold > 0 else UNUSED
@@ -191,14 +215,8 @@ def take_jointly(graph: TaskGraph, new: Trial, t: int, start: int) -> int:
         if place != NOWHERE:
             for at in range(graph.set_start[place], graph.set_start[place + 1]):
                 r = graph.set_resource[at]
-                hold = graph.hold[t, graph.resource_kind[r]]
-                if hold > 0:
-                    give(new, r, start + hold)
-    return tail
-
-
-@inlined
-def give(new: Trial, r: int, free: int) -> None:
-    """A dirty resource is free from a time on in the trial."""
-    new.free_new[r] = free
-    new.at[STALE] = max(new.at[STALE], free - new.at[SHIFT], new.free_old[r])
+                left = new.until[t, graph.resource_kind[r]]
+                if left != UNUSED:
+                    new.free_new[r] = ready + left
+    new.lag[t] = start - ready
+    new.tail[t] = tail

@@ -46,7 +46,8 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     FIRST,
     MAKESPAN,
     WHOLE,
-) = range(18)
+    BITS,
+) = range(19)
 """The places of `Trial.at`."""
 
 
@@ -172,7 +173,7 @@ def trial(graph: TaskGraph, state: Accepted) -> Trial:
         return np.zeros(n, np.int32)
 
     return Trial(
-        ints(WHOLE + 1),
+        ints(BITS + 1),
         indices(),
         indices(),
         np.zeros(n, np.bool_),

@@ -6,10 +6,11 @@ says what marks and cursor mean and why this is exact.
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import bits_of_numbers, drop_first, inlined, push
+from meshwright.simulate.compiled import drop_first, inlined, push
 from meshwright.simulate.delta_resources import (
     empty,
     look_up,
+    soil,
     take_new,
     take_old,
     touches,
@@ -17,6 +18,7 @@ from meshwright.simulate.delta_resources import (
     weigh_all,
 )
 from meshwright.simulate.delta_state import (
+    BITS,
     CANDIDATE,
     CURSOR,
     DONE,
@@ -38,7 +40,7 @@ from meshwright.simulate.delta_state import (
     Trial,
     latest_end,
 )
-from meshwright.simulate.tasks import TaskGraph
+from meshwright.simulate.tasks import NOWHERE, TaskGraph
 
 NEVER = (1 << 63) - 1
 """The key of a queue or an order with nothing left."""
@@ -103,7 +105,7 @@ def examine(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
             new.ready[t] = max(new.ready[t], end)
         new.checked[t] += 1
     new.state[t] = QUEUED
-    key = (new.ready[t] << bits_of_numbers(len(graph.live))) | t
+    key = (new.ready[t] << new.at[BITS]) | t
     new.at[IN_QUEUE] = push(new.queue, new.at[IN_QUEUE], key)
 
 
@@ -144,7 +146,7 @@ def vote(new: Trial, shift: int, ballots: int) -> None:
 @inlined
 def take(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
     """A task of the queue takes its resources; leaves whether it ends where the frame says not."""
-    take_new(graph, state, new, t)
+    take_new(graph, new, t)
     new.state[t] = DONE
     new.done[new.at[IN_DONE]] = t
     new.at[IN_DONE] += 1
@@ -160,20 +162,20 @@ def take(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
 
 
 @inlined
-def key_at(graph: TaskGraph, state: Accepted, position: int, shift: int) -> int:
+def key_at(state: Accepted, new: Trial, position: int, shift: int) -> int:
     """The key of the task at a position if it is so much later."""
     t = state.order[position]
-    return int(((state.ready[t] + shift) << bits_of_numbers(len(graph.live))) | t)
+    return int(((state.ready[t] + shift) << new.at[BITS]) | t)
 
 
 @inlined
 def first_not_before(
-    graph: TaskGraph, state: Accepted, low: int, high: int, shift: int, key: int
+    state: Accepted, new: Trial, low: int, high: int, shift: int, key: int
 ) -> int:
     """The first position from low up to high whose key is not before a key, or high."""
     while low < high:
         middle = (low + high) >> 1
-        if key_at(graph, state, middle, shift) < key:
+        if key_at(state, new, middle, shift) < key:
             low = middle + 1
         else:
             high = middle
@@ -190,7 +192,7 @@ def jump(graph: TaskGraph, state: Accepted, new: Trial) -> None:
             new.at[IN_STOPS] = drop_first(new.stops, new.at[IN_STOPS])
         last = new.stops[0] if new.at[IN_STOPS] > 0 else state.size[0]
         if new.at[IN_QUEUE] > 0:
-            last = first_not_before(graph, state, here + 1, last, new.at[SHIFT], new.queue[0])
+            last = first_not_before(state, new, here + 1, last, new.at[SHIFT], new.queue[0])
     end = latest_end(state, here, last) + new.at[SHIFT]
     new.at[MAKESPAN] = max(new.at[MAKESPAN], end)
     vote(new, new.at[SHIFT], last - here)
@@ -203,7 +205,7 @@ def next_of_queue(graph: TaskGraph, state: Accepted, new: Trial) -> int:
     if new.at[IN_QUEUE] == 0:
         return NEVER
     here = new.at[CURSOR]
-    if here < state.size[0] and key_at(graph, state, here, new.at[SHIFT]) < new.queue[0]:
+    if here < state.size[0] and key_at(state, new, here, new.at[SHIFT]) < new.queue[0]:
         return NEVER
     return int(new.queue[0])
 
@@ -224,19 +226,20 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
     """Take one step; False if there is none left."""
     examine_all(graph, state, new)
     here, shift = new.at[CURSOR], new.at[SHIFT]
+    first = second = NOWHERE
     key = next_of_queue(graph, state, new)
     if key == NEVER and here == state.size[0]:
         return False
     if key != NEVER:
-        t = key & ((1 << bits_of_numbers(len(graph.live))) - 1)
+        t = key & ((1 << new.at[BITS]) - 1)
         new.at[IN_QUEUE] = drop_first(new.queue, new.at[IN_QUEUE])
         new.at[NOW] = new.ready[t]
-        want(state, new, graph.places[t, 0], graph.places[t, 1])
+        first, second = graph.places[t, 0], graph.places[t, 1]
     else:
         t = state.order[here]
         new.at[NOW] = state.ready[t] + shift
         if marked(new, t):
-            want(state, new, state.places[t, 0], state.places[t, 1])
+            first, second = state.places[t, 0], state.places[t, 1]
         elif dirt(state, new, t):
             mark(graph, state, new, t, WAITING)
             return True
@@ -244,8 +247,9 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
             jump(graph, state, new)
             return True
     moved = False
-    if marked(new, t):
+    if marked(new, t) and want(state, new, first, second):
         look_up(graph, state, new, new.at[NOW] - shift)
+        soil(new, graph, first, second)
     if key != NEVER:
         moved = take(graph, state, new, t)
     elif marked(new, t):
