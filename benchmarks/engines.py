@@ -97,7 +97,7 @@ def training_step(devices: int, random: Random) -> Step:
         graph,
         np.zeros(UNITS, np.int32),
         np.array([len(own) for own in sets], np.int64),
-        np.array([random.randint(1, 40) * 20_000 for _ in range(UNITS)], np.int64),
+        np.array([random.randint(1, 40) * 2_500 for _ in range(UNITS)], np.int64),
         np.array(pairs, np.int32),
         np.cumsum([0, *map(len, of_unit)]).astype(np.int32),
         np.array([i for own in of_unit for i in own], np.int32),
@@ -128,7 +128,7 @@ def lay(
     """Put a unit on a set of devices; leaves how many tasks were touched and edges flipped."""
     graph, size = step.graph, step.size[layout]
     step.layout[unit] = layout
-    pass_time = step.work[unit] // size + 5_000
+    pass_time = step.work[unit] * step.size[0] // size + 5_000
     count = flips = 0
     for part in range(4):
         t = 4 * unit + part
@@ -140,7 +140,7 @@ def lay(
     t = 4 * unit + SYNC
     graph.joint[t] = True
     graph.places[t, 0] = layout + len(step.size)
-    graph.duration[t] = 10_000 + 100_000 * (size - 1) // size
+    graph.duration[t] = 10_000 + 60_000 * (size - 1) // size
     graph.hold[t, DEVICE], graph.hold[t, LINK] = 0, graph.duration[t]
     flips = switch(graph, t, size > 1, step.sync_edges[unit], 0, flipped, flips)
     for at in range(step.pairs_start[unit], step.pairs_start[unit + 1]):

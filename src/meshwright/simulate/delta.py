@@ -58,7 +58,7 @@ def propose(
     """Makespan of the graph as changed."""
     begin(graph, state, new, touched, edges)
     patience = new.at[PATIENCE]
-    election = 3
+    election = 6
     while step(graph, state, new):
         if new.at[IN_DONE] > patience:
             count, makespan = full.run(graph, new.work, new.whole)
@@ -71,7 +71,7 @@ def propose(
                 first = min(first, key_at(state, new, new.at[CURSOR], new.at[SHIFT]))
             if first != NEVER and new.at[NOW] > 0 and new.at[IN_FRAMES] < FRAMES:
                 move_frame(graph, state, new, new.at[CANDIDATE], first)
-                election += 2
+                election += 4
             new.at[VOTES] = 0
     return new.at[MAKESPAN]
 

@@ -134,13 +134,17 @@ def tell(graph: TaskGraph, state: Accepted, new: Trial, t: int, moved: bool) -> 
 
 @inlined
 def vote(new: Trial, shift: int, ballots: int) -> None:
-    """Tasks that moved by a shift vote for it to be the frame's: Boyer and Moore's majority."""
+    """Tasks that moved by a shift vote for it to be the frame's.
+
+    As Boyer and Moore count a majority, but a vote for the candidate weighs twice one for a third:
+    of several streams that moved apart one is to win, even if it is less than half.
+    """
     if shift == new.at[SHIFT]:
-        new.at[VOTES] = max(0, new.at[VOTES] - ballots)
-    elif new.at[VOTES] == 0:
-        new.at[CANDIDATE], new.at[VOTES] = shift, ballots
+        new.at[VOTES] = max(0, new.at[VOTES] - 2 * ballots)
+    elif new.at[VOTES] <= 0:
+        new.at[CANDIDATE], new.at[VOTES] = shift, 2 * ballots
     else:
-        new.at[VOTES] += ballots if shift == new.at[CANDIDATE] else -ballots
+        new.at[VOTES] += 2 * ballots if shift == new.at[CANDIDATE] else -ballots
 
 
 @inlined
