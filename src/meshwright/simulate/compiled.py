@@ -18,10 +18,15 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 def compiled(function: Function) -> Function:
     """The function, compiled at its first call and kept on disk for the next process."""
-    return cast(Function, numba.njit(cache=True)(function))
+    return cast(Function, numba.njit(cache=True, _nrt=False)(function))
 
 
-@compiled
+def inlined(function: Function) -> Function:
+    """A part of compiled functions: its code goes into theirs, since passing many arrays is slow."""
+    return cast(Function, numba.njit(cache=True, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+
+
+@inlined
 def bits_of_numbers(n: int) -> int:
     """How many bits the numbers of n tasks need.
 
@@ -34,7 +39,7 @@ def bits_of_numbers(n: int) -> int:
     return bits
 
 
-@compiled
+@inlined
 def push(queue: Ints, size: int, entry: int) -> int:
     """Put an entry into a queue; leaves the new size."""
     at = size
@@ -48,7 +53,7 @@ def push(queue: Ints, size: int, entry: int) -> int:
     return size + 1
 
 
-@compiled
+@inlined
 def drop_first(queue: Ints, size: int) -> int:
     """Take the first entry out of a queue that has one; leaves the new size."""
     size -= 1
