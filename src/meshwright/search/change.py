@@ -7,12 +7,11 @@ told by an engine, whether it is kept by a search.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
+from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallelize.reshard import Codes
 from meshwright.simulate.lay import FOUND, Rates, Work, lay_bundle, lay_unit
 from meshwright.simulate.prices import Table
@@ -50,9 +49,6 @@ def board(problem: Problem) -> Board:
         roles=problem.roles,
         room=problem.room,
     )
-
-
-Rows = NDArray[Any]
 
 
 class Undo(NamedTuple):
@@ -101,21 +97,14 @@ def undo(problem: Problem, units: int) -> Undo:
 
 
 @compiled
-def _copy(source: Rows, row: int, target: Rows, at: int) -> None:
-    """Copy a row; assigning slices would allocate."""
-    for column in range(source.shape[1]):
-        target[at, column] = source[row, column]
-
-
-@compiled
 def _keep_task(tasks: TaskGraph, log: Undo, task: int) -> None:
     if task != NONE:
         at = log.number[TASKS]
         log.task[at] = task
         log.live[at] = tasks.live[task]
         log.duration[at] = tasks.duration[task]
-        _copy(tasks.places, task, log.places, at)
-        _copy(tasks.hold, task, log.hold, at)
+        copy_row(tasks.places, task, log.places, at)
+        copy_row(tasks.hold, task, log.hold, at)
         log.number[TASKS] = at + 1
 
 
@@ -157,7 +146,7 @@ def apply(now: Board, log: Undo, units: Indices, roles: Codes, count: int) -> in
     radix, types, laid, room = now.radix, now.types, now.roles, now.room
     _keep(bones, tasks, laid, room.moved, log, units, count)
     for i in range(count):
-        _copy(roles, i, laid, units[i])
+        copy_row(roles, i, laid, units[i])
     status = FOUND
     for i in range(count):
         unit = units[i]
@@ -197,7 +186,7 @@ def _keep(
     for i in range(count):
         unit = units[i]
         log.unit[i] = unit
-        _copy(laid, unit, log.roles, i)
+        copy_row(laid, unit, log.roles, i)
         for m in range(bones.forward.shape[1]):
             _keep_task(tasks, log, bones.forward[unit, m])
             _keep_task(tasks, log, bones.backward[unit, m])
@@ -207,7 +196,7 @@ def _keep(
                 stamp[b] = number[CHANGES]
                 log.bundle[number[BUNDLES]] = b
                 number[BUNDLES] += 1
-                _copy(moved, b, log.moved, b)
+                copy_row(moved, b, log.moved, b)
                 _keep_bundle(bones, tasks, log, b)
 
 
@@ -229,8 +218,8 @@ def _forget_unchanged(tasks: TaskGraph, log: Undo) -> None:
                 changed = changed or hold_now[t, kind] != hold[i, kind]
         if changed:
             task[kept], live[kept], duration[kept] = t, live[i], duration[i]
-            _copy(places, i, places, kept)
-            _copy(hold, i, hold, kept)
+            copy_row(places, i, places, kept)
+            copy_row(hold, i, hold, kept)
             kept += 1
     log.number[TASKS] = kept
     edge, edge_live, edge_now = log.edge, log.edge_live, tasks.edge_live
@@ -249,14 +238,14 @@ def take_back(tasks: TaskGraph, laid: Codes, moved: Floats, log: Undo) -> None:
     live_now, duration_now = tasks.live, tasks.duration
     places, hold, places_now, hold_now = log.places, log.hold, tasks.places, tasks.hold
     for i in range(number[UNITS]):
-        _copy(log.roles, i, laid, log.unit[i])
+        copy_row(log.roles, i, laid, log.unit[i])
     for i in range(number[TASKS]):
         t = task[i]
         live_now[t], duration_now[t] = live[i], duration[i]
-        _copy(places, i, places_now, t)
-        _copy(hold, i, hold_now, t)
+        copy_row(places, i, places_now, t)
+        copy_row(hold, i, hold_now, t)
     edge, edge_live, edge_now = log.edge, log.edge_live, tasks.edge_live
     for i in range(number[EDGES]):
         edge_now[edge[i]] = edge_live[i]
     for i in range(number[BUNDLES]):
-        _copy(log.moved, log.bundle[i], moved, log.bundle[i])
+        copy_row(log.moved, log.bundle[i], moved, log.bundle[i])

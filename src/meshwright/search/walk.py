@@ -8,27 +8,31 @@ true Metropolis, as all three kinds of proposals are symmetric (as likely forwar
     retouch  one unit gets for one factor a role drawn anew
     rotate   some units in a row move on along the list of their roles for one factor, all by the
              same number of places, which is as likely to be k as -k
-A proposal that cannot be cut so is refused and counts. If a table lacks a row, the walk goes back to
-before the proposal and says so; supplied, it draws the same again.
+A proposal that cannot be cut so is refused and counts. If a table lacks a row, the walk goes back
+to before the proposal and says so; supplied, it draws the same again.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
+from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
+from meshwright.simulate.delta import Delta, commit, propose
+from meshwright.simulate.delta_state import Accepted, Trial
 from meshwright.simulate.full import Scratch
 from meshwright.simulate.lay import FOUND, ILLEGAL
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.tasks import Indices, Ints, Timeline
+from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
+
+Engine = Literal["delta", "full"]
 
 LONGEST: Final = 16
 """Units in a row that one proposal may change."""
@@ -81,8 +85,8 @@ class Walk(NamedTuple):
 
 
 COST, BEST, PROPOSED, ACCEPTED, IMPROVED, REFUSED = range(6)
-"""In `Walk.number`: the current and the lowest cost, how many proposals were made, taken, the number
-of the one that was the last to lower the lowest, and how many could not be cut."""
+"""In `Walk.number`: the current and the lowest cost, how many proposals were made, how many taken,
+which was the last to lower the lowest, and how many could not be cut."""
 
 
 class Desk(NamedTuple):
@@ -90,17 +94,25 @@ class Desk(NamedTuple):
 
     unit: Indices
     roles: Codes
+    delta: bool
+    """Whether proposals are priced by the delta engine or by the full one."""
     work: Scratch
     timeline: Timeline
+    state: Accepted
+    trial: Trial
 
 
-def desk(problem: Problem) -> Desk:
-    """Room for one walk."""
+def desk(problem: Problem, engine: Engine = "delta") -> Desk:
+    """Room for one walk that starts from the layouts which the problem holds."""
+    delta = Delta(problem.tasks)
     return Desk(
         unit=np.zeros(LONGEST, np.int32),
         roles=np.zeros((LONGEST, len(problem.factors)), np.int8),
+        delta=engine == "delta",
         work=full.scratch(problem.tasks),
         timeline=full.timeline_of(problem.tasks),
+        state=delta.state,
+        trial=delta.trial,
     )
 
 
@@ -129,7 +141,7 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
     kind = below(walk.random, 10)
     if kind < 8:
         table.unit[0] = unit
-        table.roles[0] = now.roles[unit]
+        copy_row(now.roles, unit, table.roles, 0)
         f = below(walk.random, factors)
         for g in range(factors):
             if kind < 4 or g == f:
@@ -144,7 +156,7 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
     for i in range(count):
         own = unit + i
         table.unit[i] = own
-        table.roles[i] = now.roles[own]
+        copy_row(now.roles, own, table.roles, i)
         held = 0
         while room.role[own, f, held] != now.roles[own, f]:
             held += 1
@@ -153,17 +165,12 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
 
 
 @compiled
-def _set(target: Codes, source: Codes) -> None:
-    for u in range(source.shape[0]):
-        for f in range(source.shape[1]):
-            target[u, f] = source[u, f]
-
-
-@compiled
-def cost_of(now: Board, log: Undo, table: Desk) -> int:
-    """The makespan of the task graph as it is."""
-    _, makespan = full.run(now.tasks, table.work, table.timeline)
-    return makespan
+def cost_of(tasks: TaskGraph, log: Undo, table: Desk) -> int:
+    """The makespan of the task graph with a change."""
+    if table.delta:
+        touched, edges = log.task[: log.number[TASKS]], log.edge[: log.number[EDGES]]
+        return propose(tasks, table.state, table.trial, touched, edges)
+    return full.run(tasks, table.work, table.timeline)[1]
 
 
 @compiled
@@ -187,15 +194,18 @@ def stroll(now: Board, log: Undo, room: Space, walk: Walk, table: Desk, proposal
         if log.number[TASKS] == 0 and log.number[EDGES] == 0:
             cost = number[COST]
         else:
-            cost = cost_of(now, log, table)
+            cost = cost_of(tasks, log, table)
         worse = cost - number[COST]
         if worse > 0 and chance >= math.exp(-worse / walk.temperature[0]):
             take_back(tasks, roles, moved, log)
             continue
+        if table.delta and (log.number[TASKS] > 0 or log.number[EDGES] > 0):
+            commit(tasks, table.state, table.trial)
         number[ACCEPTED] += 1
         number[COST] = cost
         if cost < number[BEST]:
             number[BEST] = cost
             number[IMPROVED] = number[PROPOSED]
-            _set(walk.best, roles)
+            for unit in range(len(roles)):
+                copy_row(roles, unit, walk.best, unit)
     return FOUND
