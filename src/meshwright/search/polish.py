@@ -14,7 +14,17 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
-from meshwright.search.walk import ACCEPTED, BEST, COST, PROPOSED, REFUSED, Desk, Space, Walk, cost_of
+from meshwright.search.walk import (
+    ACCEPTED,
+    BEST,
+    COST,
+    PROPOSED,
+    REFUSED,
+    Desk,
+    Space,
+    Walk,
+    cost_of,
+)
 from meshwright.simulate.delta import commit
 from meshwright.simulate.lay import FOUND, ILLEGAL
 from meshwright.simulate.tasks import Ints

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from meshwright.simulate import full
 from meshwright.simulate.compiled import bits_of_numbers, compiled
 from meshwright.simulate.delta_frames import move_frame
@@ -42,19 +44,13 @@ from meshwright.simulate.delta_walk import (
     key_at,
     mark,
     marked,
-    shift_at,
     step,
-    stop_at,
 )
 from meshwright.simulate.tasks import Indices, TaskGraph, Timeline
 
-import numpy as np
-
 
 @compiled
-def propose(
-    graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices
-) -> int:
+def propose(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> int:
     """Makespan of the graph as changed."""
     begin(graph, state, new, touched, edges)
     patience = new.at[PATIENCE]
@@ -77,9 +73,7 @@ def propose(
 
 
 @compiled
-def begin(
-    graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices
-) -> None:
+def begin(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> None:
     """Start a trial: nothing moved yet, marks on what was changed."""
     at = new.at
     at[EPOCH] += 1
@@ -204,7 +198,13 @@ class Delta:
         self.trial.at[PATIENCE] = len(graph.live) if patience is None else patience
 
     def propose(self, touched, edges) -> int:
-        return propose(self.graph, self.state, self.trial, np.asarray(touched, np.int32), np.asarray(edges, np.int32))
+        return propose(
+            self.graph,
+            self.state,
+            self.trial,
+            np.asarray(touched, np.int32),
+            np.asarray(edges, np.int32),
+        )
 
     def commit(self) -> None:
         commit(self.graph, self.state, self.trial)
@@ -212,4 +212,9 @@ class Delta:
     def timeline(self) -> Timeline:
         s = self.state
         z = s.position >= 0
-        return Timeline(np.where(z, s.ready, 0), np.where(z, s.ready + s.lag, 0), np.where(z, s.ready + s.span, 0), s.order[: s.size[0]].copy())
+        return Timeline(
+            np.where(z, s.ready, 0),
+            np.where(z, s.ready + s.lag, 0),
+            np.where(z, s.ready + s.span, 0),
+            s.order[: s.size[0]].copy(),
+        )

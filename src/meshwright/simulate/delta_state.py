@@ -223,7 +223,9 @@ def accept_whole(
         state.lag[t] = timeline.start[t] - ready
         state.joint[t] = graph.joint[t]
         state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
-        state.tail[t] = max(state.span[t], holds(graph, t, timeline.start[t], ready, free, state.until))
+        state.tail[t] = max(
+            state.span[t], holds(graph, t, timeline.start[t], ready, free, state.until)
+        )
     state.size[0] = count
     summarise(state, 0)
 
