@@ -7,7 +7,7 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 from __future__ import annotations
 
 from meshwright.simulate.compiled import compiled, inlined, push
-from meshwright.simulate.delta_resources import has, look_up, put, weigh_all
+from meshwright.simulate.delta_resources import has, look_up, put, weigh
 from meshwright.simulate.delta_state import (
     BITS,
     CURSOR,
@@ -63,7 +63,8 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
     new.at[CURSOR], new.at[SHIFT] = cursor, shift
     new.at[FARTHEST] = max(new.at[FARTHEST], shift)
     new.at[FIRST] = min(new.at[FIRST], cursor)
-    compare_resources(graph, state, new)
+    soil_all(graph, new)
+    weigh(graph, state, new)
     unmark(graph, state, new)
     compact(graph, state, new)
     for at in range(late):
@@ -84,16 +85,10 @@ def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def compare_resources(graph: TaskGraph, state: Accepted, new: Trial) -> None:
-    """Find out which resources are dirty in the frame, given all of `free_new`."""
-    for word in range(len(new.wanted)):
-        new.wanted[word] = 0
-        new.dirty[word] = 0
+def soil_all(graph: TaskGraph, new: Trial) -> None:
+    """Make every resource dirty, given all of `free_new`."""
     for r in range(len(graph.resource_kind)):
-        put(new.wanted, r)
         put(new.dirty, r)
-    look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
-    weigh_all(new)
 
 
 @inlined

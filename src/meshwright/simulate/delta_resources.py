@@ -108,24 +108,22 @@ def soil(new: Trial, graph: TaskGraph, first: int, second: int) -> None:
 
 
 @inlined
-def weigh(new: Trial, r: int) -> None:
-    """Make a dirty resource clean if it is; remember until when dirt can matter."""
-    now, shift = new.at[NOW], new.at[SHIFT]
-    if max(new.free_new[r], now) - shift == max(new.free_old[r], now - shift):
-        drop(new.dirty, r)
-    else:
-        new.at[STALE] = max(new.at[STALE], new.free_old[r], new.free_new[r] - shift)
-
-
-@inlined
-def weigh_all(new: Trial) -> None:
-    """Weigh every dirty resource."""
-    new.at[STALE] = 0
+def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+    """Make the dirty resources clean that are; remember until when the others can matter."""
+    now, shift, stale = new.at[NOW], new.at[SHIFT], 0
+    for word in range(len(new.dirty)):
+        new.wanted[word] = new.dirty[word]
+    look_up(graph, state, new, now - shift)
     for word in range(len(new.dirty)):
         if new.dirty[word] != 0:
             for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
                 if has(new.dirty, r):
-                    weigh(new, r)
+                    old, moved = max(new.free_old[r], now - shift), max(new.free_new[r], now) - shift
+                    if old == moved:
+                        drop(new.dirty, r)
+                    else:
+                        stale = max(stale, old, moved)
+    new.at[STALE] = stale
 
 
 @inlined
@@ -152,12 +150,9 @@ def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
                 r = graph.set_resource[at]
                 left = state.until[t, graph.resource_kind[r] if joint else at - first]
                 if left != UNUSED:
-                    new.free_old[r] = ready + left
-                latest = max(new.free_new[r] - shift, new.free_old[r])
-                if latest <= ready or new.free_new[r] - shift == new.free_old[r]:
-                    drop(new.dirty, r)
-                else:
-                    stale = max(stale, latest)
+                    stale = max(stale, ready + left)
+                    if new.free_new[r] - shift == ready + left:
+                        drop(new.dirty, r)
     new.at[STALE] = stale
 
 
