@@ -23,7 +23,12 @@ def compiled(function: Function) -> Function:
 
 def inlined(function: Function) -> Function:
     """A part of compiled functions: its code goes into theirs, since passing many arrays is slow."""
-    return cast(Function, numba.njit(cache=True, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+    return cast(
+        Function,
+        numba.njit(
+            cache=True, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+        )(function),
+    )
 
 
 @inlined

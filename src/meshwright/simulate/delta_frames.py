@@ -12,7 +12,6 @@ from meshwright.simulate.delta_state import (
     BITS,
     CURSOR,
     DONE,
-    EPOCH,
     FARTHEST,
     FIRST,
     GONE,

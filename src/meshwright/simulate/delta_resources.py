@@ -118,7 +118,10 @@ def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
         if new.dirty[word] != 0:
             for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
                 if has(new.dirty, r):
-                    old, moved = max(new.free_old[r], now - shift), max(new.free_new[r], now) - shift
+                    old, moved = (
+                        max(new.free_old[r], now - shift),
+                        max(new.free_new[r], now) - shift,
+                    )
                     if old == moved:
                         drop(new.dirty, r)
                     else:

@@ -172,8 +172,10 @@ def trial(graph: TaskGraph, state: Accepted) -> Trial:
     def indices() -> Indices:
         return np.zeros(n, np.int32)
 
+    scalars = ints(BITS + 1)
+    scalars[PATIENCE] = n // 6
     return Trial(
-        ints(BITS + 1),
+        scalars,
         indices(),
         indices(),
         np.zeros(n, np.bool_),
@@ -223,7 +225,8 @@ def accept_whole(
         state.lag[t] = timeline.start[t] - ready
         state.joint[t] = graph.joint[t]
         state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
-        state.tail[t] = max(state.span[t], holds(graph, t, timeline.start[t], ready, free, state.until))
+        held = holds(graph, t, timeline.start[t], ready, free, state.until)
+        state.tail[t] = max(state.span[t], held)
     state.size[0] = count
     summarise(state, 0)
 

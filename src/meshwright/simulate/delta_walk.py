@@ -173,9 +173,7 @@ def key_at(state: Accepted, new: Trial, position: int, shift: int) -> int:
 
 
 @inlined
-def first_not_before(
-    state: Accepted, new: Trial, low: int, high: int, shift: int, key: int
-) -> int:
+def first_not_before(state: Accepted, new: Trial, low: int, high: int, shift: int, key: int) -> int:
     """The first position from low up to high whose key is not before a key, or high."""
     while low < high:
         middle = (low + high) >> 1
