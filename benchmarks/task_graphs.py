@@ -62,8 +62,8 @@ def training_step(devices: int, random: Random) -> Step:
     for unit in range(UNITS):
         b, s, u = (task(unit, part) for part in (BACKWARD, SYNC, UPDATE))
         edges += [(b, s), (s, u), (b, u), (task(unit, FORWARD), b)]
-    for number, (a, b) in enumerate(pairs):
-        there, back = 4 * UNITS + 2 * number, 4 * UNITS + 2 * number + 1
+    for pair, (a, b) in enumerate(pairs):
+        there, back = 4 * UNITS + 2 * pair, 4 * UNITS + 2 * pair + 1
         fa, fb, ba, bb = task(a, FORWARD), task(b, FORWARD), task(a, BACKWARD), task(b, BACKWARD)
         edges += [(fa, there), (there, fb), (fa, fb), (bb, back), (back, ba), (bb, ba)]
     sets = [list(range(at, at + size)) for size in sizes(devices) for at in range(0, devices, size)]

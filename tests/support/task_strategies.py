@@ -6,6 +6,7 @@ give thousands. Numbers of tasks say nothing of their order in time; most times 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
@@ -124,7 +125,7 @@ def undo(graph: TaskGraph, change: Change) -> None:
 
 def random_change(random: Random, graph: TaskGraph) -> Change:
     """Change some tasks and edges of a graph in place."""
-    before = TaskGraph(*(array.copy() for array in graph))
+    before = deepcopy(graph)
     n, sets = len(graph.live), len(graph.set_start) - 1
     touched = random.sample(range(n), min(n, random.choice((1, 1, 2, 3, 6))))
     for t in touched:

@@ -4,11 +4,11 @@ Enters: a graph that was changed in place, its accepted timeline, the tasks touc
 joint, places, hold) and the edges flipped. Leaves: exactly the makespan that `full` would give and,
 once committed, exactly its timeline. A trial that is not committed is simply forgotten.
 
-A *frame* is a shift d. The cursor goes through the accepted order; a task at it that is not *marked*
-takes part as it did, d later. Marked tasks are simulated one by one through a queue. Whichever is
-first by (ready, number), the task at the cursor or that of the queue, comes next. Let now be the
-time of the next, and let x ~ y mean max(x, now) - d = max(y, now - d): x is y moved by d as far as
-anything to come can tell, since nothing to come is ready before now. Between two steps
+A *frame* is a shift d. The cursor goes through the accepted order; a task at it that is not
+*marked* takes part as it did, d later. Marked tasks are simulated one by one through a queue.
+Whichever is first by (ready, number), the task at the cursor or that of the queue, comes next. Let
+now be the time of the next, and let x ~ y mean max(x, now) - d = max(y, now - d): x is y moved by
+d as far as anything to come can tell, since nothing to come is ready before now. Between two steps
     (1) for every resource that is not dirty, free in the trial ~ free in the accepted order before
         the cursor;
     (2) an unmarked task at or after the cursor has its accepted predecessors, and each of them has
@@ -33,7 +33,8 @@ import numpy as np
 
 from meshwright.simulate import full
 from meshwright.simulate.compiled import bits_of_numbers, compiled, inlined
-from meshwright.simulate.delta_commit import commit
+from meshwright.simulate.delta_accept import accepted, trial
+from meshwright.simulate.delta_commit import commit as commit
 from meshwright.simulate.delta_frames import move_frame
 from meshwright.simulate.delta_state import (
     BITS,
@@ -56,8 +57,6 @@ from meshwright.simulate.delta_state import (
     WHOLE,
     Accepted,
     Trial,
-    accepted,
-    trial,
 )
 from meshwright.simulate.delta_walk import NEVER, examine_all, key_at, mark, marked, step
 from meshwright.simulate.tasks import Indices, TaskGraph, Timeline
@@ -82,7 +81,7 @@ class Delta:
     def __init__(self, graph: TaskGraph, patience: int | None = None) -> None:
         self.graph = graph
         self.state = accepted(graph)
-        self.trial = trial(graph, self.state)
+        self.trial = trial(graph)
         if patience is not None:
             self.trial.at[PATIENCE] = patience
 

@@ -6,6 +6,7 @@ Leaves: the accepted timeline, changed from the first position at which the two 
 from __future__ import annotations
 
 from meshwright.simulate.compiled import compiled, inlined
+from meshwright.simulate.delta_accept import accept_whole, copy_row, summarise
 from meshwright.simulate.delta_state import (
     FIRST,
     GONE,
@@ -15,9 +16,6 @@ from meshwright.simulate.delta_state import (
     WHOLE,
     Accepted,
     Trial,
-    accept_whole,
-    copy_row,
-    summarise,
 )
 from meshwright.simulate.delta_walk import marked
 from meshwright.simulate.tasks import TaskGraph
@@ -71,7 +69,7 @@ def sort_done(new: Trial) -> None:
 
 @inlined
 def merge(state: Accepted, new: Trial) -> int:
-    """Move the unmarked tasks by their frames; merge the marked ones into `order`: the new length."""
+    """Move the unmarked tasks by their frames, merge the others in; leaves the new length."""
     position = count = new.at[FIRST]
     done = frame = 0
     while position < state.size[0] or done < new.at[IN_DONE]:
@@ -94,4 +92,4 @@ def merge(state: Accepted, new: Trial) -> int:
         new.order[count] = new.done[done]
         done += 1
         count += 1
-    return count
+    return int(count)

@@ -7,6 +7,7 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 from __future__ import annotations
 
 from meshwright.simulate.compiled import compiled, inlined, push
+from meshwright.simulate.delta_accept import copy_row
 from meshwright.simulate.delta_resources import has, look_up, put, weigh
 from meshwright.simulate.delta_state import (
     BITS,
@@ -27,7 +28,6 @@ from meshwright.simulate.delta_state import (
     WAITING,
     Accepted,
     Trial,
-    copy_row,
 )
 from meshwright.simulate.delta_walk import (
     first_not_before,

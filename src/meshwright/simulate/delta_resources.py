@@ -1,9 +1,10 @@
 """Resources in a trial: which are not free when the frame says, and tasks that take them.
 
-A resource is clean if in the trial it is free when it is in the accepted timeline before the cursor,
-moved by the shift of the frame; or if both are not after now, since nothing that is still to come
-can tell. The others are dirty and both times are kept. A clean one is looked up when it is needed:
-by going back from the cursor to the task that took it last, but no farther than where all is free.
+A resource is clean if in the trial it is free when it is in the accepted timeline before the
+cursor, moved by the shift of the frame; or if both are not after now, since nothing that is still
+to come can tell. Of the others, which are dirty, `free_new` is kept. When a resource is free in the
+accepted timeline is looked up when it is needed: by going back from the cursor to the task that
+took it last, but no farther than where all is free.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def drop(bits: Ints, r: int) -> None:
 @inlined
 def empty(bits: Ints) -> bool:
     """Whether a row of bits has no resource."""
+    common = 0
     for word in range(len(bits)):
-        if bits[word] != 0:
-            return False
-    return True
+        common |= bits[word]
+    return bool(common == 0)
 
 
 @inlined
@@ -54,14 +55,14 @@ def want(state: Accepted, new: Trial, first: int, second: int) -> bool:
             bits |= state.bits[second, word]
         new.wanted[word] = bits & ~new.dirty[word]
         any_bits |= new.wanted[word]
-    return any_bits != 0
+    return bool(any_bits != 0)
 
 
 @inlined
 def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
-    """Put into `free_old` when the wanted resources are free in the accepted timeline at the cursor.
+    """Put into `free_old` when the wanted resources are free in the accepted order at the cursor.
 
-    `now` is in that timeline's time; 0 stands for any time that is not after it.
+    `now` is in the accepted time; 0 stands for any time that is not after it.
     """
     for word in range(len(new.wanted)):
         if new.wanted[word] != 0:
@@ -138,7 +139,7 @@ def touches(state: Accepted, bits: Ints, t: int) -> bool:
         if place != NOWHERE:
             for word in range(len(bits)):
                 common |= state.bits[place, word] & bits[word]
-    return common != 0
+    return bool(common != 0)
 
 
 @inlined

@@ -7,6 +7,7 @@ says what marks and cursor mean and why this is exact.
 from __future__ import annotations
 
 from meshwright.simulate.compiled import drop_first, inlined, push
+from meshwright.simulate.delta_accept import latest_end
 from meshwright.simulate.delta_resources import (
     empty,
     look_up,
@@ -38,7 +39,6 @@ from meshwright.simulate.delta_state import (
     WAITING,
     Accepted,
     Trial,
-    latest_end,
 )
 from meshwright.simulate.tasks import NOWHERE, TaskGraph
 
