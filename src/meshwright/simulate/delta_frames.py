@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from meshwright.simulate.compiled import compiled, inlined, push
 from meshwright.simulate.delta_accept import copy_row
-from meshwright.simulate.delta_resources import has, look_up, put, weigh
+from meshwright.simulate.delta_resources import has, look_up, weigh, word_of_all
 from meshwright.simulate.delta_state import (
     BITS,
     CURSOR,
@@ -62,7 +62,8 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
     new.at[CURSOR], new.at[SHIFT] = cursor, shift
     new.at[FARTHEST] = max(new.at[FARTHEST], shift)
     new.at[FIRST] = min(new.at[FIRST], cursor)
-    soil_all(graph, new)
+    for word in range(len(new.dirty)):
+        new.dirty[word] = word_of_all(new, word)
     weigh(graph, state, new)
     unmark(graph, state, new)
     compact(graph, state, new)
@@ -73,21 +74,12 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
 @inlined
 def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Put into `free_new` when every resource is free in the trial."""
-    new.wanted[:] = 0
-    for r in range(len(graph.resource_kind)):
-        if not has(new.dirty, r):
-            put(new.wanted, r)
+    for word in range(len(new.wanted)):
+        new.wanted[word] = word_of_all(new, word) & ~new.dirty[word]
     look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
     for r in range(len(graph.resource_kind)):
         if not has(new.dirty, r):
             new.free_new[r] = new.free_old[r] + new.at[SHIFT]
-
-
-@inlined
-def soil_all(graph: TaskGraph, new: Trial) -> None:
-    """Make every resource dirty, given all of `free_new`."""
-    for r in range(len(graph.resource_kind)):
-        put(new.dirty, r)
 
 
 @inlined

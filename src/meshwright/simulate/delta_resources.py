@@ -64,11 +64,6 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
 
     `now` is in the accepted time; 0 stands for any time that is not after it.
     """
-    for word in range(len(new.wanted)):
-        if new.wanted[word] != 0:
-            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
-                if has(new.wanted, r):
-                    new.free_old[r] = 0
     position = new.at[CURSOR] - 1
     while position >= 0 and state.high[position] > now:
         t = state.order[position]
@@ -77,6 +72,18 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
             found(graph, state, new, t)
             if empty(new.wanted):
                 return
+    for word in range(len(new.wanted)):
+        if new.wanted[word] != 0:
+            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
+                if has(new.wanted, r):
+                    new.free_old[r] = 0
+
+
+@inlined
+def word_of_all(new: Trial, word: int) -> int:
+    """The bits of all resources in a word."""
+    left = len(new.free_old) - 64 * word
+    return -1 if left >= 64 else (1 << left) - 1
 
 
 @inlined
