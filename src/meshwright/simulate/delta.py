@@ -38,6 +38,7 @@ from meshwright.simulate.delta_commit import commit as commit
 from meshwright.simulate.delta_frames import move_frame
 from meshwright.simulate.delta_state import (
     BITS,
+    BLIND,
     CANDIDATE,
     CURSOR,
     EPOCH,
@@ -51,6 +52,7 @@ from meshwright.simulate.delta_state import (
     IN_STOPS,
     MAKESPAN,
     PATIENCE,
+    PENALTY,
     SHIFT,
     VOTES,
     WAITING,
@@ -70,12 +72,15 @@ ELECTION = 6
 ELECTION_GROWTH = 4
 """How many more each next time, so that moving between frames cannot take over."""
 
+WORST_PENALTY = 15
+"""The most trials simulated whole after one that gave up; twice as many each time, and one more."""
+
 
 class Delta:
     """A graph under change, for tests and tools; a search calls the compiled functions itself.
 
     It gives up on a trial that has simulated more than `patience` tasks one by one, by default a
-    sixth of all, and simulates everything.
+    sixth of all, and simulates everything; and after that some of the next without trying.
     """
 
     def __init__(self, graph: TaskGraph, patience: int | None = None) -> None:
@@ -108,12 +113,16 @@ class Delta:
 @compiled
 def propose(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> int:
     """The makespan of a changed graph, or CYCLE; the trial is ready to be committed."""
+    if new.at[BLIND] > 0:
+        new.at[BLIND] -= 1
+        return simulate_whole(graph, new)
     begin(graph, state, new, touched, edges)
     needed = ELECTION
     while step(graph, state, new):
         if new.at[IN_DONE] > new.at[PATIENCE]:
-            new.at[WHOLE], makespan = full.run(graph, new.work, new.whole)
-            return makespan if new.at[WHOLE] == graph.live.sum() else CYCLE
+            new.at[PENALTY] = min(2 * new.at[PENALTY] + 1, WORST_PENALTY)
+            new.at[BLIND] = new.at[PENALTY]
+            return simulate_whole(graph, new)
         if new.at[VOTES] >= needed:
             new.at[VOTES] = 0
             examine_all(graph, state, new)
@@ -122,10 +131,18 @@ def propose(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edg
             if key != NEVER and key >> new.at[BITS] > 0 and new.at[IN_FRAMES] < FRAMES:
                 move_frame(graph, state, new, new.at[CANDIDATE], key)
                 needed += ELECTION_GROWTH
+    new.at[PENALTY] //= 2
     for at in range(new.at[IN_ACTIVE]):
         if new.state[new.active[at]] == WAITING:
             return CYCLE
     return int(new.at[MAKESPAN])
+
+
+@compiled
+def simulate_whole(graph: TaskGraph, new: Trial) -> int:
+    """Simulate everything; the makespan, or CYCLE."""
+    new.at[WHOLE], makespan = full.run(graph, new.work, new.whole)
+    return makespan if new.at[WHOLE] == graph.live.sum() else CYCLE
 
 
 @inlined
@@ -140,9 +157,9 @@ def next_key(state: Accepted, new: Trial) -> int:
 @inlined
 def begin(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> None:
     """Forget the last trial; mark what was touched."""
-    epoch, patience = new.at[EPOCH] + 1, new.at[PATIENCE]
+    epoch, patience, penalty = new.at[EPOCH] + 1, new.at[PATIENCE], new.at[PENALTY]
     new.at[:] = 0
-    new.at[EPOCH], new.at[PATIENCE] = epoch, patience
+    new.at[EPOCH], new.at[PATIENCE], new.at[PENALTY] = epoch, patience, penalty
     new.at[BITS] = bits_of_numbers(len(graph.live))
     new.frame_from[0], new.frame_shift[0] = 0, 0
     new.at[IN_FRAMES] = 1

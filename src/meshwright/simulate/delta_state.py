@@ -44,10 +44,12 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     MAKESPAN,
     WHOLE,
     BITS,
-) = range(19)
+    PENALTY,
+    BLIND,
+) = range(21)
 """The places of `Trial.at`."""
 
-SCALARS = BITS + 1
+SCALARS = BLIND + 1
 """The length of `Trial.at`."""
 
 
