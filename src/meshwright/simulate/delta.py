@@ -50,6 +50,7 @@ from meshwright.simulate.delta_state import (
     IN_FRAMES,
     IN_QUEUE,
     IN_STOPS,
+    LAST_EPOCH,
     MAKESPAN,
     PATIENCE,
     PENALTY,
@@ -141,8 +142,9 @@ def propose(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edg
 @compiled
 def simulate_whole(graph: TaskGraph, new: Trial) -> int:
     """Simulate everything; the makespan, or CYCLE."""
-    new.at[WHOLE], makespan = full.run(graph, new.work, new.whole)
-    return makespan if new.at[WHOLE] == graph.live.sum() else CYCLE
+    count, makespan = full.run(graph, new.work, new.whole)
+    new.at[WHOLE] = count + 1
+    return makespan if count == graph.live.sum() else CYCLE
 
 
 @inlined
@@ -157,9 +159,14 @@ def next_key(state: Accepted, new: Trial) -> int:
 @inlined
 def begin(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> None:
     """Forget the last trial; mark what was touched."""
-    epoch, patience, penalty = new.at[EPOCH] + 1, new.at[PATIENCE], new.at[PENALTY]
+    epoch, patience, penalty = new.at[EPOCH], new.at[PATIENCE], new.at[PENALTY]
+    if epoch == LAST_EPOCH:
+        epoch = 0
+        new.mark[:] = 0
+        new.stop[:] = 0
+        new.watched[:] = 0
     new.at[:] = 0
-    new.at[EPOCH], new.at[PATIENCE], new.at[PENALTY] = epoch, patience, penalty
+    new.at[EPOCH], new.at[PATIENCE], new.at[PENALTY] = epoch + 1, patience, penalty
     new.at[BITS] = bits_of_numbers(len(graph.live))
     new.frame_from[0], new.frame_shift[0] = 0, 0
     new.at[IN_FRAMES] = 1

@@ -25,7 +25,7 @@ from meshwright.simulate.tasks import TaskGraph
 def commit(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Accept a trial."""
     if new.at[WHOLE] > 0:
-        accept_whole(graph, new.whole, new.at[WHOLE], new.work.free, state)
+        accept_whole(graph, new.whole, new.at[WHOLE] - 1, new.work.free, state)
         return
     sort_done(new)
     count = merge(state, new)

@@ -18,6 +18,9 @@ UNUSED = -1
 BLOCK = 32
 """Positions to a block of `peak`."""
 
+LAST_EPOCH = 2**31 - 1
+"""The largest mark; after it all marks are taken off and epochs begin anew."""
+
 FRAMES = 64
 """The most frames of one trial."""
 
@@ -47,7 +50,7 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     PENALTY,
     BLIND,
 ) = range(21)
-"""The places of `Trial.at`."""
+"""The places of `Trial.at`. WHOLE is 0, or 1 + how many tasks took part in a whole simulation."""
 
 SCALARS = BLIND + 1
 """The length of `Trial.at`."""
