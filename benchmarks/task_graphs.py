@@ -50,8 +50,8 @@ def pairs_of_units() -> list[tuple[int, int]]:
     return pairs
 
 
-def training_step(devices: int, random: Random) -> Step:
-    """All units on all devices: data parallelism."""
+def training_step(devices: int, random: Random, longest: int = 100_000) -> Step:
+    """All units on all devices: data parallelism; `longest` is the longest forward pass in ns."""
     pairs = pairs_of_units()
     n = 4 * UNITS + 2 * len(pairs)
 
@@ -89,7 +89,7 @@ def training_step(devices: int, random: Random) -> Step:
         graph,
         np.zeros(UNITS, np.int32),
         np.array([len(own) for own in sets], np.int64),
-        np.array([random.randint(1, 40) * 2_500 for _ in range(UNITS)], np.int64),
+        np.array([random.randint(1, 40) * longest // 40 for _ in range(UNITS)], np.int64),
         np.array(pairs, np.int32),
         np.cumsum([0, *map(len, of_unit)]).astype(np.int32),
         np.array([i for own in of_unit for i in own], np.int32),
