@@ -2,8 +2,8 @@
 
     python benchmarks/engines.py [--moves 2000]
 
-A move puts one unit on other devices; three in ten are kept. Both engines make the same moves, one
-after the other in one run, called from compiled code as a search calls them.
+A move puts one unit on other devices and is kept if it costs little. Both engines make the same
+moves, one after the other in one run, called from compiled code as a search calls them.
 """
 
 from __future__ import annotations
@@ -11,181 +11,23 @@ from __future__ import annotations
 import argparse
 import time
 from random import Random
-from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from meshwright.simulate import delta, full
-from meshwright.simulate.compiled import compiled
-from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
-from support.task_strategies import task_graph
-
-UNITS = 200
-DEVICE, LINK = 0, 1
-FORWARD, BACKWARD, SYNC, UPDATE = range(4)
-
-
-class Step(NamedTuple):
-    """A training step whose units can move: the tasks and edges of each unit and of each pair."""
-
-    graph: TaskGraph
-    layout: Indices
-    """[units] the set of devices of each; the set of their links follows `layouts` later."""
-    size: Ints
-    """[layouts] devices."""
-    work: Ints
-    """[units] nanoseconds of a forward pass on one device."""
-    pair: Indices
-    """[pairs, 2] units of which one feeds the other."""
-    pairs_start: Indices
-    pairs_of: Indices
-    """The pairs of each unit."""
-    sync_edges: Indices
-    """[units, 3] backward to sync, sync to update, backward to update."""
-    pair_edges: Indices
-    """[pairs, 6] through the transfer, its second half, past it; the same backward."""
-
-
-def pairs_of_units() -> list[tuple[int, int]]:
-    """Blocks of five units: one, three branches of it side by side, one that joins them."""
-    pairs = []
-    for first in range(0, UNITS, 5):
-        if first:
-            pairs.append((first - 1, first))
-        pairs += [(first, first + branch) for branch in (1, 2, 3)]
-        pairs += [(first + branch, first + 4) for branch in (1, 2, 3)]
-    return pairs
-
-
-def training_step(devices: int, random: Random) -> Step:
-    """All units on all devices: data parallelism."""
-    pairs = pairs_of_units()
-    n = 4 * UNITS + 2 * len(pairs)
-
-    def task(unit: int, part: int) -> int:
-        return 4 * unit + part
-
-    edges: list[tuple[int, int]] = []
-    for unit in range(UNITS):
-        b, s, u = (task(unit, part) for part in (BACKWARD, SYNC, UPDATE))
-        edges += [(b, s), (s, u), (b, u), (task(unit, FORWARD), b)]
-    for number, (a, b) in enumerate(pairs):
-        there, back = 4 * UNITS + 2 * number, 4 * UNITS + 2 * number + 1
-        fa, fb, ba, bb = task(a, FORWARD), task(b, FORWARD), task(a, BACKWARD), task(b, BACKWARD)
-        edges += [(fa, there), (there, fb), (fa, fb), (bb, back), (back, ba), (bb, ba)]
-    sets = [list(range(at, at + size)) for size in sizes(devices) for at in range(0, devices, size)]
-    links = [[devices + r for r in own] for own in sets]
-    number = {edge: i for i, edge in enumerate(sorted(edges, key=lambda edge: edge[0]))}
-    graph = task_graph(
-        edges,
-        [1] * n,
-        [[NOWHERE]] * n,
-        sets + links,
-        [DEVICE] * devices + [LINK] * devices,
-        hold=[[0, 0]] * n,
-        live=[t < 4 * UNITS for t in range(n)],
-        edge_live=[False] * len(edges),
-    )
-    for unit in range(UNITS):
-        graph.edge_live[number[task(unit, FORWARD), task(unit, BACKWARD)]] = True
-    of_unit: list[list[int]] = [[] for _ in range(UNITS)]
-    for i, (a, b) in enumerate(pairs):
-        of_unit[a].append(i)
-        of_unit[b].append(i)
-    step = Step(
-        graph,
-        np.zeros(UNITS, np.int32),
-        np.array([len(own) for own in sets], np.int64),
-        np.array([random.randint(1, 40) * 2_500 for _ in range(UNITS)], np.int64),
-        np.array(pairs, np.int32),
-        np.cumsum([0, *map(len, of_unit)]).astype(np.int32),
-        np.array([i for own in of_unit for i in own], np.int32),
-        np.array([[number[e] for e in edges[4 * u : 4 * u + 3]] for u in range(UNITS)], np.int32),
-        np.array(
-            [
-                [number[e] for e in edges[4 * UNITS + 6 * i : 4 * UNITS + 6 * i + 6]]
-                for i in range(len(pairs))
-            ],
-            np.int32,
-        ),
-    )
-    touched, flipped = np.zeros(n, np.int32), np.zeros(len(edges), np.int32)
-    for unit in range(UNITS):
-        lay(step, unit, 0, touched, flipped)
-    return step
-
-
-def sizes(devices: int) -> list[int]:
-    """All devices, half of them, ... one."""
-    return [devices >> k for k in range(devices.bit_length())]
-
-
-@compiled
-def lay(
-    step: Step, unit: int, layout: int, touched: Indices, flipped: Indices
-) -> tuple[int, int]:
-    """Put a unit on a set of devices; leaves how many tasks were touched and edges flipped."""
-    graph, size = step.graph, step.size[layout]
-    step.layout[unit] = layout
-    pass_time = step.work[unit] * step.size[0] // size + 5_000
-    count = flips = 0
-    for part in range(4):
-        t = 4 * unit + part
-        graph.places[t, 0] = layout
-        graph.duration[t] = pass_time * (1 + (part == BACKWARD)) if part < SYNC else 3_000
-        graph.hold[t, DEVICE] = graph.duration[t]
-        touched[count] = t
-        count += 1
-    t = 4 * unit + SYNC
-    graph.joint[t] = True
-    graph.places[t, 0] = layout + len(step.size)
-    graph.duration[t] = 10_000 + 60_000 * (size - 1) // size
-    graph.hold[t, DEVICE], graph.hold[t, LINK] = 0, graph.duration[t]
-    flips = switch(graph, t, size > 1, step.sync_edges[unit], 0, flipped, flips)
-    for at in range(step.pairs_start[unit], step.pairs_start[unit + 1]):
-        pair = step.pairs_of[at]
-        a, b = step.layout[step.pair[pair, 0]], step.layout[step.pair[pair, 1]]
-        for back in range(2):
-            t = 4 * UNITS + 2 * pair + back
-            graph.joint[t] = True
-            graph.places[t, 0], graph.places[t, 1] = a + len(step.size), b + len(step.size)
-            graph.duration[t] = 8_000 + 200_000 // min(step.size[a], step.size[b])
-            graph.hold[t, LINK] = graph.duration[t] - 8_000
-            flips = switch(graph, t, a != b, step.pair_edges[pair], 3 * back, flipped, flips)
-            touched[count] = t
-            count += 1
-    return count, flips
-
-
-@compiled
-def switch(
-    graph: TaskGraph,
-    t: int,
-    live: bool,
-    edges: Indices,
-    first: int,
-    flipped: Indices,
-    flips: int,
-) -> int:
-    """Send what flows through a task or past it; leaves how many edges were flipped so far."""
-    graph.live[t] = live
-    for at in range(3):
-        edge = edges[first + at]
-        if graph.edge_live[edge] != (live == (at < 2)):
-            graph.edge_live[edge] = not graph.edge_live[edge]
-            flipped[flips] = edge
-            flips += 1
-    return flips
+from meshwright.simulate.delta_state import Accepted, Trial
+from meshwright.simulate.tasks import Indices, Ints, Timeline
+from task_graphs import UNITS, Step, lay, training_step
 
 
 @numba.njit(cache=True)
 def search_with_full(
-    step: Step, moves: Indices, work: full.Scratch, timeline: delta.Timeline, found: Ints
-) -> None:
-    """Make moves and simulate each with the full engine."""
+    step: Step, moves: Indices, work: full.Scratch, timeline: Timeline, found: Ints
+) -> int:
+    """Make moves and simulate each with the full engine; leaves how many were kept."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
-    best = 1 << 40
+    best, kept = 1 << 40, 0
     for i in range(len(moves)):
         unit, layout, keep = moves[i]
         before = step.layout[unit]
@@ -193,13 +35,15 @@ def search_with_full(
         _, found[i] = full.run(step.graph, work, timeline)
         if found[i] < best + best * keep // 1_000_000:
             best = found[i]
+            kept += 1
         else:
             lay(step, unit, before, touched, flipped)
+    return kept
 
 
 @numba.njit(cache=True)
 def search_with_delta(
-    step: Step, moves: Indices, state: delta.Accepted, trial: delta.Trial, found: Ints
+    step: Step, moves: Indices, state: Accepted, trial: Trial, found: Ints
 ) -> None:
     """Make moves and simulate each with the delta engine."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
@@ -216,33 +60,53 @@ def search_with_delta(
             lay(step, unit, before, touched, flipped)
 
 
+def warm_up() -> None:
+    """Compile both searches."""
+    step, moves, found = (
+        training_step(2, Random(0)),
+        np.zeros((1, 3), np.int32),
+        np.zeros(1, np.int64),
+    )
+    search_with_full(step, moves, full.scratch(step.graph), full.timeline_of(step.graph), found)
+    engine = delta.Delta(step.graph)
+    search_with_delta(step, moves, engine.state, engine.trial, found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moves", type=int, default=2000)
     count = parser.parse_args().moves
-    print("devices  live tasks  full us  ns/task  delta us  ratio")
-    for devices in (4, 4, 8, 16, 32, 64):
-        random = Random(devices)
-        step, again = (training_step(devices, Random(devices)) for _ in range(2))
-        moves = np.array(
-            [
-                [random.randrange(UNITS), random.randrange(len(step.size)), int(random.expovariate(1) * 500)]
-                for _ in range(count)
-            ],
-            np.int32,
-        )
-        found, same = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        work, timeline = full.scratch(step.graph), full.timeline_of(step.graph)
-        engine = delta.Delta(again.graph)
-        began = time.perf_counter()
-        search_with_full(step, moves, work, timeline, found)
-        middle = time.perf_counter()
-        search_with_delta(again, moves, engine.state, engine.trial, same)
-        ended = time.perf_counter()
-        assert (found == same).all()
-        whole, part = (middle - began) / count * 1e6, (ended - middle) / count * 1e6
-        live = int(step.graph.live.sum())
-        print(f"{devices:7}  {live:10}  {whole:7.1f}  {whole / live * 1e3:7.1f}  {part:8.1f}  {whole / part:5.1f}")
+    warm_up()
+    for name, longest in (("links keep up", 100_000), ("links are the bottleneck", 10_000)):
+        print(f"{name}\ndevices  live tasks  kept  full us  ns/task  delta us  ratio")
+        for devices in (4, 8, 16, 32, 64):
+            print(measured(devices, longest, count))
+
+
+def measured(devices: int, longest: int, count: int) -> str:
+    """One line of the table: the same moves with either engine."""
+    random = Random(devices)
+    step, again = (training_step(devices, Random(devices), longest) for _ in range(2))
+    moves = np.array(
+        [
+            [random.randrange(UNITS), random.randrange(len(step.size)), random.expovariate(0.002)]
+            for _ in range(count)
+        ],
+        np.int32,
+    )
+    found, same = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    work, timeline = full.scratch(step.graph), full.timeline_of(step.graph)
+    engine = delta.Delta(again.graph)
+    began = time.process_time()
+    kept = search_with_full(step, moves, work, timeline, found)
+    middle = time.process_time()
+    search_with_delta(again, moves, engine.state, engine.trial, same)
+    ended = time.process_time()
+    assert (found == same).all()
+    whole, part = (middle - began) / count * 1e6, (ended - middle) / count * 1e6
+    live = int(step.graph.live.sum())
+    each, ratio = whole / live * 1e3, whole / part
+    return f"{devices:7} {live:11} {kept:5} {whole:8.1f} {each:8.1f} {part:9.1f} {ratio:6.1f}"
 
 
 if __name__ == "__main__":

@@ -6,62 +6,14 @@ give thousands. Numbers of tasks say nothing of their order in time; most times 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
 from meshwright.simulate.tasks import NOWHERE, TaskGraph
-
-Edge = tuple[int, int]
-
-
-def task_graph(
-    edges: Sequence[Edge],
-    duration: Sequence[int],
-    places: Sequence[Sequence[int]],
-    sets: Sequence[Sequence[int]],
-    kinds: Sequence[int],
-    *,
-    joint: Sequence[bool] | None = None,
-    hold: Sequence[Sequence[int]] | None = None,
-    live: Sequence[bool] | None = None,
-    edge_live: Sequence[bool] | None = None,
-) -> TaskGraph:
-    """A graph from lists; by default all live, no task joint, each holding all it uses throughout.
-
-    Edges are numbered by their first task, then as given.
-    """
-    n = len(duration)
-    by_first = sorted(range(len(edges)), key=lambda i: edges[i][0])
-    wanted = [True] * len(edges) if edge_live is None else edge_live
-    firsts = [edges[i][0] for i in by_first]
-    seconds = [edges[i][1] for i in by_first]
-    by_second = sorted(range(len(edges)), key=lambda i: seconds[i])
-    count = max(kinds, default=0) + 1
-    return TaskGraph(
-        live=np.array([True] * n if live is None else live, np.bool_),
-        duration=np.array(duration, np.int64),
-        joint=np.array([False] * n if joint is None else joint, np.bool_),
-        places=np.array([[*p, NOWHERE, NOWHERE][:2] for p in places], np.int32).reshape(n, 2),
-        hold=np.array(
-            [[d] * count for d in duration] if hold is None else hold, np.int64
-        ).reshape(n, count),
-        set_start=_starts([len(s) for s in sets]),
-        set_resource=np.array([r for s in sets for r in s], np.int32),
-        resource_kind=np.array(kinds, np.int32),
-        succ_start=_starts(np.bincount(np.array(firsts, int), minlength=n).tolist()),
-        succ=np.array(seconds, np.int32),
-        edge_live=np.array([wanted[i] for i in by_first], np.bool_),
-        pred_start=_starts(np.bincount(np.array(seconds, int), minlength=n).tolist()),
-        pred=np.array([firsts[i] for i in by_second], np.int32),
-        pred_edge=np.array(by_second, np.int32),
-    )
-
-
-def _starts(lengths: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    return np.concatenate(([0], np.cumsum(np.array(lengths, int)))).astype(np.int32)
+from task_graphs import Edge, task_graph
 
 
 def random_graph(random: Random, most: int = 24) -> TaskGraph:
@@ -173,7 +125,7 @@ def undo(graph: TaskGraph, change: Change) -> None:
 
 def random_change(random: Random, graph: TaskGraph) -> Change:
     """Change some tasks and edges of a graph in place."""
-    before = TaskGraph(*(array.copy() for array in graph))
+    before = deepcopy(graph)
     n, sets = len(graph.live), len(graph.set_start) - 1
     touched = random.sample(range(n), min(n, random.choice((1, 1, 2, 3, 6))))
     for t in touched:

@@ -7,7 +7,8 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 from __future__ import annotations
 
 from meshwright.simulate.compiled import compiled, inlined, push
-from meshwright.simulate.delta_resources import has, look_up, put, weigh_all
+from meshwright.simulate.delta_accept import copy_row
+from meshwright.simulate.delta_resources import has, look_up, weigh, word_of_all
 from meshwright.simulate.delta_state import (
     BITS,
     CURSOR,
@@ -27,7 +28,6 @@ from meshwright.simulate.delta_state import (
     WAITING,
     Accepted,
     Trial,
-    copy_row,
 )
 from meshwright.simulate.delta_walk import (
     first_not_before,
@@ -62,7 +62,9 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
     new.at[CURSOR], new.at[SHIFT] = cursor, shift
     new.at[FARTHEST] = max(new.at[FARTHEST], shift)
     new.at[FIRST] = min(new.at[FIRST], cursor)
-    compare_resources(graph, state, new)
+    for word in range(len(new.dirty)):
+        new.dirty[word] = word_of_all(new, word)
+    weigh(graph, state, new)
     unmark(graph, state, new)
     compact(graph, state, new)
     for at in range(late):
@@ -72,27 +74,12 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
 @inlined
 def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     """Put into `free_new` when every resource is free in the trial."""
-    new.wanted[:] = 0
-    for r in range(len(graph.resource_kind)):
-        if not has(new.dirty, r):
-            put(new.wanted, r)
+    for word in range(len(new.wanted)):
+        new.wanted[word] = word_of_all(new, word) & ~new.dirty[word]
     look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
     for r in range(len(graph.resource_kind)):
         if not has(new.dirty, r):
             new.free_new[r] = new.free_old[r] + new.at[SHIFT]
-
-
-@inlined
-def compare_resources(graph: TaskGraph, state: Accepted, new: Trial) -> None:
-    """Find out which resources are dirty in the frame, given all of `free_new`."""
-    for word in range(len(new.wanted)):
-        new.wanted[word] = 0
-        new.dirty[word] = 0
-    for r in range(len(graph.resource_kind)):
-        put(new.wanted, r)
-        put(new.dirty, r)
-    look_up(graph, state, new, new.at[NOW] - new.at[SHIFT])
-    weigh_all(new)
 
 
 @inlined

@@ -1,9 +1,10 @@
 """Resources in a trial: which are not free when the frame says, and tasks that take them.
 
-A resource is clean if in the trial it is free when it is in the accepted timeline before the cursor,
-moved by the shift of the frame; or if both are not after now, since nothing that is still to come
-can tell. The others are dirty and both times are kept. A clean one is looked up when it is needed:
-by going back from the cursor to the task that took it last, but no farther than where all is free.
+A resource is clean if in the trial it is free when it is in the accepted timeline before the
+cursor, moved by the shift of the frame; or if both are not after now, since nothing that is still
+to come can tell. Of the others, which are dirty, `free_new` is kept. When a resource is free in the
+accepted timeline is looked up when it is needed: by going back from the cursor to the task that
+took it last, but no farther than where all is free.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def drop(bits: Ints, r: int) -> None:
 @inlined
 def empty(bits: Ints) -> bool:
     """Whether a row of bits has no resource."""
+    common = 0
     for word in range(len(bits)):
-        if bits[word] != 0:
-            return False
-    return True
+        common |= bits[word]
+    return bool(common == 0)
 
 
 @inlined
@@ -54,20 +55,15 @@ def want(state: Accepted, new: Trial, first: int, second: int) -> bool:
             bits |= state.bits[second, word]
         new.wanted[word] = bits & ~new.dirty[word]
         any_bits |= new.wanted[word]
-    return any_bits != 0
+    return bool(any_bits != 0)
 
 
 @inlined
 def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
-    """Put into `free_old` when the wanted resources are free in the accepted timeline at the cursor.
+    """Put into `free_old` when the wanted resources are free in the accepted order at the cursor.
 
-    `now` is in that timeline's time; 0 stands for any time that is not after it.
+    `now` is in the accepted time; 0 stands for any time that is not after it.
     """
-    for word in range(len(new.wanted)):
-        if new.wanted[word] != 0:
-            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
-                if has(new.wanted, r):
-                    new.free_old[r] = 0
     position = new.at[CURSOR] - 1
     while position >= 0 and state.high[position] > now:
         t = state.order[position]
@@ -76,6 +72,18 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
             found(graph, state, new, t)
             if empty(new.wanted):
                 return
+    for word in range(len(new.wanted)):
+        if new.wanted[word] != 0:
+            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
+                if has(new.wanted, r):
+                    new.free_old[r] = 0
+
+
+@inlined
+def word_of_all(new: Trial, word: int) -> int:
+    """The bits of all resources in a word."""
+    left = len(new.free_old) - 64 * word
+    return -1 if left >= 64 else (1 << left) - 1
 
 
 @inlined
@@ -108,24 +116,25 @@ def soil(new: Trial, graph: TaskGraph, first: int, second: int) -> None:
 
 
 @inlined
-def weigh(new: Trial, r: int) -> None:
-    """Make a dirty resource clean if it is; remember until when dirt can matter."""
-    now, shift = new.at[NOW], new.at[SHIFT]
-    if max(new.free_new[r], now) - shift == max(new.free_old[r], now - shift):
-        drop(new.dirty, r)
-    else:
-        new.at[STALE] = max(new.at[STALE], new.free_old[r], new.free_new[r] - shift)
-
-
-@inlined
-def weigh_all(new: Trial) -> None:
-    """Weigh every dirty resource."""
-    new.at[STALE] = 0
+def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+    """Make the dirty resources clean that are; remember until when the others can matter."""
+    now, shift, stale = new.at[NOW], new.at[SHIFT], 0
+    for word in range(len(new.dirty)):
+        new.wanted[word] = new.dirty[word]
+    look_up(graph, state, new, now - shift)
     for word in range(len(new.dirty)):
         if new.dirty[word] != 0:
             for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
                 if has(new.dirty, r):
-                    weigh(new, r)
+                    old, moved = (
+                        max(new.free_old[r], now - shift),
+                        max(new.free_new[r], now) - shift,
+                    )
+                    if old == moved:
+                        drop(new.dirty, r)
+                    else:
+                        stale = max(stale, old, moved)
+    new.at[STALE] = stale
 
 
 @inlined
@@ -137,7 +146,7 @@ def touches(state: Accepted, bits: Ints, t: int) -> bool:
         if place != NOWHERE:
             for word in range(len(bits)):
                 common |= state.bits[place, word] & bits[word]
-    return common != 0
+    return bool(common != 0)
 
 
 @inlined
@@ -152,12 +161,9 @@ def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
                 r = graph.set_resource[at]
                 left = state.until[t, graph.resource_kind[r] if joint else at - first]
                 if left != UNUSED:
-                    new.free_old[r] = ready + left
-                latest = max(new.free_new[r] - shift, new.free_old[r])
-                if latest <= ready or new.free_new[r] - shift == new.free_old[r]:
-                    drop(new.dirty, r)
-                else:
-                    stale = max(stale, latest)
+                    stale = max(stale, ready + left)
+                    if new.free_new[r] - shift == ready + left:
+                        drop(new.dirty, r)
     new.at[STALE] = stale
 
 

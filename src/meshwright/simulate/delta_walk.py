@@ -7,6 +7,7 @@ says what marks and cursor mean and why this is exact.
 from __future__ import annotations
 
 from meshwright.simulate.compiled import drop_first, inlined, push
+from meshwright.simulate.delta_accept import latest_end
 from meshwright.simulate.delta_resources import (
     empty,
     look_up,
@@ -15,7 +16,7 @@ from meshwright.simulate.delta_resources import (
     take_old,
     touches,
     want,
-    weigh_all,
+    weigh,
 )
 from meshwright.simulate.delta_state import (
     BITS,
@@ -38,7 +39,6 @@ from meshwright.simulate.delta_state import (
     WAITING,
     Accepted,
     Trial,
-    latest_end,
 )
 from meshwright.simulate.tasks import NOWHERE, TaskGraph
 
@@ -213,13 +213,13 @@ def next_of_queue(graph: TaskGraph, state: Accepted, new: Trial) -> int:
 
 
 @inlined
-def dirt(state: Accepted, new: Trial, t: int) -> bool:
+def dirt(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
     """Whether the task at the cursor may use a dirty resource."""
     if state.ready[t] >= new.at[STALE]:
         new.dirty[:] = 0
     if not touches(state, new.dirty, t):
         return False
-    weigh_all(new)
+    weigh(graph, state, new)
     return touches(state, new.dirty, t)
 
 
@@ -242,7 +242,7 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
         new.at[NOW] = state.ready[t] + shift
         if marked(new, t):
             first, second = state.places[t, 0], state.places[t, 1]
-        elif dirt(state, new, t):
+        elif dirt(graph, state, new, t):
             mark(graph, state, new, t, WAITING)
             return True
         elif new.watched[here] != new.at[EPOCH]:
@@ -255,8 +255,11 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
     if key != NEVER:
         moved = take(graph, state, new, t)
     elif marked(new, t):
-        take_old(graph, state, new, t)
         moved = new.state[t] == WAITING or new.state[t] == QUEUED
+        if new.state[t] == DONE:
+            take_old(graph, state, new, t)
+        else:
+            new.at[STALE] = max(new.at[STALE], state.ready[t] + state.tail[t])
         new.at[CURSOR] += 1
     else:
         new.at[CURSOR] += 1
