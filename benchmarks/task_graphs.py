@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.simulate.compiled import compiled
+from meshwright.foundation.compiled import compiled
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 Edge = tuple[int, int]

@@ -10,14 +10,27 @@ from numpy.typing import NDArray
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
+KEPT: dict[str, Any] = {"cache": True, "_nrt": False}
+"""Compiled code is kept on disk. It counts no references to arrays, which would take most of the
+time of a function that gets dozens of them; it cannot make any either."""
+
 
 def compiled(function: Function) -> Function:
-    """The function, compiled at its first call and kept on disk for the next process.
+    """The function, compiled at its first call.
 
-    It must not make arrays: without counting references to them (`_nrt`), which takes most of the
-    time where records of arrays are handed on, nobody would give them back.
+    What it calls is compiled into it: after a change of that, delete `__pycache__`.
     """
-    return cast(Function, numba.njit(cache=True, _nrt=False)(function))
+    return cast(Function, numba.njit(**KEPT)(function))
+
+
+def inlined(function: Function) -> Function:
+    """A part of compiled functions: its code goes into theirs, and it has no door for Python."""
+    alone: dict[str, Any] = {
+        "forceinline": True,
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }
+    return cast(Function, numba.njit(**KEPT, **alone)(function))
 
 
 @compiled

@@ -24,8 +24,9 @@ from meshwright.search.walk import (
     Space,
     Walk,
     cost_of,
+    keep,
+    refuse,
 )
-from meshwright.simulate.delta import commit
 from meshwright.simulate.lay import FOUND, ILLEGAL
 from meshwright.simulate.tasks import Ints
 
@@ -103,12 +104,11 @@ def descend(
         if log.number[TASKS] == 0 and log.number[EDGES] == 0:
             take_back(tasks, roles, moved, log)
             continue
-        cost = cost_of(tasks, log, table)
+        cost = cost_of(tasks, log, table, number[COST] - 1)
         if cost >= number[COST]:
-            take_back(tasks, roles, moved, log)
+            refuse(now, log, table)
             continue
-        if table.delta:
-            commit(tasks, table.state, table.trial)
+        keep(tasks, table)
         number[ACCEPTED] += 1
         number[COST] = cost
         where[VAIN] = -1

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
+from meshwright.search.bounds import heaviest, loads, longest, shift
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
 from meshwright.simulate.delta import Delta, commit, propose
@@ -100,6 +101,10 @@ class Desk(NamedTuple):
     timeline: Timeline
     state: Accepted
     trial: Trial
+    load: Ints
+    """[resources] see `bounds`."""
+    head: Ints
+    """[tasks]"""
 
 
 def desk(problem: Problem, engine: Engine = "delta") -> Desk:
@@ -113,6 +118,8 @@ def desk(problem: Problem, engine: Engine = "delta") -> Desk:
         timeline=full.timeline_of(problem.tasks),
         state=delta.state,
         trial=delta.trial,
+        load=loads(problem.tasks),
+        head=np.zeros(len(problem.tasks.live), np.int64),
     )
 
 
@@ -124,7 +131,7 @@ def below(random: NDArray[np.uint64], bound: int) -> int:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
-    return np.int64((z >> np.uint64(11)) % np.uint64(bound))
+    return int((z >> np.uint64(11)) % np.uint64(bound))
 
 
 @compiled
@@ -165,18 +172,40 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
 
 
 @compiled
-def cost_of(tasks: TaskGraph, log: Undo, table: Desk) -> int:
-    """The makespan of the task graph with a change."""
+def cost_of(tasks: TaskGraph, log: Undo, table: Desk, limit: float) -> int:
+    """The makespan of the task graph with a change, or some lower bound of it above the limit."""
     if table.delta:
+        shift(tasks, log, table.load, 1)
+        bound = heaviest(table.load)
+        if bound <= limit:
+            bound = longest(tasks, table.head)
+        if bound > limit:
+            return bound
         touched, edges = log.task[: log.number[TASKS]], log.edge[: log.number[EDGES]]
         return propose(tasks, table.state, table.trial, touched, edges)
-    return full.run(tasks, table.work, table.timeline)[1]
+    _, makespan = full.run(tasks, table.work, table.timeline)
+    return makespan
+
+
+@compiled
+def keep(tasks: TaskGraph, table: Desk) -> None:
+    """Accept the change whose cost was asked for last."""
+    if table.delta:
+        commit(tasks, table.state, table.trial)
+
+
+@compiled
+def refuse(now: Board, log: Undo, table: Desk) -> None:
+    """Take back the change whose cost was asked for last."""
+    if table.delta:
+        shift(now.tasks, log, table.load, -1)
+    take_back(now.tasks, now.roles, now.room.moved, log)
 
 
 @compiled
 def stroll(now: Board, log: Undo, room: Space, walk: Walk, table: Desk, proposals: int) -> int:
     """Make so many proposals; FOUND, or what a table lacks."""
-    number, tasks, roles, moved = walk.number, now.tasks, now.roles, now.room.moved
+    number, tasks, roles = walk.number, now.tasks, now.roles
     last = number[PROPOSED] + proposals
     while number[PROPOSED] < last:
         before = walk.random[0]
@@ -191,17 +220,16 @@ def stroll(now: Board, log: Undo, room: Space, walk: Walk, table: Desk, proposal
             walk.random[0] = before
             return status
         number[PROPOSED] += 1
-        if log.number[TASKS] == 0 and log.number[EDGES] == 0:
-            cost = number[COST]
-        else:
-            cost = cost_of(tasks, log, table)
-        worse = cost - number[COST]
-        if worse > 0 and chance >= math.exp(-worse / walk.temperature[0]):
-            take_back(tasks, roles, moved, log)
-            continue
-        if table.delta and (log.number[TASKS] > 0 or log.number[EDGES] > 0):
-            commit(tasks, table.state, table.trial)
         number[ACCEPTED] += 1
+        if log.number[TASKS] == 0 and log.number[EDGES] == 0:
+            continue
+        limit = number[COST] - walk.temperature[0] * math.log(chance)
+        cost = cost_of(tasks, log, table, limit)
+        if cost > limit:
+            refuse(now, log, table)
+            number[ACCEPTED] -= 1
+            continue
+        keep(tasks, table)
         number[COST] = cost
         if cost < number[BEST]:
             number[BEST] = cost

@@ -31,8 +31,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshwright.foundation.compiled import compiled, inlined
 from meshwright.simulate import full
-from meshwright.simulate.compiled import bits_of_numbers, compiled, inlined
 from meshwright.simulate.delta_accept import accepted, trial
 from meshwright.simulate.delta_commit import commit as commit
 from meshwright.simulate.delta_frames import move_frame
@@ -62,6 +62,7 @@ from meshwright.simulate.delta_state import (
     Trial,
 )
 from meshwright.simulate.delta_walk import NEVER, examine_all, key_at, mark, marked, step
+from meshwright.simulate.queue import bits_of_numbers
 from meshwright.simulate.tasks import Indices, TaskGraph, Timeline
 
 CYCLE = -1

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshwright.foundation.compiled import compiled, inlined
 from meshwright.simulate import full
-from meshwright.simulate.compiled import compiled, inlined
 from meshwright.simulate.delta_state import (
     BLOCK,
     FRAMES,
@@ -108,13 +108,6 @@ def _bits(graph: TaskGraph) -> Ints:
         for r in graph.set_resource[graph.set_start[s] : graph.set_start[s + 1]]:
             bits[s, r >> 6] |= np.int64(1) << np.int64(r & 63)
     return bits
-
-
-@inlined
-def copy_row(target: Ints, source: Ints, row: int) -> None:
-    """Copy one row; an assignment of rows would allocate."""
-    for column in range(target.shape[1]):
-        target[row, column] = source[row, column]
 
 
 @compiled

@@ -5,8 +5,8 @@ Leaves: the accepted timeline, changed from the first position at which the two 
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import compiled, inlined
-from meshwright.simulate.delta_accept import accept_whole, copy_row, summarise
+from meshwright.foundation.compiled import compiled, copy_row, inlined
+from meshwright.simulate.delta_accept import accept_whole, summarise
 from meshwright.simulate.delta_state import (
     FIRST,
     GONE,
@@ -38,7 +38,7 @@ def commit(graph: TaskGraph, state: Accepted, new: Trial) -> None:
         state.span[t], state.tail[t] = new.span[t], new.tail[t]
         state.joint[t] = graph.joint[t]
         state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
-        copy_row(state.until, new.until, t)
+        copy_row(new.until, t, state.until, t)
     for position in range(new.at[FIRST], count):
         t = new.order[position]
         state.order[position] = t

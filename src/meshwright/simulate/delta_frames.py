@@ -6,8 +6,7 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import compiled, inlined, push
-from meshwright.simulate.delta_accept import copy_row
+from meshwright.foundation.compiled import compiled, copy_row, inlined
 from meshwright.simulate.delta_resources import has, look_up, weigh, word_of_all
 from meshwright.simulate.delta_state import (
     BITS,
@@ -36,6 +35,7 @@ from meshwright.simulate.delta_walk import (
     shift_at,
     stop_at,
 )
+from meshwright.simulate.queue import push
 from meshwright.simulate.tasks import TaskGraph
 
 
@@ -91,7 +91,7 @@ def freeze(graph: TaskGraph, state: Accepted, new: Trial, cursor: int) -> None:
             mark(graph, state, new, t, DONE)
             new.ready[t] = state.ready[t] + shift_at(new, position)
             new.lag[t], new.span[t], new.tail[t] = state.lag[t], state.span[t], state.tail[t]
-            copy_row(new.until, state.until, t)
+            copy_row(state.until, t, new.until, t)
             new.done[new.at[IN_DONE]] = t
             new.at[IN_DONE] += 1
 

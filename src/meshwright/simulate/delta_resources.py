@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.simulate.compiled import inlined
+from meshwright.foundation.compiled import inlined
 from meshwright.simulate.delta_state import CURSOR, NOW, SHIFT, STALE, UNUSED, Accepted, Trial
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
 

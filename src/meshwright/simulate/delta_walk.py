@@ -6,7 +6,7 @@ says what marks and cursor mean and why this is exact.
 
 from __future__ import annotations
 
-from meshwright.simulate.compiled import drop_first, inlined, push
+from meshwright.foundation.compiled import inlined
 from meshwright.simulate.delta_accept import latest_end
 from meshwright.simulate.delta_resources import (
     empty,
@@ -40,6 +40,7 @@ from meshwright.simulate.delta_state import (
     Accepted,
     Trial,
 )
+from meshwright.simulate.queue import drop_first, push
 from meshwright.simulate.tasks import NOWHERE, TaskGraph
 
 NEVER = (1 << 63) - 1

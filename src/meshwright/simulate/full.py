@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.simulate.compiled import bits_of_numbers, compiled, drop_first, push
+from meshwright.foundation.compiled import compiled
+from meshwright.simulate.queue import bits_of_numbers, drop_first, push
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph, Timeline
 
 

@@ -1,12 +1,13 @@
-"""Bytes on every device while a plan runs. Enters: a laid-out problem and its timeline. Leaves: what
-each device holds over time, and the fullest moment.
+"""Bytes on every device while a plan runs. Enters: a laid-out problem and its timeline.
+Leaves: what each device holds over time, and the fullest moment.
 
-All the time a device holds its part of the parameters, their gradients and the optimizer's state,
-buffers, its part of the inputs, what its largest operator reads and makes, and libraries' buffers.
-From the start of a unit's forward task to the end of its backward task it holds what the unit's
-members keep, as pieces; a tensor that several keep in the same layout counts once. In a layer that
-runs again only what comes from outside is kept; what its units would have kept is there while it
-runs again.
+All the time a device holds its part of the parameters and of the optimizer's state, buffers, its
+part of the inputs, what its largest operator reads and makes, and libraries' buffers. Gradients of
+parameters appear with the backward pass of the unit that makes them; at the end of the step the
+update has its own numbers on the way, but no activations are left. From the start of a unit's
+forward task to the end of its backward task a device holds what the unit's members keep, as
+pieces; a tensor that several keep in the same layout counts once. In a layer that runs again only
+what comes from outside is kept; what its units would have kept is there while it runs again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layers
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
@@ -41,6 +43,8 @@ class Curve(NamedTuple):
     device: str
     nanoseconds: Ints
     bytes: Ints
+    gradients: Ints
+    """How many of them are gradients of parameters."""
     standing: Standing
 
 
@@ -48,7 +52,6 @@ class Standing(NamedTuple):
     """Bytes that a device holds all the time."""
 
     parameters: float
-    gradients: float
     optimizer: float
     inputs: float
     workspace: float
@@ -60,9 +63,11 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
     moment, own = int(curve.bytes.argmax()), curve.standing
     return Held(
         parameters=Bytes(round(own.parameters)),
-        gradients=Bytes(round(own.gradients)),
+        gradients=Bytes(int(curve.gradients[moment])),
         optimizer=Bytes(round(own.optimizer)),
-        activations=Bytes(int(curve.bytes[moment]) - round(sum(own) - own.inputs)),
+        activations=Bytes(
+            int(curve.bytes[moment] - curve.gradients[moment]) - round(sum(own) - own.inputs)
+        ),
         workspace=Bytes(round(own.workspace)),
         device=curve.device,
         seconds=Seconds(int(curve.nanoseconds[moment]) / NANO),
@@ -74,18 +79,30 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
     parts = _Parts(problem, roles)
     forward, backward = problem.bones.forward, problem.bones.backward
     for device, units in parts.devices():
-        events: list[tuple[int, float]] = []
+        events: list[tuple[int, float, float]] = []
         for unit in units:
             for there, back in zip(forward[unit], backward[unit], strict=True):
                 if problem.tasks.live[back]:
                     begin = int(timeline.end[there] - problem.tasks.duration[there])
-                    events.append((begin, parts.kept[unit]))
-                    events.append((int(timeline.end[back]), -parts.kept[unit]))
+                    events.append((begin, parts.kept[unit], 0.0))
+                    events.append((int(timeline.end[back]), -parts.kept[unit], 0.0))
+            first = int(backward[unit, 0])
+            if problem.tasks.live[first]:
+                appears = int(timeline.end[first] - problem.tasks.duration[first])
+                events.append((appears, parts.gradients[unit], parts.gradients[unit]))
         events.sort()
         standing = parts.standing(units)
-        held = np.cumsum([sum(standing), *(change for _, change in events)])
-        moments = np.array([0, *(moment for moment, _ in events)], np.int64)
-        yield Curve(device, moments, np.round(held).astype(np.int64), standing)
+        updating = max(0.0, sum(parts.update[unit] for unit in units) - parts.passing(units))
+        events.append((timeline.makespan, updating, 0.0))
+        held = np.cumsum([sum(standing), *(change for _, change, _ in events)])
+        gradients = np.cumsum([0.0, *(own for _, _, own in events)])
+        yield Curve(
+            device,
+            np.array([0, *(moment for moment, _, _ in events)], np.int64),
+            np.round(held).astype(np.int64),
+            np.round(gradients).astype(np.int64),
+            standing,
+        )
 
 
 class _Parts:
@@ -99,9 +116,16 @@ class _Parts:
         """For each layer that runs again what it then holds."""
         self.largest = [0.0] * len(problem.units)
         """For each unit what its largest member reads and makes."""
+        self.parameters = [0.0] * len(problem.units)
+        """For each unit its part of the parameters that lie with it."""
+        self.gradients = [0.0] * len(problem.units)
+        self.optimizer = [0.0] * len(problem.units)
+        self.update = [0.0] * len(problem.units)
+        """For each unit what the optimizer holds on the way."""
         self._layer = _layers(problem.graph, problem.units) if problem.options.recompute else {}
         self._maker = {t: n for n, unit in enumerate(problem.units) for t in _made(problem, unit)}
         self._weigh()
+        self._weigh_parameters()
 
     def devices(self) -> Iterator[tuple[str, list[int]]]:
         """Every device that stands for its class, with the units that work on it."""
@@ -120,29 +144,38 @@ class _Parts:
 
     def standing(self, units: list[int]) -> Standing:
         """What a device holds all the time."""
-        here, options = set(units), self.problem.options
-        weights = gradients = state = update = 0.0
+        return Standing(
+            parameters=sum(self.parameters[unit] for unit in units),
+            optimizer=sum(self.optimizer[unit] for unit in units),
+            inputs=self._inputs,
+            workspace=self.passing(units) + LIBRARY,
+        )
+
+    def passing(self, units: list[int]) -> float:
+        """What operators hold on the way, and what a layer that runs again does."""
+        largest = max((self.largest[unit] for unit in units), default=0.0)
+        again = (self.rerun.get(self._layer.get(unit), 0.0) for unit in units)
+        return largest + max(again, default=0.0)
+
+    def _weigh_parameters(self) -> None:
+        options = self.problem.options
         for bundle in self.problem.bundles:
-            if not bundle.parameters or bundle.maker not in here:
+            if not bundle.parameters:
                 continue
+            unit = bundle.maker
             for number, source in enumerate(bundle.sources):
-                own = source.bytes / self._ways(bundle.maker, source.port.there)
-                copies = self._copies(bundle.maker, bundle.legs[number].port.back)
+                leg = next(leg for leg in bundle.legs if leg.tensor == number)
+                own = source.bytes / self._ways(unit, source.port.there)
+                copies = self._copies(unit, leg.port.back)
                 dtype = self.problem.graph.specs[source.name].dtype
                 wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
-                weights += own / (copies if options.zero == 3 else 1)
+                numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
+                self.parameters[unit] += own / (copies if options.zero == 3 else 1)
                 if source.trained:
-                    numbers = wide if options.mixed else own
-                    copy = wide if options.mixed else 0.0
-                    gradients += own / (copies if options.zero >= 2 else 1)
-                    state += (STATES[options.optimizer] * numbers + copy) / (
-                        copies if options.zero >= 1 else 1
-                    )
-                    update += UPDATE[options.optimizer] * numbers
-        passing = max((self.largest[unit] for unit in units), default=0.0)
-        again = max((self.rerun.get(self._layer.get(unit), 0.0) for unit in units), default=0.0)
-        workspace = max(update, passing + again) + LIBRARY
-        return Standing(weights, gradients, state, self._inputs, workspace)
+                    self.gradients[unit] += own / (copies if options.zero >= 2 else 1)
+                    state = STATES[options.optimizer] * numbers + copy
+                    self.optimizer[unit] += state / (copies if options.zero >= 1 else 1)
+                    self.update[unit] += UPDATE[options.optimizer] * numbers
 
     @cached_property
     def _inputs(self) -> float:
@@ -162,6 +195,7 @@ class _Parts:
     def _weigh(self) -> None:
         problem, micro = self.problem, self.problem.options.micro_batches
         operators = {operator.name: operator for operator in problem.graph.operators}
+        roots = view_roots(problem.graph)
         seen: set[object] = set()
         for number, unit in enumerate(problem.units):
             degrees = {split: self._degree(number, split) for split in range(len(unit.splits))}
@@ -175,13 +209,14 @@ class _Parts:
                 specs += [(own.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
                 self._keep(number, unit.name, saved.extra / micro)
                 for name, spec in specs:
-                    key = (name, spec, self.roles[number].tobytes())
-                    if name in self._maker and spec is not None and key not in seen:
+                    root = roots[name] if name is not None else None
+                    key = (root, spec and spec.elements, self.roles[number].tobytes())
+                    if root in self._maker and spec is not None and key not in seen:
                         seen.add(key)
-                        self._keep(number, name, spec.bytes / micro)
+                        self._keep(number, root, spec.bytes / micro)
 
     def _keep(self, number: int, name: str | None, size: float) -> None:
-        """Count something that a unit keeps: as kept, or as there again when its layer runs again."""
+        """Count what a unit keeps: as kept, or as there again when its layer runs again."""
         layer = self._layer.get(number)
         maker = self._maker.get(name or "", number)
         if layer is not None and self._layer.get(maker) == layer:

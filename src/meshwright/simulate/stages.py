@@ -1,8 +1,8 @@
-"""Pipelines as further edges of a task graph. Enters: units, their layouts, a schedule. Leaves: the
-edges that make each stage work through its micro-batches in the schedule's order.
+"""Pipelines as further edges of a task graph. Enters: units, their layouts, a schedule. Leaves:
+the edges that make each stage work through its micro-batches in the schedule's order.
 
-A stage is a set of devices on which units sit; a chunk is a run of units, in the order of the graph,
-on one stage. With one stage and several micro-batches gradients accumulate: forward, backward,
+A stage is a set of devices on which units sit; a chunk is a run of units, in the order of the
+graph, on one stage. With one stage and several micro-batches gradients accumulate: forward, backward,
 forward, backward.
 """
 
