@@ -12,6 +12,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.data import data_parallel, zero
 from meshwright.search.baselines.expert import expert
+from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.baselines.placement import operator_placement
 from meshwright.search.baselines.stages import model_parallel
 
@@ -25,6 +26,7 @@ BASELINES: Mapping[str, Strategy] = {
     "zero 2": zero(2),
     "zero 3": zero(3),
     "operator placement": operator_placement,
+    "optcnn": optcnn,
 }
 """By name; each raises an `InputError` where it does not apply."""
 

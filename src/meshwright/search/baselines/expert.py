@@ -1,4 +1,4 @@
-"""What an expert would choose. Enters: a graph, a cluster. Leaves: a `Plan`, by the kind of model."""
+"""What an expert would choose for a kind of model. Enters: a graph, a cluster. Leaves: a `Plan`."""
 
 from __future__ import annotations
 

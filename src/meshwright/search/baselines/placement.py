@@ -3,7 +3,7 @@ search. Enters: a graph, a cluster. Leaves: a `Plan`, made by a list scheduler (
 
 With t_u the time of both passes of unit u, and c_uv(a, b) that of what v reads of u, sent from
 device a to b, there and back,
-    rank_u      = t_u + max over readers v of (c_uv(neighbours) + rank_v)                `_ranks`
+    rank_u      = t_u + max over readers v of (c_uv(neighbours) + rank_v)                `_ranked`
     finish_u(d) = t_u + max(free_d, max over makers p of (finish_p + c_pu(device_p, d)))  `_finish`
 units in the order of falling rank each go where they finish first. Units that share a weight stay
 together, and so do a unit that reads nothing and its first reader, if sending takes longer than
@@ -123,7 +123,7 @@ class _Distance:
     def __init__(self, cluster: Cluster) -> None:
         self._own = factors(cluster)
         self._radices = [factor.size for factor in self._own]
-        self._prices = Prices(Pricer(cluster), programs=False)
+        self._prices = Prices(Pricer(cluster, algorithm="best"), programs=False)
         self._level = cache(self._level_between)
         self._sent = cache(self._send)
 
