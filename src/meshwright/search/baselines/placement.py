@@ -5,7 +5,8 @@ With t_u the time of both passes of unit u, and c_uv(a, b) that of what v reads 
 device a to b, there and back,
     rank_u      = t_u + max over readers v of (c_uv(neighbours) + rank_v)                `_ranked`
     finish_u(d) = t_u + max(free_d, max over makers p of (finish_p + c_pu(device_p, d)))  `_finish`
-units in the order of falling rank each go where they finish first. Units that share a weight stay
+and u keeps its device busy for the update of its weights as well, for which nobody waits. Units
+in the order of falling rank each go where they finish first. Units that share a weight stay
 together, and so do a unit that reads nothing and its first reader, if sending takes longer than
 computing. Devices are taken into use in order, since what is near is near by number. The schedule
 is made for one device, for one machine and for all, and the shortest is kept, so that it is never
@@ -25,9 +26,10 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.layout import Layout, factors
 from meshwright.parallelize.reshard import SEND
 from meshwright.parallelize.units import Unit, units
-from meshwright.plan.model import Plan
-from meshwright.price.operator import OperatorPricer
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import STREAMING, OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.training import TRAFFIC
 from meshwright.search.baselines.roles import inside_machine, seat
 from meshwright.simulate.prices import Prices
 
@@ -64,6 +66,7 @@ class _Work:
         parts, pricer = units(graph), OperatorPricer(cluster.device)
         self._distance = _Distance(cluster)
         self._times = [_seconds(unit, pricer) for unit in parts]
+        self._updates = _updates(graph, parts, cluster)
         self._makers = _makers(parts)
         self._groups = self._grouped(graph, parts)
         self._ranks = self._ranked()
@@ -80,10 +83,10 @@ class _Work:
             ends = [(self._finish(unit, d, free[d], finish, device), d) for d in tried]
             finish[unit], device[unit] = min(ends)
             home[group] = device[unit]
-            free[device[unit]] = finish[unit]
+            free[device[unit]] = finish[unit] + self._updates[unit]
             if len(free) < devices and device[unit] == len(free) - 1:
                 free.append(0.0)
-        return Schedule(tuple(device), Seconds(max(finish, default=0.0)))
+        return Schedule(tuple(device), Seconds(max(free)))
 
     def _finish(
         self, unit: int, at: int, free: float, finish: Sequence[float], device: Sequence[int]
@@ -150,6 +153,17 @@ class _Distance:
 def _seconds(unit: Unit, pricer: OperatorPricer) -> float:
     prices = [pricer.price(member.call, member.wanted) for member in unit.members]
     return sum(price.forward.seconds + price.backward.seconds for price in prices)
+
+
+def _updates(graph: OperatorGraph, parts: Sequence[Unit], cluster: Cluster) -> list[float]:
+    """For each unit the seconds of updating the weights that it is the first to read."""
+    trained = {p.tensor.name: p.tensor.spec.bytes for p in graph.parameters if p.trainable}
+    rate = cluster.device.memory_bandwidth * STREAMING / TRAFFIC[Options().optimizer]
+    found = []
+    for unit in parts:
+        own = {port.tensor for port in unit.inputs} & trained.keys()
+        found.append(sum(trained.pop(name) for name in sorted(own)) / rate)
+    return found
 
 
 def _makers(parts: Sequence[Unit]) -> list[dict[int, int]]:
