@@ -7,6 +7,7 @@ among.
     edge  moving tensors from the maker to the reader and their gradients back; for parameters that
           several units share, fetching them from the first and returning their gradients, which
           costs nothing if both units are laid out alike, as it is part of the sum at the first
+Units that share parameters and can be cut alike, as the steps of a recurrent layer, are one node.
 Sums, not a schedule: nothing overlaps here.
 """
 
@@ -40,37 +41,62 @@ FEW = 400
 
 
 class Space(NamedTuple):
-    """Costs, and for each node the layouts that are its choices."""
+    """Costs, for each node the layouts that are its choices, and for each unit its node."""
 
     costs: CostGraph
     layouts: tuple[tuple[Layout, ...], ...]
+    node: tuple[int, ...]
+
+    def chosen(self, choice: Sequence[int]) -> list[Layout]:
+        """The layouts of all units."""
+        return [self.layouts[node][choice[node]] for node in self.node]
 
 
 def space(graph: OperatorGraph, cluster: Cluster) -> Space:
     """The costs of all layouts that split samples, attributes and parameters on all devices."""
     parts = units(graph)
+    joined = bundles(graph, parts)
+    own = _chosen(parts, cluster)
+    node = _nodes(joined, own)
+    pricing = _Pricing(cluster, parts, own)
+    choosing = {at: own[unit] for unit, at in enumerate(node)}
+    costs = [np.zeros(len(choosing[at])) for at in range(len(choosing))]
+    for unit, at in enumerate(node):
+        costs[at] = costs[at] + pricing.node(unit)
+    edges: dict[tuple[int, int], Costs] = {}
+    for bundle in joined:
+        for leg in bundle.legs:
+            found = pricing.moved(bundle, bundle.sources[leg.tensor], leg)
+            i, j = node[bundle.maker], node[leg.unit]
+            if i == j:
+                costs[i] = costs[i] + np.diagonal(found)
+            else:
+                pair, edge = ((i, j), found) if i < j else ((j, i), found.T)
+                edges[pair] = edges[pair] + edge if pair in edges else edge
+    return Space(CostGraph(costs, edges), tuple(choosing.values()), tuple(node))
+
+
+def _chosen(parts: Sequence[Unit], cluster: Cluster) -> list[tuple[Layout, ...]]:
+    """The choices of each unit; units that can be cut alike share them."""
     known: dict[object, tuple[Layout, ...]] = {}
-    chosen = []
+    found = []
     for unit in parts:
         key = (unit.splits, tuple(unit.extents.items()), _order(unit))
         if key not in known:
             known[key] = choices(unit, cluster)
-        chosen.append(known[key])
-    pricing = _Pricing(cluster, parts, chosen)
-    nodes = [pricing.node(number) for number in range(len(parts))]
-    edges: dict[tuple[int, int], Costs] = {}
-    for bundle in bundles(graph, parts):
+        found.append(known[key])
+    return found
+
+
+def _nodes(joined: Sequence[Bundle], own: Sequence[tuple[Layout, ...]]) -> list[int]:
+    """The node of each unit: one for all that share a parameter and can be cut alike."""
+    first = list(range(len(own)))
+    for bundle in joined:
         for leg in bundle.legs:
-            source = bundle.sources[leg.tensor]
-            found = pricing.moved(bundle, source, leg)
-            i, j = bundle.maker, leg.unit
-            if i == j:
-                nodes[i] = nodes[i] + np.diagonal(found)
-            else:
-                pair = (min(i, j), max(i, j))
-                edge = found if i < j else found.T
-                edges[pair] = edges[pair] + edge if pair in edges else edge
-    return Space(CostGraph(nodes, edges), tuple(chosen))
+            if bundle.parameters and own[leg.unit] is own[bundle.maker]:
+                first[leg.unit] = min(first[leg.unit], first[bundle.maker])
+    number: dict[int, int] = {}
+    return [number.setdefault(unit, len(number)) for unit in first]
 
 
 def choices(unit: Unit, cluster: Cluster) -> tuple[Layout, ...]:
@@ -193,11 +219,18 @@ class _Pricing:
 
     def _priced(self, before: Codes, after: Codes, size: float) -> Costs:
         found = np.zeros((len(before), len(after)))
-        missing, at = np.zeros(3, np.int64), 0
+        room = _Room(
+            np.zeros(before.shape[1], np.int8),
+            np.zeros((MOST, 3), np.int64),
+            np.zeros(MOST),
+            np.zeros(len(self._prices.kinds)),
+            np.zeros(3, np.int64),
+        )
+        at = 0
         while at < found.size:
-            at = _price_pairs(self._prices.table, before, after, size, found, at, missing)
+            at = _price_pairs(self._prices.table, before, after, size, found, at, room)
             if at < found.size:
-                self._prices.fill(*missing.tolist())
+                self._prices.fill(*room.missing.tolist())
         return found
 
 
@@ -214,32 +247,35 @@ def _codes(states: Sequence[State], roles: NDArray[np.int64]) -> Codes:
     return np.ascontiguousarray(table[roles])
 
 
+class _Room(NamedTuple):
+    """Room for compiled code, which makes no arrays."""
+
+    scratch: Codes
+    operation: NDArray[np.int64]
+    held: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    missing: NDArray[np.int64]
+    """The operation, its members and those beside that a table lacks."""
+
+
 @compiled
 def _price_pairs(
-    table: Table,
-    before: Codes,
-    after: Codes,
-    size: float,
-    found: Costs,
-    at: int,
-    missing: NDArray[np.int64],
+    table: Table, before: Codes, after: Codes, size: float, found: Costs, at: int, room: _Room
 ) -> int:
     """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
-    scratch = np.zeros(before.shape[1], np.int8)
-    operation = np.zeros((MOST, 3), np.int64)
-    held = np.zeros(MOST)
-    busy = np.zeros(table.busy.shape[1])
-    while at < found.size:
-        x, y = at // found.shape[1], at % found.shape[1]
-        count = resharding(before[x], after[y], table.sizes, size, scratch, operation, held)
+    operation, held = room.operation, room.held
+    columns = found.shape[1]
+    while at < found.shape[0] * columns:
+        made, needed = before[at // columns], after[at % columns]
+        count = resharding(made, needed, table.sizes, size, room.scratch, operation, held)
         total = 0.0
         for n in range(count):
             kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]
-            time, _ = price(table, kind, inside, every, held[n], busy)
+            time, _ = price(table, kind, inside, every, held[n], room.busy)
             if time < 0:
-                missing[0], missing[1], missing[2] = kind, inside, every
+                room.missing[0], room.missing[1], room.missing[2] = kind, inside, every
                 return at
             total += time
-        found[x, y] = total
+        found[at // columns, at % columns] = total
         at += 1
     return at

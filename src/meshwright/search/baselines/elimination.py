@@ -140,13 +140,21 @@ class _Reducing:
         return choice
 
 
-@compiled
 def min_plus(first: Costs, second: Costs) -> Costs:
-    """For each row of the first and column of the second the least sum of their elements."""
+    """For each row of the first and column of the second the least sum of their elements.
+
+    >>> min_plus(np.array([[1.0, 5.0]]), np.array([[3.0, 9.0], [0.0, 2.0]]))
+    array([[4., 7.]])
+    """
     found = np.full((first.shape[0], second.shape[1]), np.inf)
+    _min_plus(first, second, found)
+    return found
+
+
+@compiled
+def _min_plus(first: Costs, second: Costs, found: Costs) -> None:
     for x in range(first.shape[0]):
         for y in range(first.shape[1]):
             own = first[x, y]
             for z in range(second.shape[1]):
                 found[x, z] = min(found[x, z], own + second[y, z])
-    return found

@@ -1,8 +1,8 @@
 """OptCNN (Jia et al. 2018): dynamic programming over samples, attributes and parameters. Enters: a
 graph, a cluster. Leaves: a `Plan` in which every unit uses all devices and no product is summed up.
 
-The costs are those of `additive`, the minimum is found by `elimination`; the plan's origin says for
-how many units it was not certain.
+The costs are those of `additive`, the minimum is found by `elimination`; the plan's origin says
+over how many nodes (units, or units that share weights) it was not certain.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ def optcnn(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """The layouts whose costs add up to the least."""
     found = space(graph, cluster)
     answer = cheapest(found.costs)
-    chosen = [own[x] for own, x in zip(found.layouts, answer.choice, strict=True)]
-    how = f"beam over {answer.left} of {len(chosen)} units" if answer.left else "exact"
-    return Plan.of(f"optcnn ({how})", graph, cluster, chosen)
+    nodes = len(found.layouts)
+    how = f"beam over {answer.left} of {nodes} nodes" if answer.left else "exact"
+    return Plan.of(f"optcnn ({how})", graph, cluster, found.chosen(answer.choice))
