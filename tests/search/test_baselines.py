@@ -79,6 +79,63 @@ def transformer(layers: int = 2, batch: int = 4, heads: int = 4) -> OperatorGrap
     return parse_graph("\n".join(lines))
 
 
+def attention(text: str) -> OperatorGraph:
+    """Two layers of attention over 4 heads of 4, as a text with {i} and the layer before, {x}."""
+    wide = "float32[n=8, s=6, d=16]"
+    texts = [text.format(i=i, x=f"h{i}", y=f"h{i + 1}") for i in range(2)]
+    lines = [line.strip() for own in texts for line in own.splitlines() if line.strip()]
+    lines.sort(key=lambda line: not line.startswith("parameter"))
+    return parse_graph("\n".join(["graph attention", f"input h0: {wide}", *lines, "output h2"]))
+
+
+FUSED = attention(
+    """
+    parameter w{i}: float32[o=48, i=16]
+    parameter p{i}: float32[o=16, i=16]
+    operator {i}.qkv: {i}.qkv: float32[n=8, s=6, d=48] = linear({x}, w{i})
+    operator {i}.c: {i}.q: float32[n=8, s=6, d=16], {i}.k: float32[n=8, s=6, d=16], \
+{i}.v: float32[n=8, s=6, d=16] = chunk({i}.qkv) {{chunks=3, dim=2}}
+    operator {i}.qu: {i}.qu: float32[n=8, s=6, h=4, e=4] = unflatten({i}.q) {{dim=2, sizes=[4, 4]}}
+    operator {i}.ku: {i}.ku: float32[n=8, s=6, h=4, e=4] = unflatten({i}.k) {{dim=2, sizes=[4, 4]}}
+    operator {i}.vu: {i}.vu: float32[n=8, s=6, h=4, e=4] = unflatten({i}.v) {{dim=2, sizes=[4, 4]}}
+    operator {i}.qt: {i}.qt: float32[n=8, h=4, s=6, e=4] = transpose({i}.qu) {{dim0=1, dim1=2}}
+    operator {i}.kt: {i}.kt: float32[n=8, h=4, s=6, e=4] = transpose({i}.ku) {{dim0=1, dim1=2}}
+    operator {i}.vt: {i}.vt: float32[n=8, h=4, s=6, e=4] = transpose({i}.vu) {{dim0=1, dim1=2}}
+    operator {i}.a: {i}.a: float32[n=8, h=4, s=6, e=4] = \
+scaled_dot_product_attention({i}.qt, {i}.kt, {i}.vt)
+    operator {i}.at: {i}.at: float32[n=8, s=6, h=4, e=4] = transpose({i}.a) {{dim0=1, dim1=2}}
+    operator {i}.f: {i}.f: float32[n=8, s=6, d=16] = flatten({i}.at) {{start_dim=2}}
+    operator {i}.o: {y}: float32[n=8, s=6, d=16] = linear({i}.f, p{i})
+    """
+)
+"""Queries, keys and values out of one product."""
+
+PLAIN = attention(
+    """
+    parameter q{i}: float32[o=16, i=16]
+    parameter k{i}: float32[o=16, i=16]
+    parameter v{i}: float32[o=16, i=16]
+    parameter p{i}: float32[o=16, i=16]
+    operator {i}.q: {i}.q: float32[n=8, s=6, d=16] = linear({x}, q{i})
+    operator {i}.k: {i}.k: float32[n=8, s=6, d=16] = linear({x}, k{i})
+    operator {i}.v: {i}.v: float32[n=8, s=6, d=16] = linear({x}, v{i})
+    operator {i}.qu: {i}.qu: float32[n=8, s=6, h=4, e=4] = unflatten({i}.q) {{dim=2, sizes=[4, 4]}}
+    operator {i}.ku: {i}.ku: float32[n=8, s=6, h=4, e=4] = unflatten({i}.k) {{dim=2, sizes=[4, 4]}}
+    operator {i}.vu: {i}.vu: float32[n=8, s=6, h=4, e=4] = unflatten({i}.v) {{dim=2, sizes=[4, 4]}}
+    operator {i}.qt: {i}.qt: float32[n=8, h=4, s=6, e=4] = transpose({i}.qu) {{dim0=1, dim1=2}}
+    operator {i}.kt: {i}.kt: float32[n=8, h=4, e=4, s=6] = permute({i}.ku) {{dims=[0, 2, 3, 1]}}
+    operator {i}.vt: {i}.vt: float32[n=8, h=4, s=6, e=4] = transpose({i}.vu) {{dim0=1, dim1=2}}
+    operator {i}.score: {i}.score: float32[n=8, h=4, s=6, t=6] = matmul({i}.qt, {i}.kt)
+    operator {i}.soft: {i}.soft: float32[n=8, h=4, s=6, t=6] = softmax({i}.score) {{dim=3}}
+    operator {i}.a: {i}.a: float32[n=8, h=4, s=6, e=4] = matmul({i}.soft, {i}.vt)
+    operator {i}.at: {i}.at: float32[n=8, s=6, h=4, e=4] = transpose({i}.a) {{dim0=1, dim1=2}}
+    operator {i}.f: {i}.f: float32[n=8, s=6, d=16] = flatten({i}.at) {{start_dim=2}}
+    operator {i}.o: {y}: float32[n=8, s=6, d=16] = linear({i}.f, p{i})
+    """
+)
+"""Attention of products and a softmax."""
+
+
 def recurrent() -> OperatorGraph:
     """Two layers of two steps each after an embedding, a head after the last step."""
     step, state = "float32[n=6, t=1, d=8]", "float32[l=1, n=6, d=8]"
@@ -100,9 +157,9 @@ def recurrent() -> OperatorGraph:
     return parse_graph("\n".join(lines))
 
 
-def recommendation() -> OperatorGraph:
+def recommendation(*sizes: int) -> OperatorGraph:
+    """Three tables of so many rows."""
     lines = ["graph dlrm", "input x: float32[n=12, d=4]"]
-    sizes = (20, 90, 40)
     lines += [f"input i{t}: int64[n=12]" for t in range(3)]
     lines += [f"parameter t{t}: float32[v={rows}, d=4]" for t, rows in enumerate(sizes)]
     lines += ["parameter w: float32[o=2, i=16]"]
@@ -113,7 +170,9 @@ def recommendation() -> OperatorGraph:
 
 
 @pytest.mark.parametrize(
-    "graph", [convolutional(), transformer(), recurrent(), recommendation()], ids=lambda g: g.name
+    "graph",
+    [convolutional(), transformer(), FUSED, PLAIN, recurrent(), recommendation(20, 90, 40)],
+    ids=lambda graph: graph.name,
 )
 def test_these_graphs_are_consistent(graph: OperatorGraph) -> None:
     assert check(graph) == ()
@@ -210,7 +269,7 @@ def test_layers_on_devices() -> None:
 
 
 def test_tables_on_devices() -> None:
-    plan = BASELINES["expert"](recommendation(), FOUR)
+    plan = BASELINES["expert"](recommendation(20, 90, 40), FOUR)
     assert plan.origin == "expert: tables on devices"
     assert texts(plan) == {
         "e0": "@1 @0",
@@ -219,6 +278,18 @@ def test_tables_on_devices() -> None:
         "cat": "sample sample",
         "top": "sample sample",
     }
+
+
+def test_a_large_table_is_cut() -> None:
+    """2 GiB are an eighth of a P100. Four columns cannot be cut by six, so rows are."""
+    rows = (2 << 30) // 16
+    fits = BASELINES["expert"](recommendation(20, rows, 40), FOUR)
+    assert texts(fits)["e1"] == "@0 @0"
+    cut = BASELINES["expert"](recommendation(20, rows + 1, 40), FOUR)
+    assert texts(cut)["e1"] == "channel channel"
+    assert texts(cut)["e2"] == "@0 @0"
+    by_rows = BASELINES["expert"](recommendation(20, rows + 2, 40), SIX)
+    assert texts(by_rows)["e1"] == "vocabulary vocabulary"
 
 
 def test_megatron_inside_a_node() -> None:
@@ -238,6 +309,35 @@ def test_megatron_inside_a_node() -> None:
         "add2": "sample replica",
     }
     assert texts(plan) == {f"{i}.{name}": own for i in range(2) for name, own in layer.items()}
+
+
+def test_megatron_where_queries_keys_and_values_are_one_product() -> None:
+    """What cuts it apart needs it whole, so it is gathered there."""
+    own = {
+        "qkv": "sample channel",
+        "c": "sample replica",
+        "a": "sample head",
+        "f": "sample dim2",
+        "o": "sample inner",
+    }
+    plan = BASELINES["expert"](FUSED, FOUR)
+    assert texts(plan) == {f"{i}.{name}": text for i in range(2) for name, text in own.items()}
+
+
+def test_megatron_where_attention_is_not_fused() -> None:
+    own = {
+        "q": "sample channel",
+        "k": "sample channel",
+        "v": "sample channel",
+        "score": "sample batch1",
+        "soft": "sample dim1",
+        "a": "sample batch1",
+        "f": "sample dim2",
+        "o": "sample inner",
+    }
+    plan = BASELINES["expert"](PLAIN, FOUR)
+    assert plan.origin == "expert: megatron"
+    assert texts(plan) == {f"{i}.{name}": text for i in range(2) for name, text in own.items()}
 
 
 def test_heads_that_a_node_cannot_cut_stay_whole() -> None:
