@@ -13,7 +13,6 @@ Sums, not a schedule: nothing overlaps here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,21 +22,19 @@ from numpy.typing import NDArray
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compiled
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import REPLICA, Layout, layouts
+from meshwright.parallelize.layout import REPLICA, Layout
 from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, resharding
 from meshwright.parallelize.states import WHOLE, State
 from meshwright.parallelize.units import Port, Unit, units
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.search.baselines.choices import choices_of
 from meshwright.search.baselines.elimination import CostGraph, Costs
 from meshwright.simulate.bundles import Bundle, Leg, Source, bundles
 from meshwright.simulate.prices import NANO, Prices, Table, price
 from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, slot_of
 
 Codes = NDArray[np.int8]
-
-FEW = 400
-"""Layouts of a unit, at most, unless those with a single role are more."""
 
 
 class Space(NamedTuple):
@@ -56,7 +53,7 @@ def space(graph: OperatorGraph, cluster: Cluster) -> Space:
     """The costs of all layouts that split samples, attributes and parameters on all devices."""
     parts = units(graph)
     joined = bundles(graph, parts)
-    own = _chosen(parts, cluster)
+    own = choices_of(parts, cluster)
     node = _nodes(joined, own)
     pricing = _Pricing(cluster, parts, own)
     choosing = {at: own[unit] for unit, at in enumerate(node)}
@@ -76,18 +73,6 @@ def space(graph: OperatorGraph, cluster: Cluster) -> Space:
     return Space(CostGraph(costs, edges), tuple(choosing.values()), tuple(node))
 
 
-def _chosen(parts: Sequence[Unit], cluster: Cluster) -> list[tuple[Layout, ...]]:
-    """The choices of each unit; units that can be cut alike share them."""
-    known: dict[object, tuple[Layout, ...]] = {}
-    found = []
-    for unit in parts:
-        key = (unit.splits, tuple(unit.extents.items()), _order(unit))
-        if key not in known:
-            known[key] = choices(unit, cluster)
-        found.append(known[key])
-    return found
-
-
 def _nodes(joined: Sequence[Bundle], own: Sequence[tuple[Layout, ...]]) -> list[int]:
     """The node of each unit: one for all that share a parameter and can be cut alike."""
     first = list(range(len(own)))
@@ -97,34 +82,6 @@ def _nodes(joined: Sequence[Bundle], own: Sequence[tuple[Layout, ...]]) -> list[
                 first[leg.unit] = min(first[leg.unit], first[bundle.maker])
     number: dict[int, int] = {}
     return [number.setdefault(unit, len(number)) for unit in first]
-
-
-def choices(unit: Unit, cluster: Cluster) -> tuple[Layout, ...]:
-    """The layouts on all devices that sum nothing; of many those with the fewest different roles.
-
-    A loss sums over samples and may be cut along them all the same. Splits are named in the order
-    of the dims that they cut, so that of layouts that exchanging factors makes equal neighbouring
-    units keep the same.
-    """
-    names = [n for n in _order(unit) if _adds_nothing(unit, n)]
-    extents = {unit.splits[n].name: unit.extents[unit.splits[n].name] for n in names}
-    found = [own for own in layouts(extents, cluster) if "@0" not in own.roles]
-    counted = Counter(len(set(own.roles)) for own in found)
-    most = 1
-    while most < max(counted) and sum(n for k, n in counted.items() if k <= most + 1) <= FEW:
-        most += 1
-    return tuple(own for own in found if len(set(own.roles)) <= most)
-
-
-def _order(unit: Unit) -> tuple[int, ...]:
-    """The splits in the order of the dims of the first output."""
-    states: tuple[State, ...] = unit.outputs[0].there if unit.outputs else ()
-    return tuple(sorted(range(len(unit.splits)), key=lambda n: (*states[n : n + 1], n)))
-
-
-def _adds_nothing(unit: Unit, number: int) -> bool:
-    split = unit.splits[number]
-    return split.role != "reduction" or split.name == "sample"
 
 
 class _Pricing:
