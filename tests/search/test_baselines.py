@@ -324,3 +324,61 @@ def test_placement_keeps_a_chain_together_and_spreads_branches() -> None:
 def test_placement_is_never_worse_than_one_device(name: str) -> None:
     one = Cluster.named("flexflow-p100", node=1, gpu=1)
     assert scheduled(zoo(name), SIX).seconds <= scheduled(zoo(name), one).seconds
+
+
+@pytest.mark.parametrize(
+    ("graph", "strategy", "cluster", "expected"),
+    [
+        (
+            convolutional(),
+            "expert",
+            FOUR,
+            "sample sample, sample sample, channel channel, dim1 dim1, channel channel, "
+            "sample sample",
+        ),
+        (
+            recurrent(),
+            "expert",
+            FOUR,
+            "sample @0, sample @0, replica @0, sample @0, sample @0, replica @1, sample @1, "
+            "sample @1, sample @1",
+        ),
+        (
+            recommendation(20, 90, 40),
+            "expert",
+            SIX,
+            "@0 @2, @0 @0, @0 @1, sample sample, sample sample",
+        ),
+        (
+            convolutional(),
+            "model parallel",
+            FOUR,
+            "@0 @0, @0 @0, @0 @1, @1 @0, @1 @0, @1 @1",
+        ),
+        (
+            convolutional(),
+            "model parallel",
+            SIX,
+            "@0 @0, @0 @0, @0 @1, @0 @2, @1 @0, @1 @1",
+        ),
+        (convolutional(), "operator placement", FOUR, ", ".join(["@0 @0"] * 6)),
+        (
+            recurrent(),
+            "data parallel",
+            SIX,
+            "sample sample, sample sample, replica replica, sample sample, sample sample, "
+            "replica replica, sample sample, sample sample, sample sample",
+        ),
+    ],
+)
+def test_whole_plans(graph: OperatorGraph, strategy: str, cluster: Cluster, expected: str) -> None:
+    plan = BASELINES[strategy](graph, cluster)
+    assert ", ".join(layout for _, layout in plan.layouts) == expected
+
+
+def test_pipeline_of_two_nodes_of_three() -> None:
+    graph = transformer(layers=2, batch=12, heads=6)
+    plan = megatron(graph, SIX, tensor=3, pipeline=2, micro_batches=2)
+    own = ["channel"] * 3 + ["head", "dim2", "inner", "replica"]
+    own += ["channel", "dim2", "inner", "replica"]
+    assert [text for _, text in plan.layouts] == [f"@{i} {name}" for i in range(2) for name in own]

@@ -314,6 +314,14 @@ def test_steps_of_a_layer_are_laid_out_alike() -> None:
         assert len(steps) == 1
 
 
+@pytest.mark.parametrize("cluster", [FOUR, SIX])
+def test_many_samples_are_cut_and_so_are_large_weights(cluster: Cluster) -> None:
+    samples = BASELINES["optcnn"](dense(1 << 18, [(64, 64)] * 3), cluster)
+    assert [own for _, own in samples.layouts] == ["sample sample"] * 3
+    weights = BASELINES["optcnn"](dense(6, [(12288, 12288)]), cluster)
+    assert [own for _, own in weights.layouts] == ["channel channel"]
+
+
 def test_one_device() -> None:
     one = Cluster.named("flexflow-p100", node=1, gpu=1)
     assert BASELINES["optcnn"](dense(8, [(6, 4)]), one).layouts == (("l0", ""),)
