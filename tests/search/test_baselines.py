@@ -17,12 +17,14 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.parallelize.layout import REPLICA
 from meshwright.parallelize.states import PARTIAL
+from meshwright.parallelize.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines import BASELINES, applicable
 from meshwright.search.baselines.megatron import megatron
 from meshwright.search.baselines.placement import scheduled
 from meshwright.search.baselines.roles import inside_machine
 from meshwright.search.baselines.stages import contiguous
+from meshwright.search.baselines.tensor import tensor_splits
 from support.baseline_graphs import (
     FUSED,
     PLAIN,
@@ -117,6 +119,21 @@ def test_one_weird_trick() -> None:
         "second": "channel channel",
         "loss": "sample sample",
     }
+
+
+def test_what_all_factors_cannot_cut_is_cut_inside_machines() -> None:
+    plan = BASELINES["expert"](convolutional(classes=3), SIX)
+    assert texts(plan)["second"] == "sample channel"
+
+
+def test_encoder_and_decoder_lie_side_by_side() -> None:
+    """A decoder's state comes from the encoder, but its depth is that of its input."""
+    plan = BASELINES["expert"](zoo("nmt"), Cluster.named("flexflow-p100", node=2, gpu=4))
+    own = texts(plan)
+    for layer in range(2):
+        name = f"coder.layers.{layer}.lstm"
+        assert own[f"en{name}"] == own[f"de{name}_3"]
+    assert own["encoder.layers.0.lstm"] != own["encoder.layers.1.lstm"]
 
 
 def test_layers_on_devices() -> None:
@@ -236,6 +253,21 @@ def test_megatron_with_a_pipeline() -> None:
 def test_degrees_that_megatron_refuses(degrees: tuple[int, int], words: str) -> None:
     with pytest.raises(InputError, match=words):
         megatron(transformer(layers=6), FOUR, *degrees, micro_batches=2)
+
+
+@pytest.mark.parametrize(("last", "found"), [(8, {0: 1, 1: 1, 2: 2}), (5, {})])
+def test_a_pair_of_linear_layers_gives_back_what_it_took(last: int, found: dict[int, int]) -> None:
+    graph = parse_graph(
+        f"""graph pair
+        input x: float32[n=4, d=8]
+        parameter a: float32[o=12, i=8]
+        parameter b: float32[o={last}, i=12]
+        operator up: u: float32[n=4, d=12] = linear(x, a)
+        operator relu: r: float32[n=4, d=12] = relu(u)
+        operator down: d: float32[n=4, d={last}] = linear(r, b)
+        output d"""
+    )
+    assert tensor_splits(graph, units(graph)) == found
 
 
 def test_no_attention_no_megatron() -> None:

@@ -92,6 +92,15 @@ def test_choices_use_all_devices_and_sum_nothing() -> None:
     ]  # fmt: skip
 
 
+def test_choices_name_splits_in_the_order_of_dims() -> None:
+    """A convolution lists its channels last, a normalisation second; their layouts agree."""
+    conv, norm, _ = units(NORMED)
+    for unit in (conv, norm):
+        own = set(map(str, choices(unit, FLAT)))
+        assert "channel height" in own
+        assert "height channel" not in own
+
+
 def test_of_too_many_layouts_those_with_few_roles_are_kept() -> None:
     graph = load_model("zoo:alexnet").graph
     large = Cluster.named("flexflow-k80")
@@ -136,11 +145,13 @@ NORMED = parse_graph(
     input x: float32[n=4, c=2, h=8, w=8]
     parameter k: float32[o=4, i=2, kh=3, kw=3]
     parameter s: float32[o=4]
+    parameter m: float32[o=6, i=4, kh=3, kw=3]
     operator conv: c: float32[n=4, c=4, h=8, w=8] = conv2d(x, k) {padding=[1, 1]}
     operator norm: d: float32[n=4, c=4, h=8, w=8] = batch_norm(c, s) {training=true}
-    output d"""
+    operator again: e: float32[n=4, c=6, h=8, w=8] = conv2d(d, m) {padding=[1, 1]}
+    output e"""
 )
-"""Parts of the batch sum their statistics."""
+"""Parts of the batch sum their statistics, parts of an image read of each other."""
 
 TIED = parse_graph(
     """graph tied

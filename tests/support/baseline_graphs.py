@@ -6,7 +6,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 
 
-def convolutional(batch: int = 12) -> OperatorGraph:
+def convolutional(batch: int = 12, classes: int = 18) -> OperatorGraph:
     n = f"n={batch}"
     return parse_graph(
         f"""graph cnn
@@ -14,12 +14,12 @@ def convolutional(batch: int = 12) -> OperatorGraph:
         input t: int64[{n}]
         parameter k: float32[o=6, i=3, kh=3, kw=3]
         parameter a: float32[o=12, i=216]
-        parameter b: float32[o=18, i=12]
+        parameter b: float32[o={classes}, i=12]
         operator conv: c: float32[{n}, c=6, h=6, w=6] = conv2d(x, k)
         operator flat: f: float32[{n}, d=216] = flatten(c) {{start_dim=1}}
         operator first: p: float32[{n}, d=12] = linear(f, a)
         operator relu: q: float32[{n}, d=12] = relu(p)
-        operator second: r: float32[{n}, d=18] = linear(q, b)
+        operator second: r: float32[{n}, d={classes}] = linear(q, b)
         operator loss: l: float32[] = cross_entropy_loss(r, t)
         output l
         loss l"""
