@@ -1,0 +1,42 @@
+"""Strategies that need no search. Enters: a graph, a cluster. Leaves: a `Plan` from each that
+applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.search.baselines.data import data_parallel, zero
+from meshwright.search.baselines.expert import expert
+from meshwright.search.baselines.optcnn import optcnn
+from meshwright.search.baselines.placement import operator_placement
+from meshwright.search.baselines.stages import model_parallel
+
+Strategy = Callable[[OperatorGraph, Cluster], Plan]
+
+BASELINES: Mapping[str, Strategy] = {
+    "data parallel": data_parallel,
+    "model parallel": model_parallel,
+    "expert": expert,
+    "zero 1": zero(1),
+    "zero 2": zero(2),
+    "zero 3": zero(3),
+    "operator placement": operator_placement,
+    "optcnn": optcnn,
+}
+"""By name; each raises an `InputError` where it does not apply."""
+
+
+def applicable(graph: OperatorGraph, cluster: Cluster) -> dict[str, Plan]:
+    """The plans of all strategies that apply."""
+    plans: dict[str, Plan] = {}
+    for name, strategy in BASELINES.items():
+        try:
+            plans[name] = strategy(graph, cluster)
+        except InputError:
+            continue
+    return plans

@@ -1,0 +1,160 @@
+"""The cheapest choice at every node of a graph of costs. Enters: costs of each choice of a node,
+and of each pair of choices of two nodes that are joined. Leaves: the choice, and how far it is
+exact.
+
+With w_i(x) the cost of choice x at node i and e_ij(x, y) that of choices x and y at joined nodes,
+
+    minimise Σ w_i(x_i) + Σ e_ij(x_i, x_j)                                            `cost`
+OptCNN's eliminations keep the minimum: parallel edges are added up; a node with two neighbours
+becomes an edge between them, one with a single neighbour becomes part of its costs:
+    e'_ik(x, z) = min over y of e_ij(x, y) + w_j(y) + e_jk(y, z)                      `_join`
+    w'_i(x)     = w_i(x) + min over y of e_ij(x, y) + w_j(y)                          `_fold`
+What they leave over (nothing in a chain, or where branches meet again) is chosen by a beam in the
+order of the nodes, then improved node by node; that part alone may be short of the minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.compiled import compiled
+
+Costs = NDArray[np.float64]
+
+BEAM = 64
+"""Partial choices that are kept."""
+
+ROUNDING = 1e-12
+"""The share of a cost below which a difference counts for nothing."""
+
+
+class CostGraph(NamedTuple):
+    """Costs of the nodes, and of the edges from a lower to a higher node."""
+
+    nodes: Sequence[Costs]
+    edges: Mapping[tuple[int, int], Costs]
+
+
+class Answer(NamedTuple):
+    """A choice for each node."""
+
+    choice: tuple[int, ...]
+    cost: float
+    left: int
+    """Nodes that eliminations left over; 0 if the choice is a minimum for certain."""
+
+
+def cost(graph: CostGraph, choice: Sequence[int]) -> float:
+    """What a choice costs."""
+    own = sum(float(costs[x]) for costs, x in zip(graph.nodes, choice, strict=True))
+    return own + sum(float(e[choice[i], choice[j]]) for (i, j), e in graph.edges.items())
+
+
+def cheapest(graph: CostGraph) -> Answer:
+    """A cheapest choice, or where eliminations do not suffice a good one."""
+    rest = _Reducing(graph)
+    rest.eliminate()
+    choice = rest.chosen()
+    left = len(choice)
+    for node, around in reversed(rest.eliminated):
+        total = rest.costs[node].copy()
+        for other, edge in around.items():
+            total += edge[:, choice[other]]
+        choice[node] = int(total.argmin())
+    ordered = tuple(choice[node] for node in range(len(graph.nodes)))
+    return Answer(ordered, cost(graph, ordered), left if left > 1 else 0)
+
+
+class _Reducing:
+    """A graph from which nodes are taken away."""
+
+    def __init__(self, graph: CostGraph) -> None:
+        self.costs = [own.astype(np.float64) for own in graph.nodes]
+        self.edges: dict[int, dict[int, Costs]] = {i: {} for i in range(len(self.costs))}
+        """For each node and neighbour the costs, choices of the node first."""
+        self.eliminated: list[tuple[int, dict[int, Costs]]] = []
+        for (i, j), edge in graph.edges.items():
+            self._add(i, j, edge)
+
+    def _add(self, i: int, j: int, edge: Costs) -> None:
+        both = self.edges[i][j] + edge if j in self.edges[i] else edge
+        self.edges[i][j], self.edges[j][i] = both, both.T
+
+    def eliminate(self) -> None:
+        """Take nodes with at most two neighbours away, as long as there are others."""
+        waiting = sorted(self.edges, reverse=True)
+        while waiting and len(self.edges) > 1:
+            node = waiting.pop()
+            around = self.edges.get(node)
+            if around is None or len(around) > 2:
+                continue
+            del self.edges[node]
+            for other in around:
+                del self.edges[other][node]
+            self.eliminated.append((node, around))
+            match tuple(around):
+                case (i,):
+                    self._fold(i, node, around[i])
+                case (i, k):
+                    self._join(i, node, k, around)
+            waiting += sorted(around, reverse=True)
+
+    def _fold(self, i: int, node: int, edge: Costs) -> None:
+        self.costs[i] += (edge + self.costs[node][:, None]).min(axis=0)
+
+    def _join(self, i: int, node: int, k: int, around: dict[int, Costs]) -> None:
+        first = np.ascontiguousarray(around[i].T + self.costs[node])
+        self._add(i, k, min_plus(first, np.ascontiguousarray(around[k])))
+
+    def chosen(self) -> dict[int, int]:
+        """A choice for what is left: by a beam, then node by node until nothing improves."""
+        order = sorted(self.edges)
+        beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+        for at, node in enumerate(order):
+            grown = []
+            for so_far, choices in beam:
+                total = so_far + self.costs[node]
+                for before, x in zip(order[:at], choices, strict=True):
+                    if before in self.edges[node]:
+                        total = total + self.edges[node][before][:, x]
+                for y in np.argsort(total, kind="stable")[:BEAM].tolist():
+                    grown.append((float(total[y]), (*choices, y)))
+            beam = sorted(grown)[:BEAM]
+        return self._improved(dict(zip(order, beam[0][1], strict=True)))
+
+    def _improved(self, choice: dict[int, int]) -> dict[int, int]:
+        changed = True
+        while changed:
+            changed = False
+            for node, x in choice.items():
+                total = self.costs[node].copy()
+                for other, edge in self.edges[node].items():
+                    total += edge[:, choice[other]]
+                # By more than rounding, so that it comes to an end.
+                if total.min() < total[x] * (1 - ROUNDING):
+                    choice[node], changed = int(total.argmin()), True
+        return choice
+
+
+def min_plus(first: Costs, second: Costs) -> Costs:
+    """For each row of the first and column of the second the least sum of their elements.
+
+    >>> min_plus(np.array([[1.0, 5.0]]), np.array([[3.0, 9.0], [0.0, 2.0]]))
+    array([[4., 7.]])
+    """
+    found = np.full((first.shape[0], second.shape[1]), np.inf)
+    _min_plus(first, second, found)
+    return found
+
+
+@compiled
+def _min_plus(first: Costs, second: Costs, found: Costs) -> None:
+    for x in range(first.shape[0]):
+        for y in range(first.shape[1]):
+            own = first[x, y]
+            for z in range(second.shape[1]):
+                found[x, z] = min(found[x, z], own + second[y, z])
