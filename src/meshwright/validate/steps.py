@@ -1,0 +1,185 @@
+"""Training steps of a GPT on vTrain's machine. Enters: rows and constants. Leaves: predicted seconds.
+
+With f and b the forward and backward seconds of a layer's operators (`price.operator`), r the
+all-reduce of its output over the tensor group, L_s the layers of stage s,
+    forward of stage s   = L_s (f + 2 r)                              plus embedding or head
+    backward of stage s  = L_s (f + 2 r) + L_s (b + 2 r)              recomputation, then gradients
+    transfer             = bytes of the output at the sender's share of the link
+    reduction            = all-reduce of 2 bytes a weight over the data group, once, not overlapped
+    update               = update_bytes a weight at streaming bandwidth
+The step is the makespan of those tasks under 1F1B, with as many micro-batches as the global batch
+says (a pipeline of 1 accumulates them). Ranks are numbered as Megatron does: tensor innermost, then
+data, then pipeline. Across nodes all compute takes `straggling` times as long. The embedding's
+gradient, shared by first and last stage, is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+
+from meshwright.cluster.model import Cluster, Link
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Seconds
+from meshwright.graph.model import Call
+from meshwright.price.backend import NCCL
+from meshwright.price.collective import Collective
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.pattern import Digit, Pattern, Use
+from meshwright.price.rates import Rates
+from meshwright.price.step import Pricer
+from meshwright.simulate import full
+from meshwright.simulate.pipeline import Part, pipeline, timed
+from meshwright.validate.megatron import (
+    Sizes,
+    embedding_calls,
+    head_calls,
+    layer_calls,
+    layer_parameters,
+    word_parameters,
+)
+from meshwright.validate.step_constants import Constants
+from meshwright.validate.step_rows import NODE, StepRow
+
+CLUSTER = "vtrain-a100"
+
+
+class LayerPrice(msgspec.Struct, frozen=True):
+    """Seconds of one layer, of the embedding and of the head: forward, backward."""
+
+    layer: tuple[float, float]
+    embedding: tuple[float, float]
+    head: tuple[float, float]
+
+
+class StepPredictor:
+    """Predicts rows with one set of constants, each distinct part once."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+        rates = Rates(
+            best=constants.best,
+            half=constants.half,
+            odd=constants.odd,
+            streaming=constants.streaming,
+            scanning=constants.scanning,
+            dispatch=Seconds(constants.dispatch_s),
+        )
+        self._operators = OperatorPricer(Cluster.named(CLUSTER).device, rates=rates)
+        self._layers: dict[Sizes, LayerPrice] = {}
+        self._pricers: dict[tuple[int, int], Pricer] = {}
+
+    def seconds(self, row: StepRow) -> Seconds:
+        """The predicted step."""
+        step = pipeline("1f1b", row.pipeline, row.micro_batches)
+        graph = timed(step, np.rint(self._stages(row) * 1e9).astype(np.int64))
+        return Seconds(full.simulate(graph).makespan / 1e9)
+
+    def _stages(self, row: StepRow) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """Seconds by `Part` and stage."""
+        own, sizes = self.constants, row.sizes
+        price = self._price(sizes)
+        slower = own.straggling if row.across_nodes else 1.0
+        activations = 2 * row.sequence * row.micro_batch * row.hidden
+        reduce = self._all_reduce(row, "tensor", activations)
+        layers = _shared_out(row.layers, row.pipeline)
+        there = layers * (slower * price.layer[0] + 2 * reduce)
+        back = there + layers * (slower * price.layer[1] + 2 * reduce)
+        there[0] += slower * price.embedding[0] + reduce
+        back[0] += slower * price.embedding[1]
+        there[-1] += slower * (price.head[0] + own.micro_batch_s)
+        back[-1] += slower * price.head[1] + reduce
+        weights = layers * layer_parameters(sizes)
+        weights[0] += word_parameters(sizes)
+        if row.pipeline > 1:
+            weights[-1] += word_parameters(sizes)
+        times = np.zeros((len(Part), row.pipeline))
+        times[Part.FORWARD], times[Part.BACKWARD] = there, back
+        times[Part.SEND] = self._transfer(row, activations)
+        times[Part.REDUCE] = [self._all_reduce(row, "data", 2 * held) for held in weights]
+        device = self._operators.device
+        times[Part.UPDATE] = weights * own.update_bytes / device.memory_bandwidth / own.streaming
+        return times
+
+    def _price(self, sizes: Sizes) -> LayerPrice:
+        if sizes not in self._layers:
+            self._layers[sizes] = LayerPrice(
+                *(self._sum(calls(sizes)) for calls in (layer_calls, embedding_calls, head_calls))
+            )
+        return self._layers[sizes]
+
+    def _sum(self, calls: tuple[Call, ...]) -> tuple[float, float]:
+        prices = [self._operators.price(call) for call in calls]
+        return sum(p.forward.seconds for p in prices), sum(p.backward.seconds for p in prices)
+
+    def _all_reduce(self, row: StepRow, axis: str, size: float) -> float:
+        """Seconds of an all-reduce along an axis; the host needs its time for each."""
+        if getattr(row, axis) == 1:
+            return 0.0
+        pricer = self._pricer(row)
+        (line,) = pricer.lines(Collective.ALL_REDUCE, pattern(row, axis))
+        return max(self.constants.collective_s, line.at(size))
+
+    def _transfer(self, row: StepRow, size: float) -> float:
+        """Seconds until a stage has sent what it made; a node's GPUs do so at the same time."""
+        own = self.constants
+        outside = row.tensor * row.data >= NODE
+        return max(own.collective_s, size / (own.nic / NODE if outside else own.nvswitch))
+
+    def _pricer(self, row: StepRow) -> Pricer:
+        shape = (max(1, row.gpus // NODE), min(NODE, row.gpus))
+        if shape not in self._pricers:
+            own = self.constants
+            backend = NCCL._replace(launch=Seconds(own.nccl_launch_s))
+            self._pricers[shape] = Pricer(cluster_of(own, *shape), backend)
+        return self._pricers[shape]
+
+
+def cluster_of(constants: Constants, nodes: int, gpus: int) -> Cluster:
+    """The machine with its fitted links.
+
+    >>> cluster_of(Constants(), 8, 8).hierarchy
+    (8, 8)
+    """
+    cluster = Cluster.named(CLUSTER, node=nodes, gpu=gpus)
+
+    def fitted(link: Link) -> Link:
+        rate = constants.nic if link.name == "nic" else constants.nvswitch
+        latency = link.latency if link.name == "nic" else constants.nvswitch_latency_s
+        return msgspec.structs.replace(link, out=rate, into=rate, latency=latency)
+
+    levels = tuple(
+        msgspec.structs.replace(level, links=tuple(map(fitted, level.links)))
+        for level in cluster.levels
+    )
+    return msgspec.structs.replace(cluster, levels=levels)
+
+
+def pattern(row: StepRow, axis: str) -> Pattern:
+    """The groups along an axis: on each level how many ways pipeline, data and tensor split it."""
+    room = min(NODE, row.gpus)
+    inner: dict[str, int] = {}
+    for name in ("tensor", "data", "pipeline"):
+        ways: int = getattr(row, name)
+        inner[name] = math.gcd(ways, room)
+        if inner[name] not in (ways, room):
+            raise InputError(
+                f"{name} is {ways} where a node has room for {room}",
+                "give a divisor or a multiple of that",
+            )
+        room //= inner[name]
+    outer = {name: getattr(row, name) // own for name, own in inner.items()}
+    names = ("pipeline", "data", "tensor")
+
+    def digits(ways: dict[str, int]) -> tuple[Digit, ...]:
+        uses = {name: Use.MEMBER if name == axis else Use.EVERY for name in names}
+        return tuple(Digit(ways[name], uses[name]) for name in names)
+
+    return digits(outer), digits(inner)
+
+
+def _shared_out(layers: int, stages: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Layers of each stage, as even as can be, the first stages holding one more."""
+    return np.array([layers // stages + (s < layers % stages) for s in range(stages)], float)
