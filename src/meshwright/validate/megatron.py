@@ -39,7 +39,7 @@ def layer_calls(sizes: Sizes) -> tuple[Call, ...]:
     """The forward pass of one layer.
 
     >>> [call.kind for call in layer_calls(Sizes(1024, 16, 1024, 2, 1))][:5]
-    ['layer_norm', 'linear', 'reshape', 'bmm', 'softmax']
+    ['layer_norm', 'linear', 'bmm', 'softmax', 'dropout']
     """
     h, t = sizes.hidden, sizes.tensor
     rows = (sizes.sequence, sizes.micro_batch)
@@ -52,7 +52,6 @@ def layer_calls(sizes: Sizes) -> tuple[Call, ...]:
     return (
         _norm(whole),
         _linear(whole, 3 * h // t),
-        _copy(_half(*rows, 3 * h // t)),
         Call(kind="bmm", inputs=(queries, keys), outputs=(scores,)),
         *_softmax(scores, batches),
         Call(kind="dropout", inputs=(scores,), outputs=(scores,), attributes=(("p", 0.1),)),
@@ -139,5 +138,5 @@ def _linear(x: Spec, wide: int) -> Call:
 
 
 def _copy(x: Spec) -> Call:
-    """What makes heads lie together: a reshape that moves its bytes."""
+    """What lays heads side by side: a reshape that moves its bytes."""
     return Call(kind="reshape", inputs=(x,), outputs=(x,), attributes=(("shape", x.shape),))

@@ -29,7 +29,7 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True):
     nvswitch_latency_s: float = 4e-6
     nccl_launch_s: float = 30e-6
     nic: float = 90e9
-    straggling: float = 1.05
+    straggling: float = 1.10
 
 
 class Known(NamedTuple):
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 KNOWN: dict[str, Known] = {
-    "best": Known(0.1, 0.5, 0.95, "", "share of 312 TFLOP/s that a large product reaches"),
+    "best": Known(0.1, 0.5, 0.9, "", "share of 312 TFLOP/s that a large product reaches"),
     "half": Known(0.7, 8, 256, "", "extent at which a product reaches half of that"),
     "odd": Known(0.3, 0.1, 0.6, "", "share left for the odd vocabulary at tensor 1"),
     "streaming": Known(0.1, 0.6, 0.95, "", "share of 2039 GB/s, element-wise"),
@@ -51,12 +51,12 @@ KNOWN: dict[str, Known] = {
     "dispatch_s": Known(0.5, 5e-6, 200e-6, "s", "host, a kernel, with Python of a module"),
     "collective_s": Known(0.5, 10e-6, 400e-6, "s", "host, a collective or transfer"),
     "micro_batch_s": Known(1.0, 1e-5, 1e-2, "s", "host, a micro-batch: data, loss, schedule"),
-    "update_bytes": Known(0.4, 16, 80, "B", "memory traffic of Adam, a weight"),
+    "update_bytes": Known(0.4, 28, 80, "B", "memory traffic of Adam, a weight"),
     "nvswitch": Known(0.1, 150e9, 300e9, "B/s", "a GPU's port, as NCCL uses it"),
     "nvswitch_latency_s": Known(0.5, 1e-6, 15e-6, "s", "a hop of a ring"),
     "nccl_launch_s": Known(0.5, 5e-6, 100e-6, "s", "starting an all-reduce"),
     "nic": Known(0.1, 40e9, 100e9, "B/s", "a node, 100 GB/s nominal"),
-    "straggling": Known(0.05, 1.0, 1.3, "", "compute across nodes waits for the slowest GPU"),
+    "straggling": Known(0.15, 1.0, 1.3, "", "compute across nodes waits for the slowest GPU"),
 }
 
 

@@ -93,9 +93,13 @@ def _improve(
     pull = _pull(weights)
     curvature = slopes.T @ (sharp[:, None] * slopes) + np.diag(pull)
     downhill = slopes.T @ (sharp * errors) + pull * (x - _EXPECTED)
-    for _ in range(8):
-        damped = curvature + damping * np.diag(np.diag(curvature))
-        moved = np.clip(x - np.clip(np.linalg.solve(damped, downhill), -0.3, 0.3), _LOW, _HIGH)
+    # What lies on a bound and would leave it takes no part, lest the others answer to its step.
+    free = np.flatnonzero(~((x <= _LOW) & (downhill > 0)) & ~((x >= _HIGH) & (downhill < 0)))
+    own = curvature[np.ix_(free, free)]
+    for _ in range(10):
+        stride = np.zeros(len(x))
+        stride[free] = np.linalg.solve(own + damping * np.diag(np.diag(own)), downhill[free])
+        moved = np.clip(x - np.clip(stride, -0.3, 0.3), _LOW, _HIGH)
         found = _errors(rows, moved)
         lower = _cost(found, weights, moved)
         if lower < cost:

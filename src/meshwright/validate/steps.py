@@ -4,7 +4,9 @@ With f and b the forward and backward seconds of a layer's operators (`price.ope
 all-reduce of its output over the tensor group, L_s the layers of stage s,
     forward of stage s   = L_s (f + 2 r)                              plus embedding or head
     backward of stage s  = L_s (f + 2 r) + L_s (b + 2 r)              recomputation, then gradients
-    transfer             = bytes of the output at the sender's share of the link
+    transfer             = bytes of the output over NVSwitch; between nodes a t-th of it at an
+                           eighth of the network, then gathered over NVSwitch (Megatron's
+                           scatter and gather: each GPU of a tensor group sends its part)
     reduction            = all-reduce of 2 bytes a weight over the data group, once, not overlapped
     update               = update_bytes a weight at streaming bandwidth
 The step is the makespan of those tasks under 1F1B, with as many micro-batches as the global batch
@@ -125,8 +127,10 @@ class StepPredictor:
     def _transfer(self, row: StepRow, size: float) -> float:
         """Seconds until a stage has sent what it made; a node's GPUs do so at the same time."""
         own = self.constants
-        outside = row.tensor * row.data >= NODE
-        return max(own.collective_s, size / (own.nic / NODE if outside else own.nvswitch))
+        if row.tensor * row.data < NODE:
+            return max(own.collective_s, size / own.nvswitch)
+        part = size / row.tensor
+        return max(own.collective_s, part * NODE / own.nic + (size - part) / own.nvswitch)
 
     def _pricer(self, row: StepRow) -> Pricer:
         shape = (max(1, row.gpus // NODE), min(NODE, row.gpus))
