@@ -124,11 +124,11 @@ def test_concurrent_groups_share_a_network_card() -> None:
     one: Pattern = ((Digit(4, M),), (Digit(8, Use.FIRST),))
     eight: Pattern = ((Digit(4, M),), (Digit(8, E),))
     pricer = Pricer(cluster)
-    alone, _ = cheapest_line(pricer.lines(Collective.ALL_REDUCE, one), 1 << 30)
-    together, link = cheapest_line(pricer.lines(Collective.ALL_REDUCE, eight), 1 << 30)
-    assert round(alone, 3) == 0.129
-    assert round(together, 2) == 1.03
-    assert link == "node-link"
+    alone = cheapest_line(pricer.lines(Collective.ALL_REDUCE, one), 1 << 30)
+    together = cheapest_line(pricer.lines(Collective.ALL_REDUCE, eight), 1 << 30)
+    assert round(alone.at(1 << 30), 3) == 0.129
+    assert round(together.at(1 << 30), 2) == 1.03
+    assert together.link == "node-link"
 
 
 GLOO_UPLINK_MB = [
@@ -146,5 +146,5 @@ def test_gloo_moves_what_its_byte_counters_showed(
 ) -> None:
     slow_uplink = two_levels(nodes, ranks, nic=1.0, inside=1e12)
     whole: Pattern = ((Digit(nodes, M),), (Digit(ranks, M),))
-    seconds, _ = cheapest_line(Pricer(slow_uplink, GLOO).lines(collective, whole), payload)
-    assert seconds == pytest.approx(moved, rel=1e-9)
+    line = cheapest_line(Pricer(slow_uplink, GLOO).lines(collective, whole), payload)
+    assert line.at(payload) == pytest.approx(moved, rel=1e-9)

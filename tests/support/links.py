@@ -25,10 +25,16 @@ def rounds_of_transfers(
 ) -> Iterator[list[Transfer]]:
     """The transfers of each round of one group."""
     n = len(group)
-    if shape is Shape.RING:
+    if shape in (Shape.RING, Shape.SHIFT):
         yield [(group[i], group[(i + 1) % n], 1.0) for i in range(n)]
     elif shape is Shape.GATHER:
         yield [(device, group[0], 1.0) for device in group[1:]]
+    elif shape is Shape.SCATTER:
+        yield [(group[0], device, 1.0) for device in group[1:]]
+    elif shape is Shape.ALL_TO_ALL:
+        yield [(a, b, 1.0) for a in group for b in group if a != b]
+    elif shape is Shape.SEND:
+        yield [(group[0], group[-1], 1.0)]
     elif shape is Shape.BINOMIAL:
         distance = 1
         while distance < n:

@@ -104,3 +104,31 @@ def validate_device(json: JsonOption = False) -> None:
         print_json(device_document(comparisons))
     else:
         new_console().print(table_of_steps_measured(comparisons))
+
+
+@validate.command("collectives")
+def validate_collectives(
+    rows: Annotated[
+        str | None, typer.Option(help="A table with the same columns; the embedded one by default.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare predicted AllReduces inside one machine with those that vTrain measured.
+
+    Example:  meshwright validate collectives
+    """
+    from meshwright.report.documents import collectives_document
+    from meshwright.report.tables import table_of_collectives, table_of_protocol_constants
+    from meshwright.validate.collectives import compare, embedded_rows, load_rows, summarize
+    from meshwright.validate.protocol_fit import gather_evidence
+
+    table = embedded_rows() if rows is None else load_rows(rows)
+    comparisons = compare(table)
+    summary = summarize(comparisons, gather_evidence(table) if rows is None else None)
+    if json:
+        print_json(collectives_document(comparisons, summary))
+        return
+    console = new_console()
+    console.print(table_of_collectives(summary))
+    console.print()
+    console.print(table_of_protocol_constants(summary))

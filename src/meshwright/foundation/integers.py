@@ -44,6 +44,21 @@ def require_whole(value: object, what: str, most: int = MOST) -> None:
         raise InputError(f"{what} {shown(value)}", f"give at most {most}")
 
 
+def prime_factors(number: int) -> tuple[int, ...]:
+    """The primes that multiply to a number, in increasing order.
+
+    >>> prime_factors(12), prime_factors(1)
+    ((2, 2, 3), ())
+    """
+    found, prime = [], 2
+    while prime * prime <= number:
+        while number % prime == 0:
+            found.append(prime)
+            number //= prime
+        prime += 1
+    return (*found, number) if number > 1 else tuple(found)
+
+
 @lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors in increasing order.

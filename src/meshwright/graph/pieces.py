@@ -74,6 +74,16 @@ def pieces(call: Call, split: Split, parts: int) -> tuple[Piece, ...]:
     return tuple(_piece(call, split, start, stop) for start, stop in bounds(split.extent, parts))
 
 
+def largest_piece(call: Call, split: Split, parts: int) -> Call:
+    """What the busiest part runs: the first, or one that has neighbours on both sides."""
+    if parts == 1:
+        return call
+    size = bounds(split.extent, parts)[0][1]
+    second = min(2 * size, split.extent)
+    candidates = ((0, size), (size, second)) if second == 2 * size else ((0, size),)
+    return max((_piece(call, split, *own).call for own in candidates), key=lambda own: own.bytes)
+
+
 def _piece(call: Call, split: Split, start: int, stop: int) -> Piece:
     inputs = tuple(
         None

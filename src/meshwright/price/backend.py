@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.units import Seconds
-from meshwright.price.collective import Collective
+from meshwright.price.collective import Collective, Movement, Operation
 
 Algorithm = Literal["ring", "tree", "best"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "best")
@@ -29,6 +29,10 @@ class Shape(enum.Enum):
     TREE = "up and down a chain inside a machine and a double binary tree between machines"
     BINOMIAL = "a binomial tree, one whole message a round, distances doubling"
     GATHER = "every member to the first"
+    SCATTER = "the first member to every other"
+    ALL_TO_ALL = "every member to every other"
+    SEND = "the first member to the last"
+    SHIFT = "every member to the next, all at once"
 
 
 class Phase(NamedTuple):
@@ -48,14 +52,18 @@ class Backend(NamedTuple):
     launch: Seconds
     """What starting one collective costs."""
 
-    def phases(self, collective: Collective, algorithm: Algorithm) -> tuple[tuple[Phase, ...], ...]:
+    def phases(self, operation: Operation, algorithm: Algorithm) -> tuple[tuple[Phase, ...], ...]:
         """The algorithms it may run: one for "ring" or "tree", where it has it, or all for "best".
+
+        Movements are made of sends between pairs, which every library does alike.
 
         >>> len(NCCL.phases(Collective.ALL_REDUCE, "best"))
         2
         """
+        if isinstance(operation, Movement):
+            return (_MOVEMENTS[operation],)
         wanted = ("ring", "tree") if algorithm == "best" else (algorithm, "ring")
-        found = [self.table[collective, a] for a in wanted if (collective, a) in self.table]
+        found = [self.table[operation, a] for a in wanted if (operation, a) in self.table]
         return tuple(found) if algorithm == "best" else tuple(found[:1])
 
 
@@ -74,6 +82,14 @@ def _twice_all_but_one(members: int) -> float:
 def _one_part(members: int) -> float:
     return 1 / members
 
+
+_MOVEMENTS: Mapping[Movement, tuple[Phase, ...]] = {
+    Movement.ALL_TO_ALL: (Phase(Shape.ALL_TO_ALL, _one_part),),
+    Movement.SCATTER: (Phase(Shape.SCATTER, _one_part),),
+    Movement.GATHER: (Phase(Shape.GATHER, _once),),
+    Movement.SEND: (Phase(Shape.SEND, _once),),
+    Movement.SHIFT: (Phase(Shape.SHIFT, _once),),
+}
 
 _RING_ALL_REDUCE = (Phase(Shape.RING, _twice_all_but_one, rounds=2),)
 _RING_ONCE = (Phase(Shape.RING, _all_but_one),)

@@ -1,4 +1,4 @@
-"""The five collectives, by name and by how much data each one counts as its size."""
+"""What a group of devices does with data, by name and by how much data counts as its size."""
 
 from __future__ import annotations
 
@@ -20,3 +20,20 @@ class Collective(enum.Enum):
         It is the buffer that goes in, except for AllGather, whose output is the larger one.
         """
         return held * members if self is Collective.ALL_GATHER else held
+
+
+class Movement(enum.Enum):
+    """What moves data between the members of a group and reduces nothing; no step of a program."""
+
+    ALL_TO_ALL = "AllToAll"
+    SCATTER = "Scatter"
+    GATHER = "Gather"
+    SEND = "Send"
+    SHIFT = "Shift"
+
+    def size(self, held: float, members: int) -> float:
+        """The size by which it is priced: what each member, or the one that has any, holds."""
+        return held
+
+
+Operation = Collective | Movement

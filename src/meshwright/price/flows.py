@@ -76,6 +76,15 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
             yield from _binomial(sizes)
         case Shape.GATHER:
             yield _gather(sizes)
+        case Shape.SCATTER:
+            yield _scatter(sizes)
+        case Shape.ALL_TO_ALL:
+            yield _all_to_all(sizes)
+        case Shape.SEND:
+            yield _send(sizes)
+        case Shape.SHIFT:
+            ring = _ring(sizes)
+            yield ring._replace(hops=_present(ring.levels), single=True)
         case _:
             assert_never(shape)
 
@@ -176,6 +185,50 @@ def _gather(sizes: tuple[int, ...]) -> Round:
         first = InnerFlows(tuple((i, 0) for i in range(1, own)), (), (0,) * (total - own))
         other = InnerFlows((), tuple(range(own)), ())
         return (first, other) if total > own else (first,)
+
+    return Round(tuple(levels), inner, everywhere=False, hops=_present(levels), single=True)
+
+
+def _scatter(sizes: tuple[int, ...]) -> Round:
+    """A gather backwards."""
+    gather = _gather(sizes)
+    levels = tuple(flows._replace(out=flows.into, into=flows.out) for flows in gather.levels)
+
+    def inner() -> tuple[InnerFlows, ...]:
+        return tuple(
+            InnerFlows(tuple((b, a) for a, b in flows.edges), flows.entries, flows.exits)
+            for flows in gather.inner()
+        )
+
+    return gather._replace(levels=levels, inner=inner)
+
+
+def _all_to_all(sizes: tuple[int, ...]) -> Round:
+    levels = []
+    for u, size in enumerate(sizes):
+        held = math.prod(sizes[u + 1 :])
+        moved = (size - 1) * held * held
+        levels.append(LevelFlows(moved, moved, 2 * moved, size * moved) if size > 1 else NOTHING)
+    own, outside = sizes[-1], math.prod(sizes) - sizes[-1]
+
+    def inner() -> tuple[InnerFlows, ...]:
+        edges = tuple((a, b) for a in range(own) for b in range(own) if a != b)
+        ends = tuple(range(own)) if outside else ()
+        return (InnerFlows(edges, ends, ends, exit_weight=outside),)
+
+    return Round(tuple(levels), inner, everywhere=True, hops=_present(levels), single=True)
+
+
+def _send(sizes: tuple[int, ...]) -> Round:
+    outermost = next(u for u, size in enumerate(sizes) if size > 1)
+    levels = [NOTHING] * len(sizes)
+    levels[outermost] = LevelFlows(1, 1, 1, 1)
+    own, leaves = sizes[-1], outermost < len(sizes) - 1
+
+    def inner() -> tuple[InnerFlows, ...]:
+        if leaves:
+            return InnerFlows((), (0,), ()), InnerFlows((), (), (own - 1,))
+        return (InnerFlows(((0, own - 1),), (), ()),)
 
     return Round(tuple(levels), inner, everywhere=False, hops=_present(levels), single=True)
 

@@ -22,6 +22,7 @@ from meshwright.price.pattern import Digit, Pattern, concurrent, group_positions
 class Load(NamedTuple):
     """The busiest instance of a link: seconds for every byte that one transfer carries."""
 
+    level: int
     link: str
     seconds_per_byte: float
 
@@ -42,14 +43,14 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
                 if owner < u:
                     containers = math.prod(sizes[owner + 1 : u]) if moved.everywhere else 1
                     transfers = flows.within * containers * math.prod(beside[owner + 1 :])
-                    yield Load(link.name, transfers / link.out)
+                    yield Load(own, link.name, transfers / link.out)
                 elif own < innermost or not by_position:
                     block = dict(cluster.levels[-1].blocks).get(link.per)
                     if block is None:
                         groups, inside = float(math.prod(beside[owner + 1 :])), owner + 1
                     else:
                         groups, inside = _busiest_block(pattern[-1], block), innermost
-                    yield _port_load(link, flows, groups / math.prod(sizes[u + 1 : inside]))
+                    yield _port_load(own, link, flows, groups / math.prod(sizes[u + 1 : inside]))
     if by_position:
         yield from _inner_loads(cluster, pattern, moved)
 
@@ -61,7 +62,7 @@ def _inner_loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[L
     for inner in moved.inner():
         for link in level.links:
             if cluster.owner_level(link.per) == len(pattern) - 1:
-                yield _inner_load(level, link, groups, inner)
+                yield _inner_load(len(pattern) - 1, level, link, groups, inner)
 
 
 def latency(cluster: Cluster, pattern: Pattern, moved: Round) -> float:
@@ -107,14 +108,14 @@ def _neighbours(level: Level, a: int, b: int) -> bool:
     return ringed and abs(a - b) in (1, level.cardinality - 1)
 
 
-def _port_load(link: Link, flows: LevelFlows, share: float = 1.0) -> Load:
+def _port_load(level: int, link: Link, flows: LevelFlows, share: float = 1.0) -> Load:
     if link.duplex == "half":
-        return Load(link.name, flows.both * share / link.out)
-    return Load(link.name, max(flows.out / link.out, flows.into / link.into) * share)
+        return Load(level, link.name, flows.both * share / link.out)
+    return Load(level, link.name, max(flows.out / link.out, flows.into / link.into) * share)
 
 
 def _inner_load(
-    level: Level, link: Link, groups: Sequence[tuple[int, ...]], inner: InnerFlows
+    depth: int, level: Level, link: Link, groups: Sequence[tuple[int, ...]], inner: InnerFlows
 ) -> Load:
     """The load inside one instance of the level above the innermost, position by position."""
     size = dict(level.blocks).get(link.per, 1)
@@ -139,4 +140,4 @@ def _inner_load(
     if link.hub:
         out[0] = into[0] = 0.0
     both = max(a + b for a, b in zip(out, into, strict=True))
-    return _port_load(link, LevelFlows(max(out), max(into), both, sum(out)))
+    return _port_load(depth, link, LevelFlows(max(out), max(into), both, sum(out)))

@@ -9,14 +9,14 @@ so that a whole sweep over sizes costs no more than one price.
 from __future__ import annotations
 
 import math
-from operator import itemgetter
+from collections import defaultdict
 from typing import NamedTuple
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.units import Seconds
 from meshwright.price.backend import ALGORITHMS, NCCL, Algorithm, Backend, Phase
-from meshwright.price.collective import Collective
+from meshwright.price.collective import Operation
 from meshwright.price.flows import rounds
 from meshwright.price.load import latency, loads
 from meshwright.price.pattern import Pattern, members, normal
@@ -29,15 +29,17 @@ class Line(NamedTuple):
     per_byte: float
     link: str
     """The link that sets the slope."""
+    busy: tuple[tuple[tuple[int, str], float], ...]
+    """Seconds for every byte on each link, by its level and name."""
 
     def at(self, held: float) -> Seconds:
         """The time for `held` bytes on each member."""
         return Seconds(self.fixed + held * self.per_byte)
 
 
-def cheapest_line(lines: tuple[Line, ...], held: float) -> tuple[Seconds, str]:
-    """Seconds by the algorithm that is fastest for so many bytes, and the link that paces it."""
-    return min((line.at(held), line.link) for line in lines)
+def cheapest_line(lines: tuple[Line, ...], held: float) -> Line:
+    """The algorithm that is fastest for so many bytes."""
+    return min(lines, key=lambda line: line.at(held))
 
 
 class Pricer:
@@ -50,29 +52,41 @@ class Pricer:
             raise InputError(f"the algorithm is {algorithm!r}", nearest(algorithm, ALGORITHMS))
         self.cluster, self.backend, self.algorithm = cluster, backend, algorithm
         self._networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
-        self._lines: dict[tuple[Collective, Pattern], tuple[Line, ...]] = {}
+        self._lines: dict[tuple[Operation, Pattern], tuple[Line, ...]] = {}
 
     def signature(self, pattern: Pattern) -> Pattern:
         """The pattern with all that cannot change a price left out."""
         inner = pattern[-1] if self.cluster.wired else normal(pattern[-1])
         return (*map(normal, pattern[:-1]), inner)
 
-    def lines(self, collective: Collective, pattern: Pattern) -> tuple[Line, ...]:
+    def lines(self, operation: Operation, pattern: Pattern) -> tuple[Line, ...]:
         """The price by each algorithm that may run; the cheapest one will."""
-        key = (collective, self.signature(pattern))
+        key = (operation, self.signature(pattern))
         if key not in self._lines:
-            choices = self.backend.phases(collective, self.algorithm)
-            self._lines[key] = tuple(self._line(collective, phases, key[1]) for phases in choices)
+            choices = self.backend.phases(operation, self.algorithm)
+            self._lines[key] = tuple(self._line(operation, phases, key[1]) for phases in choices)
         return self._lines[key]
 
-    def _line(self, collective: Collective, phases: tuple[Phase, ...], pattern: Pattern) -> Line:
+    def _line(self, operation: Operation, phases: tuple[Phase, ...], pattern: Pattern) -> Line:
         sizes = tuple(members(digits) for digits in pattern)
         count = math.prod(sizes)
         fixed, slopes = float(self.backend.launch), []
+        busy: dict[tuple[int, str], float] = defaultdict(float)
         for phase in phases:
-            share = collective.size(phase.share(count), count)
+            share = operation.size(phase.share(count), count)
             for moved in rounds(phase.shape, sizes, self._networked):
                 fixed += phase.rounds * latency(self.cluster, pattern, moved)
-                link, slope = max(loads(self.cluster, pattern, moved), key=itemgetter(1))
-                slopes.append((slope * share, link))
-        return Line(Seconds(fixed), sum(slope for slope, _ in slopes), max(slopes)[1])
+                found: dict[tuple[int, str], float] = {}
+                for load in loads(self.cluster, pattern, moved):
+                    place = (load.level, load.link)
+                    found[place] = max(found.get(place, 0.0), load.seconds_per_byte * share)
+                slope, (_, link) = max((slope, place) for place, slope in found.items())
+                slopes.append((slope, link))
+                for place, own in found.items():
+                    busy[place] += own
+        return Line(
+            Seconds(fixed),
+            sum(slope for slope, _ in slopes),
+            max(slopes)[1],
+            tuple(sorted(busy.items())),
+        )

@@ -36,9 +36,18 @@ class StepPrice(NamedTuple):
     instruction: Instruction
     held: float
     """Bytes on each member before it."""
-    seconds: Seconds
-    link: str
-    """The link that sets the pace."""
+    line: Line
+    """The price, as a function of the bytes held."""
+
+    @property
+    def seconds(self) -> Seconds:
+        """How long it takes."""
+        return self.line.at(self.held)
+
+    @property
+    def link(self) -> str:
+        """The link that sets the pace."""
+        return self.line.link
 
 
 class PricedProgram(NamedTuple):
@@ -135,7 +144,7 @@ def cheapest(
     space = Space(hierarchy, rules)
     prices, graph, numbers = _Prices(space, pricer, payload), space.graph, count(1)
     outlook = graph.outlook(limit)
-    known, bounds = outlook.bounds(lambda move, opened: prices.at(graph.moves[move], opened)[0])
+    known, bounds = outlook.bounds(lambda move, opened: prices.seconds(graph.moves[move], opened))
     queue = [_Candidate(0.0, 0, 0.0, graph.start, (), 0, False)] if space.complete else []
     visits: dict[State, list[tuple[float, int]]] = {}
     while queue:
@@ -144,7 +153,7 @@ def cheapest(
         if pending:
             after = apply(state, *moves[-1])
             if after is not None:
-                spent += prices.price(state, moves[-1])[0]
+                spent += prices.price(state, moves[-1])
                 bound = spent + bounds[left][view]
                 heapq.heappush(
                     queue, _Candidate(bound, next(numbers), spent, after, moves, view, False)
@@ -188,8 +197,7 @@ class _Prices:
             after = apply(state, *move)
             assert after is not None, "only moves that the laws allow are priced"
             opened = self.opened(state, move)
-            seconds, link = self.at(move, opened)
-            step = StepPrice(self.space.instruction(move), self.held(opened), seconds, link)
+            step = StepPrice(self.space.instruction(move), self.held(opened), self.at(move, opened))
             self._steps[key] = step, after
         return self._steps[key]
 
@@ -201,12 +209,16 @@ class _Prices:
         """The bytes on a device whose data is scattered along some levels."""
         return self._payload / self._parts(opened)
 
-    def price(self, state: State, move: Move) -> tuple[Seconds, str]:
-        """Seconds of a move from a state, and the link that sets the pace."""
-        return self.at(move, self.opened(state, move))
+    def price(self, state: State, move: Move) -> Seconds:
+        """Seconds of a move from a state."""
+        return self.seconds(move, self.opened(state, move))
 
-    def at(self, move: Move, opened: Levels) -> tuple[Seconds, str]:
-        """Seconds of a move on data scattered along some levels, and the link."""
+    def seconds(self, move: Move, opened: Levels) -> Seconds:
+        """Seconds of a move on data scattered along some levels."""
+        return self.at(move, opened).at(self.held(opened))
+
+    def at(self, move: Move, opened: Levels) -> Line:
+        """The price of a move on data scattered along some levels."""
         lines = self._lines.get(move)
         if lines is None:
             pattern = self.space.pattern(move.groups)

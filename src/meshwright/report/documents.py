@@ -15,6 +15,7 @@ from meshwright.price.figures import ModelFigures
 from meshwright.price.table import Origin
 from meshwright.reduce.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
+from meshwright.validate.collectives import AllReduceComparison, CollectiveSummary
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorComparison, OperatorErrors
 from meshwright.validate.p2 import Comparison
@@ -162,6 +163,25 @@ def device_document(comparisons: Sequence[StepComparison]) -> Document:
         for it in comparisons
     ]
     return {"rows": rows}
+
+
+def collectives_document(
+    comparisons: Sequence[AllReduceComparison], summary: CollectiveSummary
+) -> Document:
+    """`validate collectives --json`."""
+    rows = [
+        {
+            "gpu": it.row.gpu,
+            "ranks": it.row.ranks,
+            "bytes": it.row.bytes,
+            "measured_s": it.row.measured_s,
+            "predicted_s": it.predicted_s,
+            "error": it.error,
+            "protocol": it.protocol,
+        }
+        for it in comparisons
+    ]
+    return {"rows": rows, "summary": msgspec.to_builtins(summary)}
 
 
 def _header(ranker: Ranker) -> Document:

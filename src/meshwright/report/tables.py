@@ -5,7 +5,7 @@ is predicted unless its column says measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from rich import box
@@ -21,9 +21,11 @@ from meshwright.foundation.units import (
 )
 from meshwright.place.placement import Placement, format_matrix
 from meshwright.price.figures import ModelFigures
+from meshwright.price.protocol import Constants
 from meshwright.reduce.predict import PricedProgram
 from meshwright.report.words import describe_program
 from meshwright.search.rank import RankedPlacement, Reduction
+from meshwright.validate.collectives import CollectiveSummary
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorErrors
 from meshwright.validate.p2 import Comparison
@@ -216,6 +218,48 @@ def table_of_steps_measured(comparisons: Sequence[StepComparison]) -> Table:
             f"{it.memory_error:+.1%}",
             "host" if it.launching else "device",
         )
+    return table
+
+
+def table_of_collectives(summary: CollectiveSummary) -> Table:
+    """How far predicted AllReduces are from measured ones, by machine and group size."""
+    table = _table("machine", "ranks>", "rows>", "mean error>", "worst error>")
+    seen = all(group.evidence for group in summary.groups)
+    if seen:
+        table.add_column("other half", justify="right")
+        table.add_column("size left out", justify="right")
+    for own in summary.groups:
+        errors = [own.mean_error, own.worst_error]
+        if own.evidence:
+            errors += [own.evidence.other_half, own.evidence.size_left_out]
+        cells = (f"{error:.2%}" for error in errors)
+        table.add_row(own.gpu, str(own.ranks), str(own.rows), *cells)
+    table.add_section()
+    for name, error in summary.mean_error_of_machine.items():
+        rows = sum(own.rows for own in summary.groups if own.gpu == name)
+        table.add_row(name, "all", str(rows), f"{error:.2%}")
+    table.add_row(
+        "all", "all", str(sum(g.rows for g in summary.groups)), f"{summary.mean_error:.2%}"
+    )
+    return table
+
+
+def table_of_protocol_constants(summary: CollectiveSummary) -> Table:
+    """What was fitted for each machine."""
+    table = _table("fitted constant", *(f"{name}>" for name in summary.constants))
+    lines: tuple[tuple[str, Callable[[Constants], str]], ...] = (
+        ("launch, Simple", lambda own: format_seconds(own.launch)),
+        ("hop, Simple", lambda own: format_seconds(own.hop)),
+        ("share of a begun granule that is waited for", lambda own: f"{own.granule_share:.1%}"),
+        ("first bytes over a port take longer by", lambda own: f"{own.ramp:.1%}"),
+        ("those first bytes", lambda own: format_gibibytes(own.ramp_bytes)),
+        ("launch, LL128", lambda own: format_seconds(own.ll128_launch)),
+        ("hop, LL128", lambda own: format_seconds(own.ll128_hop)),
+        ("least chunk, LL128", lambda own: format_gibibytes(own.ll128_least)),
+        ("rate of a channel, LL128", lambda own: format_bandwidth(own.ll128_rate)),
+    )
+    for words, text in lines:
+        table.add_row(words, *map(text, summary.constants.values()))
     return table
 
 

@@ -1,0 +1,261 @@
+"""Operators that are laid out together. Enters: a graph. Leaves: `Unit`s, in an order of running.
+
+A unit is an operator, its anchor, and the cheap ones after it that can follow wherever it goes: for
+each of the anchor's splits the follower has one that takes the pieces as they come, so that
+nothing moves inside a unit, whatever its layout. Products, convolutions, whatever exchanges
+halos or statistics, and whatever would need a pending sum begin units of their own.
+
+    unit                 layout of the anchor                     = layout of the unit
+    member m, split s    `Member.splits[s]`: the split of m that s becomes, None if m runs whole
+    port                 a tensor that enters or leaves: its state under each split, and that of
+                         its gradient
+Nothing here knows of machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+import msgspec
+
+from meshwright.graph.counts import gradients_of, needing_gradient
+from meshwright.graph.families import family_of
+from meshwright.graph.family import Split, Wanted
+from meshwright.graph.model import Call, Operator, OperatorGraph
+from meshwright.graph.pieces import largest_piece, splits_of
+from meshwright.parallelize.layout import divides
+from meshwright.parallelize.states import (
+    PARTIAL,
+    WHOLE,
+    State,
+    gradient_made,
+    gradient_needed,
+    made,
+    needed,
+)
+
+STATISTIC = 4
+"""Bytes of a number that normalisations sum: they do so in float32."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator of a unit."""
+
+    operator: str
+    call: Call
+    wanted: Wanted
+    """For each input whether its gradient is made."""
+    splits: tuple[Split | None, ...]
+    """What each split of the unit becomes."""
+
+    def piece(self, degrees: Mapping[int, int]) -> Call:
+        """What a device runs if the unit's splits, by number, are cut so many ways."""
+        call = self.call
+        for number, degree in degrees.items():
+            split = self.splits[number]
+            if split is not None and degree > 1:
+                own = next(s for s in splits_of(call) if s.name == split.name)
+                call = largest_piece(call, own, degree)
+        return call
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that enters or leaves a unit, with its states under each split of the unit."""
+
+    tensor: str
+    bytes: int
+    there: tuple[State, ...]
+    """As an input: how it is needed. As an output: how it is made."""
+    back: tuple[State, ...] | None
+    """The same for its gradient, the other way round; None if there is none."""
+    halo: tuple[int, ...] = ()
+    """For each split the bytes of the rows that neighbours read of each other, at one cut."""
+    statistics: tuple[int, ...] = ()
+    """For each split the bytes that its parts sum among themselves, in both passes."""
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Operators that share a layout."""
+
+    name: str
+    """That of the anchor."""
+    splits: tuple[Split, ...]
+    """Those of the anchor."""
+    members: tuple[Member, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @cached_property
+    def extents(self) -> dict[str, tuple[int, ...]]:
+        """For each split how many units its members have, to be cut together."""
+        return {
+            split.name: tuple(
+                sorted({own.extent for m in self.members if (own := m.splits[number]) is not None})
+            )
+            for number, split in enumerate(self.splits)
+        }
+
+    def cuttable(self, number: int, degree: int) -> bool:
+        """Whether a split can be cut so many ways."""
+        return divides(self.extents[self.splits[number].name], degree)
+
+
+def units(graph: OperatorGraph) -> tuple[Unit, ...]:
+    """The units of a graph; every operator is in one.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=8, i=4]
+    ... parameter w: float32[o=6, i=4]
+    ... operator y: y: float32[n=8, o=6] = linear(x, w)
+    ... operator z: z: float32[n=8, o=6] = relu(y)
+    ... operator e: e: float32[n=8, o=6] = exp(z)
+    ... output e''')
+    >>> [[member.operator for member in unit.members] for unit in units(graph)]
+    [['y'], ['z', 'e']]
+    """
+    forming: list[_Forming] = []
+    home: dict[str, int] = {}
+    needing = needing_gradient(graph)
+    for operator in graph.operators:
+        producers = [home[name] for name in operator.inputs if name in home]
+        number = max(producers, default=None) if operator.inputs else None
+        if number is None or not forming[number].take(operator, graph, needing):
+            number = len(forming)
+            forming.append(_Forming(operator, graph, needing))
+        home.update((tensor.name, number) for tensor in operator.outputs)
+    return tuple(unit.finished(graph, needing) for unit in forming)
+
+
+class _Forming:
+    """A unit to which operators may still be added."""
+
+    def __init__(self, anchor: Operator, graph: OperatorGraph, needing: frozenset[str]) -> None:
+        call = graph.call(anchor)
+        self.name, self.splits = anchor.name, splits_of(call)
+        self.operators = [anchor]
+        self.members = [_member(anchor, call, needing, self.splits)]
+        self.states: dict[str, tuple[State, ...]] = {}
+        """Of every tensor made inside, under each split."""
+        self._remember(anchor, self.splits)
+
+    def take(self, operator: Operator, graph: OperatorGraph, needing: frozenset[str]) -> bool:
+        """Add an operator if it can follow under every split."""
+        call = graph.call(operator)
+        if family_of(operator.kind).products:
+            return False
+        followed: list[Split | None] = []
+        for number in range(len(self.splits)):
+            found = self._follower(operator, call, number)
+            if found is _REFUSED:
+                return False
+            followed.append(found)
+        self.operators.append(operator)
+        self.members.append(_member(operator, call, needing, tuple(followed)))
+        self._remember(operator, tuple(followed))
+        return True
+
+    def _follower(self, operator: Operator, call: Call, number: int) -> Split | None:
+        """The split that continues one of the unit's, None for running whole, or _REFUSED."""
+        inside = {
+            index: self.states[name][number]
+            for index, name in enumerate(operator.inputs)
+            if name is not None and name in self.states
+        }
+        kinds = set(inside.values())
+        if kinds == {WHOLE} or (kinds == {PARTIAL} and family_of(operator.kind).view):
+            return None
+        if kinds & {WHOLE, PARTIAL}:
+            return _REFUSED
+        for split in splits_of(call):
+            alike = all(split.inputs[index] == state for index, state in inside.items())
+            if alike and split.halo is None and not split.statistics:
+                return split
+        return _REFUSED
+
+    def _remember(self, operator: Operator, splits: tuple[Split | None, ...]) -> None:
+        passed = [self.states[name] for name in operator.inputs if name in self.states]
+        for index, tensor in enumerate(operator.outputs):
+            self.states[tensor.name] = tuple(
+                # A view of a pending sum is a pending sum.
+                (passed[0][number] if passed else WHOLE) if split is None else made(split, index)
+                for number, split in enumerate(splits)
+            )
+
+    def finished(self, graph: OperatorGraph, needing: frozenset[str]) -> Unit:
+        """The unit with its ports."""
+        return Unit(
+            name=self.name,
+            splits=self.splits,
+            members=tuple(self.members),
+            inputs=tuple(self._inputs(graph, needing)),
+            outputs=tuple(self._outputs(graph, needing)),
+        )
+
+    def _inputs(self, graph: OperatorGraph, needing: frozenset[str]) -> Iterator[Port]:
+        seen: set[object] = set()
+        fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
+        for operator, member in zip(self.operators, self.members, strict=True):
+            for index, name in enumerate(operator.inputs):
+                if name is None or name in self.states or name in fixed:
+                    continue
+                port = _input(graph, member, name, index, name in needing)
+                if port not in seen:
+                    seen.add(port)
+                    yield port
+
+    def _outputs(self, graph: OperatorGraph, needing: frozenset[str]) -> Iterator[Port]:
+        own = {operator.name for operator in self.operators}
+        for name, states in self.states.items():
+            readers = {reader.name for reader in graph.consumers[name]}
+            if readers - own:
+                back = tuple(map(gradient_needed, states)) if name in needing else None
+                yield Port(tensor=name, bytes=graph.specs[name].bytes, there=states, back=back)
+
+
+_REFUSED = Split(name="refused", role="sample", extent=0, inputs=(), outputs=())
+"""In place of a split: the operator cannot follow."""
+
+
+def _member(
+    operator: Operator, call: Call, needing: frozenset[str], splits: tuple[Split | None, ...]
+) -> Member:
+    flowing = any(tensor.name in needing for tensor in operator.outputs)
+    wanted = gradients_of(operator, needing)
+    return Member(
+        operator=operator.name,
+        call=call,
+        wanted=wanted if flowing else (False,) * len(wanted),
+        splits=splits,
+    )
+
+
+def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient: bool) -> Port:
+    spec = graph.specs[name]
+    there: list[State] = []
+    back: list[State] = []
+    halo: list[int] = []
+    statistics: list[int] = []
+    for split in member.splits:
+        there.append(WHOLE if split is None else needed(split, index))
+        back.append(WHOLE if split is None else gradient_made(split, index))
+        halo.append(0 if split is None or index else _halo_bytes(split, spec.bytes, spec.shape))
+        statistics.append(0 if split is None or index else split.statistics * STATISTIC)
+    return Port(
+        tensor=name,
+        bytes=spec.bytes,
+        there=tuple(there),
+        back=tuple(back) if gradient else None,
+        halo=tuple(halo) if any(halo) else (),
+        statistics=tuple(statistics) if any(statistics) else (),
+    )
+
+
+def _halo_bytes(split: Split, total: int, shape: tuple[int, ...]) -> int:
+    """The bytes beyond a cut that the windows next to it read."""
+    dim = split.inputs[0]
+    if split.halo is None or dim is None or not shape[dim]:
+        return 0
+    window = (split.halo.kernel - 1) * split.halo.dilation + 1
+    return max(0, window - split.halo.stride) * total // shape[dim]

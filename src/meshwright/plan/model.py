@@ -1,0 +1,168 @@
+"""Everything that is decided. Enters: a graph, a cluster, layouts and options. Leaves: a `Plan`.
+
+A plan holds its graph and its cluster, so that it can be simulated, run and explained by itself.
+It checks itself: every unit of the graph has one layout, which fits the machine and the operator.
+What a plan costs is told by `simulate`, how it was found by `search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal, get_args
+
+import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.integers import require_whole
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import Factor, Layout, checked_layout, factors
+from meshwright.parallelize.units import Unit, units
+from meshwright.price.memory import OPTIMIZERS, Optimizer
+
+Schedule = Literal["gpipe", "1f1b", "interleaved"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+
+VERSION = 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan decides for the whole graph."""
+
+    optimizer: Optimizer = "adam"
+    mixed: bool = False
+    """Whether the optimizer keeps a float32 copy of 16-bit parameters."""
+    micro_batches: int = 1
+    schedule: Schedule = "1f1b"
+    recompute: bool = False
+    """Whether repeated layers run again in the backward pass instead of keeping what they made."""
+    zero: int = 0
+    """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
+    bucket: Bytes = Bytes(0)
+    """Gradients of at least so many bytes are reduced together; 0: those of each unit by itself."""
+
+    def __post_init__(self) -> None:
+        require_whole(self.micro_batches, "the number of micro-batches is")
+        for what, value, known in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("schedule", self.schedule, SCHEDULES),
+        ):
+            if value not in known:
+                raise InputError(f"the {what} is {value!r}", nearest(value, known))
+        if self.zero not in range(4):
+            raise InputError(f"the ZeRO stage is {self.zero}", "give 0, 1, 2 or 3")
+
+
+class PlannedReduction(msgspec.Struct, frozen=True, kw_only=True):
+    """A sum over some factors of the machine, and the program that carries it out."""
+
+    over: tuple[int, ...]
+    """The factors that are summed over, by number."""
+    beside: tuple[int, ...]
+    """The factors along which the same runs side by side."""
+    bytes: float
+    """Held by each device."""
+    program: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A graph on a cluster, with a layout for every unit."""
+
+    origin: str
+    """Where it comes from, as "data parallel"."""
+    graph: OperatorGraph
+    cluster: Cluster
+    layouts: tuple[tuple[str, str], ...]
+    """For each unit, by the name of its first operator, the layout as text."""
+    options: Options = Options()
+    programs: tuple[PlannedReduction, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [unit.name for unit in self.units]
+        given = [name for name, _ in self.layouts]
+        for name in given:
+            if name not in names:
+                raise InputError(
+                    f"the plan lays out {name!r}, which begins no unit of graph "
+                    f"{self.graph.name!r}",
+                    f"{nearest(name, names)}; was it made for another version of the graph?",
+                )
+        if len(set(given)) < len(given):
+            twice = next(name for name in given if given.count(name) > 1)
+            raise InputError(f"the plan lays out {twice!r} twice", "assign its devices once")
+        missing = [name for name in names if name not in set(given)]
+        if missing:
+            raise InputError(
+                f"the plan has no layout for {missing[0]!r} and {len(missing) - 1} other units",
+                "give every unit one; was it made for another version of the graph?",
+            )
+        for unit in self.units:
+            layout = self.layout[unit.name]
+            checked_layout(layout, unit.extents, self.factors, f"unit {unit.name!r}")
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """The units of the graph."""
+        return units(self.graph)
+
+    @cached_property
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors of the cluster."""
+        return factors(self.cluster)
+
+    @cached_property
+    def layout(self) -> Mapping[str, Layout]:
+        """The layouts by the name of the unit."""
+        return {name: Layout.parse(text) for name, text in self.layouts}
+
+    @staticmethod
+    def of(
+        origin: str,
+        graph: OperatorGraph,
+        cluster: Cluster,
+        layouts: Sequence[Layout],
+        options: Options | None = None,
+    ) -> Plan:
+        """A plan from one layout for each unit, in the order of `parallelize.units`."""
+        named = zip((unit.name for unit in units(graph)), map(str, layouts), strict=True)
+        return Plan(
+            origin=origin,
+            graph=graph,
+            cluster=cluster,
+            layouts=tuple(named),
+            options=options or Options(),
+        )
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes on the fullest device at its fullest moment, by what they hold."""
+
+    parameters: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    activations: Bytes
+    workspace: Bytes
+    device: str
+    seconds: Seconds
+    """When."""
+
+    @property
+    def total(self) -> Bytes:
+        """All of it."""
+        own = (self.parameters, self.gradients, self.optimizer, self.activations, self.workspace)
+        return Bytes(sum(own))
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a simulation says of a plan. Predicted, not measured."""
+
+    step: Seconds
+    compute: Seconds
+    """How long the busiest device computes."""
+    moved: Bytes
+    """What leaves a device, summed over the machine."""
+    memory: Held
+    missing: Bytes
+    """By how much the fullest device is too small; 0 if the plan fits."""

@@ -1,0 +1,93 @@
+"""The tensors that join units. Enters: a graph's units. Leaves: `Bundle`s.
+
+A bundle is what a unit makes and others read, or the parameters that the same units share. A leg is
+one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter lies as its
+first reader needs it. Nothing here knows of machines.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.states import gradient_needed
+from meshwright.parallelize.units import Port, Unit
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor of a bundle, read by one unit."""
+
+    tensor: int
+    """Its number in the bundle."""
+    unit: int
+    port: Port
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor of a bundle, as it is made."""
+
+    name: str
+    bytes: int
+    port: Port
+    trained: bool
+    """Whether it is a parameter that learns."""
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+    """Tensors that travel together."""
+
+    maker: int
+    """The unit that makes them; of parameters the first that reads them."""
+    parameters: bool
+    sources: tuple[Source, ...]
+    legs: tuple[Leg, ...]
+
+
+def bundles(graph: OperatorGraph, units: tuple[Unit, ...]) -> tuple[Bundle, ...]:
+    """Every tensor that crosses between units, and every parameter that one reads."""
+    readers: dict[str, list[tuple[int, Port]]] = defaultdict(list)
+    for number, unit in enumerate(units):
+        for port in unit.inputs:
+            readers[port.tensor].append((number, port))
+    made = [
+        _bundle(number, False, [(port, False)], readers)
+        for number, unit in enumerate(units)
+        for port in unit.outputs
+    ]
+    shared: dict[tuple[int, ...], list[tuple[Port, bool]]] = defaultdict(list)
+    for parameter in graph.parameters:
+        found = readers.get(parameter.tensor.name, [])
+        if found:
+            whom = tuple(sorted({number for number, _ in found}))
+            shared[whom].append((_home(found[0][1]), parameter.trainable))
+    kept = [_bundle(whom[0], True, ports, readers) for whom, ports in shared.items()]
+    return (*made, *kept)
+
+
+def _home(port: Port) -> Port:
+    """How a parameter lies, given how its first reader needs it."""
+    back = None if port.back is None else tuple(map(gradient_needed, port.there))
+    return Port(tensor=port.tensor, bytes=port.bytes, there=port.there, back=back)
+
+
+def _bundle(
+    maker: int,
+    parameters: bool,
+    ports: list[tuple[Port, bool]],
+    readers: dict[str, list[tuple[int, Port]]],
+) -> Bundle:
+    return Bundle(
+        maker=maker,
+        parameters=parameters,
+        sources=tuple(
+            Source(name=port.tensor, bytes=port.bytes, port=port, trained=trained)
+            for port, trained in ports
+        ),
+        legs=tuple(
+            Leg(tensor=tensor, unit=number, port=port)
+            for tensor, (made, _) in enumerate(ports)
+            for number, port in readers[made.tensor]
+        ),
+    )

@@ -1,0 +1,350 @@
+"""Nanoseconds of every collective that a plan may need. Enters: a cluster's pricer, groups as bits
+of factors. Leaves: lines in the bytes held, as arrays that compiled code reads.
+
+How a collective lies on the machine is told by how many positions of each level are members of a
+group, and along how many groups run side by side; where the wiring tells positions apart, by the
+factors themselves. For each operation and each such pattern the table has the ways to carry it
+out, each a line in the bytes held (fixed + slope · bytes, with the time that each link is busy):
+one collective by each algorithm of the library, one collective a level, and, to sum up on
+everybody, the reduction programs that are cheapest at some size. The cheapest way at the bytes at
+hand is taken. Rows are filled when first needed; compiled code that meets an empty one says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.compiled import compiled
+from meshwright.foundation.integers import divisors
+from meshwright.parallelize.layout import factors
+from meshwright.parallelize.reshard import NAMES
+from meshwright.place.axes import IDLE, Axis
+from meshwright.place.placement import Placement
+from meshwright.price.collective import Collective, Movement, Operation
+from meshwright.price.pattern import Digit, Pattern, Use, concurrent, members
+from meshwright.price.step import Line, Pricer
+from meshwright.reduce.dsl import Program
+from meshwright.reduce.hierarchy import Hierarchy
+from meshwright.reduce.predict import PricedProgram, cheapest
+from meshwright.reduce.synthesize import Space
+
+NANO = 1e9
+COMPUTE = 0
+"""The kind of resource that is a device's compute stream; links follow."""
+
+PAYLOADS = tuple(float(1 << bits) for bits in range(12, 36, 4))
+"""Sizes at which the cheapest reduction program is looked for; in between they take turns."""
+
+OPERATIONS: tuple[Operation, ...] = tuple(
+    next(op for op in (*Collective, *Movement) if op.value == name) for name in NAMES
+)
+"""By their numbers in `parallelize.reshard`."""
+
+
+class Way(NamedTuple):
+    """One way to carry out an operation: seconds and bytes for each byte held by a member."""
+
+    fixed: float
+    slope: float
+    busy: tuple[tuple[tuple[int, str], float], ...]
+    moved: float
+    """Bytes that leave a device, on the whole machine."""
+    program: Program | None = None
+
+
+class Table(NamedTuple):
+    """What compiled code reads of the prices; times in nanoseconds."""
+
+    sizes: NDArray[np.int64]
+    """[factors]"""
+    level: NDArray[np.int64]
+    """[factors]"""
+    divisor: NDArray[np.int64]
+    """[levels, largest cardinality + 1] the place of a number among the divisors of a level."""
+    radix: NDArray[np.int64]
+    """[levels] how many divisors a level has; 0 if its positions are told apart."""
+    row: NDArray[np.int64]
+    """[operations, patterns] where the ways begin, -1 if not filled."""
+    ways: NDArray[np.int64]
+    """[operations, patterns] how many ways there are."""
+    fixed: NDArray[np.float64]
+    """[ways]"""
+    slope: NDArray[np.float64]
+    """[ways]"""
+    busy: NDArray[np.float64]
+    """[ways, kinds]"""
+    moved: NDArray[np.float64]
+    """[ways]"""
+
+
+@compiled
+def pattern_number(table: Table, inside: int, every: int) -> int:
+    """The number of a pattern, given its factors as bits."""
+    number = 0
+    f = 0
+    for level in range(len(table.radix)):
+        own, beside, digits = 1, 1, 0
+        while f < len(table.sizes) and table.level[f] == level:
+            if inside >> f & 1:
+                own *= table.sizes[f]
+                digits = digits * 3 + 1
+            elif every >> f & 1:
+                beside *= table.sizes[f]
+                digits = digits * 3 + 2
+            else:
+                digits *= 3
+            f += 1
+        if table.radix[level]:
+            number *= table.radix[level] * table.radix[level]
+            number += table.divisor[level, own] * table.radix[level] + table.divisor[level, beside]
+        else:
+            number = number * table.divisor[level, 0] + digits
+    return number
+
+
+@compiled
+def price(
+    table: Table,
+    operation: int,
+    inside: int,
+    every: int,
+    held: float,
+    busy: NDArray[np.float64],
+) -> tuple[float, float]:
+    """Nanoseconds and bytes moved of one collective; adds to `busy`, by kind.
+
+    Negative if the row is not filled.
+    """
+    number = pattern_number(table, inside, every)
+    first = table.row[operation, number]
+    if first < 0:
+        return -1.0, 0.0
+    best, least = first, np.inf
+    for way in range(first, first + table.ways[operation, number]):
+        time = table.fixed[way] + table.slope[way] * held
+        if time < least:
+            best, least = way, time
+    for kind in range(len(busy)):
+        busy[kind] += table.busy[best, kind] * held
+    return least, table.moved[best] * held
+
+
+class Prices:
+    """The table, and how its rows are filled."""
+
+    def __init__(self, pricer: Pricer, *, programs: bool = True) -> None:
+        self.pricer, self.programs = pricer, programs
+        cluster = pricer.cluster
+        self.factors = factors(cluster)
+        self.kinds = (
+            "compute",
+            *(f"{level.name}/{link.name}" for level in cluster.levels for link in level.links),
+        )
+        self._kind = {
+            (depth, link.name): number
+            for number, (depth, link) in enumerate(_links(cluster), start=1)
+        }
+        self._ways: list[Way] = []
+        self.table = self._empty()
+
+    def fill(self, operation: int, inside: int, every: int) -> None:
+        """Price an operation on a pattern, so that the table has its row."""
+        ways = tuple(self._find(operation, inside, every))
+        number = int(pattern_number(self.table, inside, every))
+        self.table.row[operation, number] = len(self._ways)
+        self.table.ways[operation, number] = len(ways)
+        self._ways += ways
+        if len(self._ways) > len(self.table.fixed):
+            room = 2 * len(self._ways)
+            busy = np.zeros((room, len(self.kinds)))
+            wide = [np.zeros(room) for _ in range(3)]
+            self.table = self.table._replace(fixed=wide[0], slope=wide[1], busy=busy, moved=wide[2])
+            self._write(range(len(self._ways)))
+        else:
+            self._write(range(len(self._ways) - len(ways), len(self._ways)))
+
+    def way(self, operation: int, inside: int, every: int, held: float) -> Way:
+        """The cheapest way to carry out an operation."""
+        number = int(pattern_number(self.table, inside, every))
+        if self.table.row[operation, number] < 0:
+            self.fill(operation, inside, every)
+        first = int(self.table.row[operation, number])
+        ways = self._ways[first : first + int(self.table.ways[operation, number])]
+        return min(ways, key=lambda way: way.fixed + way.slope * held)
+
+    def _write(self, rows: range) -> None:
+        for row in rows:
+            way = self._ways[row]
+            self.table.fixed[row] = way.fixed * NANO
+            self.table.slope[row] = way.slope * NANO
+            self.table.moved[row] = way.moved
+            for place, slope in way.busy:
+                self.table.busy[row, self._kind[place]] = slope * NANO
+
+    def _empty(self) -> Table:
+        cluster = self.pricer.cluster
+        largest = max(max(cluster.hierarchy), 3 ** len(self.factors) if cluster.wired else 0)
+        divisor = np.zeros((len(cluster.levels), largest + 1), np.int64)
+        radix = np.zeros(len(cluster.levels), np.int64)
+        patterns = 1
+        for depth, cardinality in enumerate(cluster.hierarchy):
+            if cluster.wired and depth == len(cluster.levels) - 1:
+                divisor[depth, 0] = 3 ** sum(factor.level == depth for factor in self.factors)
+                patterns *= int(divisor[depth, 0])
+            else:
+                for place, own in enumerate(divisors(cardinality)):
+                    divisor[depth, own] = place
+                radix[depth] = len(divisors(cardinality))
+                patterns *= int(radix[depth]) ** 2
+        return Table(
+            sizes=np.array([factor.size for factor in self.factors], np.int64),
+            level=np.array([factor.level for factor in self.factors], np.int64),
+            divisor=divisor,
+            radix=radix,
+            row=np.full((len(NAMES), patterns), -1, np.int64),
+            ways=np.zeros((len(NAMES), patterns), np.int64),
+            fixed=np.zeros(64),
+            slope=np.zeros(64),
+            busy=np.zeros((64, len(self.kinds))),
+            moved=np.zeros(64),
+        )
+
+    def _find(self, operation: int, inside: int, every: int) -> Iterator[Way]:
+        kind = OPERATIONS[operation]
+        if kind is Movement.SEND:
+            # One device sends: what its machine has besides takes no part.
+            outermost = min(f.level for i, f in enumerate(self.factors) if inside >> i & 1)
+            inside = self._of_level(inside, outermost)
+        pattern = self._pattern(inside, every)
+        for line in self.pricer.lines(kind, pattern):
+            yield _chain([(line, 1.0, _moved(kind, pattern))])
+        if kind is Collective.ALL_REDUCE:
+            if self.programs:
+                yield from self._reductions(inside, every)
+        elif isinstance(kind, Collective):
+            yield from self._by_level(kind, inside, every)
+
+    def _by_level(self, kind: Collective, inside: int, every: int) -> Iterator[Way]:
+        """One collective a level: what makes pieces smaller from the inside, the rest outwards."""
+        levels = [self._of_level(inside, depth) for depth in range(len(self.pricer.cluster.levels))]
+        levels = [own for own in levels if own]
+        if len(levels) < 2:
+            return
+        inwards = kind in (Collective.ALL_GATHER, Collective.BROADCAST)
+        held, steps = 1.0, []
+        waiting = inside
+        for own in levels if inwards else reversed(levels):
+            waiting &= ~own
+            # Scattered data lies everywhere; of what one has and all shall have only one moves.
+            scattered = kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+            others = inside & ~own if scattered else self._spread(kind, inside, own, waiting)
+            pattern = self._pattern(own, every | others)
+            line = min(self.pricer.lines(kind, pattern), key=lambda line: line.per_byte)
+            steps.append((line, held, _moved(kind, pattern)))
+            ways = math.prod(f.size for i, f in enumerate(self.factors) if own >> i & 1)
+            if kind is Collective.REDUCE_SCATTER:
+                held /= ways
+            elif kind is Collective.ALL_GATHER:
+                held *= ways
+        yield _chain(steps)
+
+    def _spread(self, kind: Collective, inside: int, own: int, waiting: int) -> int:
+        """Along which other factors of a group the same step runs side by side."""
+        done = inside & ~own & ~waiting
+        return done if kind is Collective.BROADCAST else waiting
+
+    def _of_level(self, bits: int, depth: int) -> int:
+        return sum(1 << i for i, f in enumerate(self.factors) if f.level == depth and bits >> i & 1)
+
+    def _reductions(self, inside: int, every: int) -> Iterator[Way]:
+        hierarchy = self.hierarchy(inside, every)
+        space, seen = Space(hierarchy), set()
+        for payload in PAYLOADS:
+            priced = cheapest(hierarchy, self.pricer, payload)
+            key = (priced.program, tuple(step.line for step in priced.steps))
+            if key not in seen and len(priced.steps) > 1:
+                seen.add(key)
+                yield _of_program(space, priced, payload)
+
+    def hierarchy(self, inside: int, every: int) -> Hierarchy:
+        """The synthesis hierarchy of a sum over some factors."""
+        cluster = self.pricer.cluster
+        axes, rows, summed = [], [], []
+        idle = [1] * len(cluster.levels)
+        for number, factor in enumerate(self.factors):
+            row = [1] * len(cluster.levels)
+            row[factor.level] = factor.size
+            if inside >> number & 1:
+                summed.append(f"f{number}")
+            elif not every >> number & 1:
+                idle[factor.level] *= factor.size
+                continue
+            axes.append(Axis(f"f{number}", factor.size))
+            rows.append(tuple(row))
+        if math.prod(idle) > 1:
+            axes.append(Axis(IDLE, math.prod(idle)))
+            rows.append(tuple(idle))
+        return Hierarchy(Placement(tuple(axes), tuple(rows)), cluster.level_names, summed)
+
+    def _pattern(self, inside: int, every: int) -> Pattern:
+        digits: list[list[Digit]] = [[] for _ in self.pricer.cluster.levels]
+        for number, factor in enumerate(self.factors):
+            use = Use.MEMBER if inside >> number & 1 else Use.FIRST
+            if every >> number & 1:
+                use = Use.EVERY
+            digits[factor.level].append(Digit(factor.size, use))
+        return tuple(map(tuple, digits))
+
+
+def _links(cluster: Cluster) -> Iterator[tuple[int, object]]:
+    for depth, level in enumerate(cluster.levels):
+        for link in level.links:
+            yield depth, link
+
+
+def _chain(steps: Sequence[tuple[Line, float, float]]) -> Way:
+    """Lines one after the other, each at a share of the bytes and with what it moves of them."""
+    busy: dict[tuple[int, str], float] = {}
+    for line, share, _ in steps:
+        for place, slope in line.busy:
+            busy[place] = busy.get(place, 0.0) + slope * share
+    return Way(
+        fixed=sum(line.fixed for line, _, _ in steps),
+        slope=sum(line.per_byte * share for line, share, _ in steps),
+        busy=tuple(sorted(busy.items())),
+        moved=sum(moved * share for _, share, moved in steps),
+    )
+
+
+def _of_program(space: Space, priced: PricedProgram, payload: float) -> Way:
+    steps = []
+    for step in priced.steps:
+        move = space.move(step.instruction)
+        moved = _moved(move.collective, space.pattern(move.groups))
+        steps.append((step.line, step.held / payload, moved))
+    return _chain(steps)._replace(program=priced.program)
+
+
+def _moved(kind: Operation, pattern: Pattern) -> float:
+    """Bytes that leave a device on the whole machine, for each byte that a member holds."""
+    n = math.prod(map(members, pattern))
+    groups = math.prod(map(concurrent, pattern))
+    each = {
+        Collective.ALL_REDUCE: 2 * (n - 1),
+        Collective.REDUCE_SCATTER: n - 1,
+        Collective.ALL_GATHER: n * (n - 1),
+        Collective.REDUCE: n - 1,
+        Collective.BROADCAST: n - 1,
+        Movement.ALL_TO_ALL: n - 1,
+        Movement.SCATTER: (n - 1) / n,
+        Movement.GATHER: n - 1,
+        Movement.SEND: 1,
+        Movement.SHIFT: n,
+    }
+    return groups * each[kind]

@@ -1,0 +1,208 @@
+"""A graph on a cluster, ready to be laid out again and again. Enters: a graph, a cluster, options,
+prices. Leaves: for the roles of all units a `TaskGraph`.
+
+The arrays are made once; `lay` writes roles into them and fills what the tables of prices and times
+lack. Factors along which some operator may sit at one coordinate tell devices apart (`apart`); all
+others are simulated by one representative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.graph.layers import layers
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE, at, coordinate_of, is_at
+from meshwright.parallelize.units import Unit, units
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.price.training import TRAFFIC
+from meshwright.simulate.bundles import Bundle, bundles
+from meshwright.simulate.lay import (
+    FOUND,
+    ILLEGAL,
+    NO_TIME,
+    Rates,
+    Work,
+    lay_bundle,
+    lay_unit,
+    work,
+)
+from meshwright.simulate.places import places
+from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.skeleton import skeleton
+from meshwright.simulate.tasks import Flags
+from meshwright.simulate.times import MOST_SPLITS, SAMPLE, Times
+
+Chained = Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]]
+
+
+class Problem:
+    """The arrays of one graph on one cluster, and the layout that they hold."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        cluster: Cluster,
+        options: Options | None = None,
+        *,
+        apart: Sequence[bool] | None = None,
+        chained: Chained = (),
+        prices: Prices | None = None,
+        operators: OperatorPricer | None = None,
+    ) -> None:
+        self.graph, self.cluster = graph, cluster
+        self.options = options or Options()
+        self.factors = factors(cluster)
+        self.units = units(graph)
+        self.apart = tuple(apart) if apart is not None else (True,) * len(self.factors)
+        self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
+        self.operators = operators or OperatorPricer(cluster.device)
+        micro = self.options.micro_batches
+        self.bundles = tuple(
+            _micro(bundle, self.units, micro) for bundle in bundles(graph, self.units)
+        )
+        self.times = Times(self.units, self.operators, cluster.devices, micro)
+        self.places = places(cluster, self.apart)
+        for unit in self.units:
+            if len(unit.splits) > MOST_SPLITS:
+                raise InputError(
+                    f"operator {unit.name!r} can be split in {len(unit.splits)} ways",
+                    f"at most {MOST_SPLITS} are handled",
+                )
+        self.bones, self.tasks, self.labels = skeleton(
+            self.units, self.bundles, self.places, len(self.prices.kinds), micro, chained
+        )
+        self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
+        moving = cluster.device.memory_bandwidth * STREAMING
+        traffic = TRAFFIC[self.options.optimizer]
+        self.rates = Rates(
+            update=traffic / moving * NANO,
+            launch=LAUNCH * NANO,
+            zero=self.options.zero,
+            again=_again(graph, self.units, self.options.recompute),
+        )
+        self.roles: Codes = np.full((len(self.units), len(self.factors)), WHOLE, np.int8)
+
+    def lay(self, roles: Codes) -> None:
+        """Write the roles of all units into the task graph."""
+        self.roles[:] = roles
+        for unit in range(len(self.units)):
+            while (status := self._lay_unit(unit)) != FOUND:
+                self.supply(status)
+        for bundle in range(len(self.bundles)):
+            while (status := self._lay_bundle(bundle)) != FOUND:
+                self.supply(status)
+
+    def supply(self, status: int) -> None:
+        """Fill the row of a table that compiled code found empty."""
+        assert status != ILLEGAL, "layouts are checked before they are written"
+        _, first, inside, every = map(int, self.room.missing)
+        if status == NO_TIME:
+            self.times.fill(first)
+        else:
+            self.prices.fill(first, inside, every)
+
+    def codes(self, layouts: Sequence[Layout]) -> Codes:
+        """The roles of all units as numbers."""
+        return np.array(
+            [_codes(unit, layout) for unit, layout in zip(self.units, layouts, strict=True)],
+            np.int8,
+        ).reshape(len(self.units), len(self.factors))
+
+    def layouts(self, roles: Codes) -> tuple[Layout, ...]:
+        """The layouts that roles stand for."""
+        return tuple(_layout(unit, own) for unit, own in zip(self.units, roles, strict=True))
+
+    def plan(self, origin: str, roles: Codes) -> Plan:
+        """The plan that roles stand for."""
+        return Plan.of(origin, self.graph, self.cluster, self.layouts(roles), self.options)
+
+    @property
+    def moved(self) -> float:
+        """Bytes that leave a device in a step, on the whole machine."""
+        return float(self.room.moved.sum())
+
+    def _lay_unit(self, unit: int) -> int:
+        return lay_unit(
+            self.bones,
+            self.tasks,
+            self.prices.table,
+            self.times.table,
+            self.rates,
+            self.places.radix,
+            int(self.times.type[unit]),
+            unit,
+            self.roles[unit],
+            self.room,
+        )
+
+    def _lay_bundle(self, bundle: int) -> int:
+        return lay_bundle(
+            self.bones,
+            self.tasks,
+            self.prices.table,
+            self.rates,
+            self.places.radix,
+            bundle,
+            self.roles,
+            self.room,
+        )
+
+
+def _codes(unit: Unit, layout: Layout) -> list[int]:
+    names = {split.name: number for number, split in enumerate(unit.splits)}
+    return [
+        at(int(role[1:])) if role.startswith(IDLE) else WHOLE if role == REPLICA else names[role]
+        for role in layout.roles
+    ]
+
+
+def _layout(unit: Unit, roles: Codes) -> Layout:
+    return Layout(
+        tuple(
+            unit.splits[role].name
+            if role >= 0
+            else f"{IDLE}{coordinate_of(role)}"
+            if is_at(role)
+            else REPLICA
+            for role in map(int, roles)
+        )
+    )
+
+
+def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
+    """A bundle as one micro-batch carries it."""
+    if micro_batches == 1 or bundle.parameters:
+        return bundle
+    maker = own[bundle.maker]
+    samples = [n for n, s in enumerate(maker.splits) if s.role == "sample" or s.name == SAMPLE]
+    return msgspec.structs.replace(
+        bundle,
+        sources=tuple(
+            msgspec.structs.replace(source, bytes=source.bytes // micro_batches)
+            if any(source.port.there[n] >= 0 for n in samples)
+            else source
+            for source in bundle.sources
+        ),
+    )
+
+
+def _again(graph: OperatorGraph, own: tuple[Unit, ...], recompute: bool) -> Flags:
+    """Whether each unit lies in a repeated layer that runs again."""
+    if not recompute:
+        return np.zeros(len(own), np.bool_)
+    repeated = {
+        graph.operators[i].name
+        for repeat in layers(graph)
+        for i in range(repeat.start, repeat.stop)
+    }
+    return np.array([unit.name in repeated for unit in own], np.bool_)

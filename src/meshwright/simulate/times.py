@@ -1,0 +1,135 @@
+"""Nanoseconds of units, by how many ways each of their splits is cut. Enters: units, an operator
+pricer. Leaves: a table that compiled code reads; it says so when a row is missing.
+
+Units whose members run equal calls share rows. A row's key is the unit's type and, for each split,
+the place of its degree among the divisors of the number of devices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.foundation.compiled import compiled
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import divisors
+from meshwright.parallelize.units import Unit
+from meshwright.price.operator import OperatorPricer
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.tasks import Indices, Ints
+
+MOST_SPLITS = 8
+DEGREE_BITS = 6
+"""Enough for numbers of devices with up to 64 divisors."""
+
+SAMPLE = "sample"
+"""The name of the split that micro-batches cut."""
+
+
+class TimeTable(NamedTuple):
+    """Rows found by open addressing."""
+
+    place: Indices
+    """[devices + 1] the place of a degree among the divisors."""
+    cuttable: Indices
+    """[types, splits, divisors] 1 where a split can be cut so."""
+    key: Ints
+    """[rows] -1 if empty; the number of rows is a power of 2."""
+    there: Ints
+    back: Ints
+
+
+@compiled
+def slot_of(table: TimeTable, key: int) -> int:
+    """The row of a key, or the empty one in which it would be put."""
+    mask = len(table.key) - 1
+    at = ((key ^ (key >> 17)) * 0x9E3779B1) & mask
+    while table.key[at] != -1 and table.key[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+class Times:
+    """The table of one graph on one kind of device."""
+
+    def __init__(
+        self,
+        units: tuple[Unit, ...],
+        pricer: OperatorPricer,
+        devices: int,
+        micro_batches: int = 1,
+    ) -> None:
+        if len(divisors(devices)) > 1 << DEGREE_BITS:
+            raise InputError(
+                f"{devices} devices have more than {1 << DEGREE_BITS} divisors",
+                "use another number of devices",
+            )
+        self._pricer, self._micro = pricer, micro_batches
+        self._divisors = divisors(devices)
+        numbers: dict[object, int] = {}
+        self.type = np.array(
+            [numbers.setdefault(_signature(unit), len(numbers)) for unit in units], np.int64
+        )
+        self._units = {int(number): unit for number, unit in zip(self.type, units, strict=True)}
+        place = np.zeros(devices + 1, np.int32)
+        place[list(self._divisors)] = np.arange(len(self._divisors))
+        cuttable = np.zeros((len(numbers), MOST_SPLITS, len(self._divisors)), np.int32)
+        for number, unit in self._units.items():
+            for split in range(len(unit.splits)):
+                micro = self._micro_ways(unit, split)
+                for at, degree in enumerate(self._divisors):
+                    cuttable[number, split, at] = unit.cuttable(split, degree * micro)
+        self.table = TimeTable(place, cuttable, *_rows(1024))
+        self._filled = 0
+
+    def fill(self, key: int) -> None:
+        """Price a unit cut in some way."""
+        number, degrees = self._decoded(key)
+        unit = self._units[number]
+        cut = {s: d * self._micro_ways(unit, s) for s, d in enumerate(degrees)}
+        there = back = 0.0
+        for member in unit.members:
+            price = self._pricer.price(member.piece(cut), member.wanted)
+            there += price.forward.seconds
+            back += price.backward.seconds
+        if 2 * self._filled > len(self.table.key):
+            self._grow()
+        self._insert(key, max(1, round(there * NANO)), max(1, round(back * NANO)))
+
+    def _micro_ways(self, unit: Unit, split: int) -> int:
+        own = unit.splits[split]
+        cut = own.role == "sample" or own.name == SAMPLE
+        return self._micro if cut and unit.cuttable(split, self._micro) else 1
+
+    def _decoded(self, key: int) -> tuple[int, list[int]]:
+        degrees = []
+        for _ in range(MOST_SPLITS):
+            degrees.append(self._divisors[key & ((1 << DEGREE_BITS) - 1)])
+            key >>= DEGREE_BITS
+        number = key
+        return number, degrees[: len(self._units[number].splits)]
+
+    def _insert(self, key: int, there: int, back: int) -> None:
+        at = slot_of(self.table, key)
+        self.table.key[at], self.table.there[at], self.table.back[at] = key, there, back
+        self._filled += 1
+
+    def _grow(self) -> None:
+        old = self.table
+        key, there, back = _rows(2 * len(old.key))
+        self.table = old._replace(key=key, there=there, back=back)
+        self._filled = 0
+        for at in np.flatnonzero(old.key != -1):
+            self._insert(int(old.key[at]), int(old.there[at]), int(old.back[at]))
+
+
+def _rows(count: int) -> tuple[Ints, Ints, Ints]:
+    return np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
+
+
+def _signature(unit: Unit) -> object:
+    return (
+        tuple((m.call, m.wanted, m.splits) for m in unit.members),
+        tuple(split.name for split in unit.splits),
+    )
