@@ -34,6 +34,7 @@ from meshwright.price.rates import Rates
 from meshwright.price.table import MeasuredCall, PriceTable
 
 DEFAULT = Rates()
+LAUNCH, STREAMING = DEFAULT.launch, DEFAULT.streaming
 
 Source = Literal["measured", "interpolated", "estimated"]
 Pass = Literal["forward", "backward"]

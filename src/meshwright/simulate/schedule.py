@@ -79,9 +79,7 @@ def _nth(pass_: Pass, index: int, stages: int, chunks: int) -> Slot:
         return Slot(pass_, 0, index)
     round_, within = divmod(index, stages * chunks)
     chunk, place = divmod(within, stages)
-    return Slot(
-        pass_, chunk if pass_ == "forward" else chunks - 1 - chunk, round_ * stages + place
-    )
+    return Slot(pass_, chunk if pass_ == "forward" else chunks - 1 - chunk, round_ * stages + place)
 
 
 def _refuse(kind: Schedule, stages: int, stage: int, micro_batches: int, chunks: int) -> None:

@@ -1,10 +1,10 @@
-"""The operators of a GPT as Megatron runs it. Enters: sizes, a tensor degree, a micro-batch. Leaves:
-the calls of one layer, of the embedding and of the head on one device, in fp16, as ATen names them.
+"""The operators of a GPT as Megatron runs it. Enters: sizes, a tensor degree, a micro-batch.
+Leaves: the calls of one layer, of the embedding and of the head on one device, in fp16.
 
-Of a layer, every device of a tensor group holds heads / t heads and 4 hidden / t inner columns; norms
-and what is added to the residual are whole everywhere. Score and context products are batched over
-heads; softmax and dropout run over the scores (no flash attention in that code). Megatron's fused
-scale-mask-softmax needs a multiple of 4 heads times samples; otherwise five kernels do its work.
+Of a layer, every device of a tensor group holds heads / t heads and 4 hidden / t inner columns;
+norms and what is added to the residual are whole everywhere. Score and context products are
+batched over heads; softmax and dropout run over the scores (no flash attention in that code).
+Megatron's fused scale-mask-softmax needs a multiple of 4 heads times samples; otherwise five kernels do its work.
 The vocabulary is padded to a multiple of 128 · t, except at t = 1, where the rows fit only the odd
 50,257 as it is. Reductions over the tensor group, the pipeline and prices are not known here.
 """
@@ -87,7 +87,9 @@ def head_calls(sizes: Sizes) -> tuple[Call, ...]:
     return (
         _norm(whole),
         _linear(whole, sizes.vocabulary),
-        Call(kind="_to_copy", inputs=(half,), outputs=(single,), attributes=(("dtype", "float32"),)),
+        Call(
+            kind="_to_copy", inputs=(half,), outputs=(single,), attributes=(("dtype", "float32"),)
+        ),
         Call(kind="exp", inputs=(single,), outputs=(single,)),
     )
 
@@ -109,7 +111,9 @@ def _softmax(scores: Spec, batches: int) -> tuple[Call, ...]:
     single = Spec("float32", scores.shape)
     masked: Attributes = (("value", -10000.0),)
     return (
-        Call(kind="_to_copy", inputs=(scores,), outputs=(single,), attributes=(("dtype", "float32"),)),
+        Call(
+            kind="_to_copy", inputs=(scores,), outputs=(single,), attributes=(("dtype", "float32"),)
+        ),
         Call(kind="mul", inputs=(single,), outputs=(single,), attributes=(("other", 0.125),)),
         Call(
             kind="masked_fill",
@@ -118,7 +122,9 @@ def _softmax(scores: Spec, batches: int) -> tuple[Call, ...]:
             attributes=masked,
         ),
         Call(kind="softmax", inputs=(single,), outputs=(single,), attributes=(("dim", -1),)),
-        Call(kind="_to_copy", inputs=(single,), outputs=(scores,), attributes=(("dtype", "float16"),)),
+        Call(
+            kind="_to_copy", inputs=(single,), outputs=(scores,), attributes=(("dtype", "float16"),)
+        ),
     )
 
 

@@ -1,5 +1,5 @@
-"""The tables of vTrain's training iterations. Enters: a CSV file with their columns. Leaves: checked
-rows, or a sentence that names the file, the line, the column and what was expected there.
+"""The tables of vTrain's training iterations. Enters: a CSV file with their columns. Leaves:
+checked rows, or a sentence that names the file, the line, the column and what was expected there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_MICRO_BATCHES = 4096
 """More of them than any row has; a simulation of so many takes seconds."""
 
 
-class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+class IterationRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the tables: a GPT, how it is split, and what an iteration took."""
 
     gpus: int
@@ -78,7 +78,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
         return (self.hidden, self.layers, self.heads, self.sequence, self.gpus)
 
 
-def _problems(row: StepRow) -> Iterator[tuple[str, str]]:
+def _problems(row: IterationRow) -> Iterator[tuple[str, str]]:
     """What does not fit together, with the remedy."""
     ways = row.tensor * row.data * row.pipeline
     if ways != row.gpus:
@@ -106,10 +106,13 @@ def _problems(row: StepRow) -> Iterator[tuple[str, str]]:
     if row.hidden % row.heads:
         yield f"hidden is {row.hidden}", f"give a multiple of the {row.heads} heads"
     if row.pipeline > row.layers:
-        yield f"{row.layers} layers make {row.pipeline} stages", f"give at most {row.layers} stages"
+        yield (
+            f"a model of {row.layers} layers has {row.pipeline} stages",
+            "give at most as many",
+        )
 
 
-def embedded_step_rows() -> list[StepRow]:
+def embedded_step_rows() -> list[IterationRow]:
     """The rows that ship with Meshwright.
 
     >>> len(embedded_step_rows())
@@ -123,7 +126,7 @@ def embedded_step_rows() -> list[StepRow]:
     ]
 
 
-def load_step_rows(path: str) -> list[StepRow]:
+def load_step_rows(path: str) -> list[IterationRow]:
     """The rows of a file with the same columns."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -138,7 +141,7 @@ def load_step_rows(path: str) -> list[StepRow]:
     return rows
 
 
-def parse_step_rows(text: str, file: str) -> Iterator[StepRow]:
+def parse_step_rows(text: str, file: str) -> Iterator[IterationRow]:
     """The rows of a table; other columns than `COLUMNS` are passed over."""
     reader = csv.DictReader(io.StringIO(text))
     try:
@@ -156,7 +159,7 @@ def parse_step_rows(text: str, file: str) -> Iterator[StepRow]:
             raise error.at(f"{file}, line {line}") from None
 
 
-def _row(cells: dict[str, str]) -> StepRow:
+def _row(cells: dict[str, str]) -> IterationRow:
     numbers = {}
     for column in WHOLES:
         try:
@@ -172,7 +175,7 @@ def _row(cells: dict[str, str]) -> StepRow:
             f"iteration_ms is {shown(cells['iteration_ms'])}",
             "give a finite number of milliseconds above 0",
         )
-    return StepRow(**numbers, iteration_ms=milliseconds)
+    return IterationRow(**numbers, iteration_ms=milliseconds)
 
 
 class Straightness(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,9 +185,9 @@ class Straightness(msgspec.Struct, frozen=True, kw_only=True):
     exact: int
 
 
-def straightness(rows: Sequence[StepRow]) -> Straightness:
+def straightness(rows: Sequence[IterationRow]) -> Straightness:
     """Whether times look summed rather than taken: separate runs do not agree to a nanosecond."""
-    alike: dict[StepRow, dict[int, int]] = defaultdict(dict)
+    alike: dict[IterationRow, dict[int, int]] = defaultdict(dict)
     for row in rows:
         key = msgspec.structs.replace(row, global_batch=row.data * row.micro_batch, iteration_ms=1)
         alike[key][row.micro_batches] = round(row.iteration_ms * 1e6)

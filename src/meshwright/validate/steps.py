@@ -1,4 +1,4 @@
-"""Training steps of a GPT on vTrain's machine. Enters: rows and constants. Leaves: predicted seconds.
+"""Training steps of a GPT on vTrain's machine. Enters: rows, constants. Leaves: predicted seconds.
 
 With f and b the forward and backward seconds of a layer's operators (`price.operator`), r the
 all-reduce of its output over the tensor group, L_s the layers of stage s,
@@ -9,6 +9,8 @@ all-reduce of its output over the tensor group, L_s the layers of stage s,
                            scatter and gather: each GPU of a tensor group sends its part)
     reduction            = all-reduce of 2 bytes a weight over the data group, once, not overlapped
     update               = update_bytes a weight at streaming bandwidth
+An all-reduce of n begins when its last member comes. If delays are drawn alike from an exponential
+distribution of mean `skew_s`, that is (1/2 + ... + 1/n) skew_s after the mean member.
 The step is the makespan of those tasks under 1F1B, with as many micro-batches as the global batch
 says (a pipeline of 1 accumulates them). Ranks are numbered as Megatron does: tensor innermost, then
 data, then pipeline. Across nodes all compute takes `straggling` times as long. The embedding's
@@ -18,18 +20,19 @@ gradient, shared by first and last stage, is not counted.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import msgspec
 import numpy as np
 
-from meshwright.cluster.model import Cluster, Link
+from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
 from meshwright.graph.model import Call
-from meshwright.price.backend import NCCL
 from meshwright.price.collective import Collective
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.pattern import Digit, Pattern, Use
+from meshwright.price.pattern import Digit, Pattern, Use, members
+from meshwright.price.protocol import MACHINES, all_reduce_seconds
 from meshwright.price.rates import Rates
 from meshwright.price.step import Pricer
 from meshwright.simulate import full
@@ -42,10 +45,12 @@ from meshwright.validate.megatron import (
     layer_parameters,
     word_parameters,
 )
-from meshwright.validate.step_constants import Constants
-from meshwright.validate.step_rows import NODE, StepRow
+from meshwright.validate.step_constants import StepConstants
+from meshwright.validate.step_rows import NODE, IterationRow
 
 CLUSTER = "vtrain-a100"
+NVSWITCH = Cluster.named(CLUSTER).levels[-1].links[0].out
+"""A GPU's port, in bytes per second."""
 
 
 class LayerPrice(msgspec.Struct, frozen=True):
@@ -59,7 +64,7 @@ class LayerPrice(msgspec.Struct, frozen=True):
 class StepPredictor:
     """Predicts rows with one set of constants, each distinct part once."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: StepConstants) -> None:
         self.constants = constants
         rates = Rates(
             best=constants.best,
@@ -73,13 +78,13 @@ class StepPredictor:
         self._layers: dict[Sizes, LayerPrice] = {}
         self._pricers: dict[tuple[int, int], Pricer] = {}
 
-    def seconds(self, row: StepRow) -> Seconds:
+    def seconds(self, row: IterationRow) -> Seconds:
         """The predicted step."""
         step = pipeline("1f1b", row.pipeline, row.micro_batches)
         graph = timed(step, np.rint(self._stages(row) * 1e9).astype(np.int64))
         return Seconds(full.simulate(graph).makespan / 1e9)
 
-    def _stages(self, row: StepRow) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    def _stages(self, row: IterationRow) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         """Seconds by `Part` and stage."""
         own, sizes = self.constants, row.sizes
         price = self._price(sizes)
@@ -116,52 +121,50 @@ class StepPredictor:
         prices = [self._operators.price(call) for call in calls]
         return sum(p.forward.seconds for p in prices), sum(p.backward.seconds for p in prices)
 
-    def _all_reduce(self, row: StepRow, axis: str, size: float) -> float:
+    def _all_reduce(self, row: IterationRow, axis: str, size: float) -> float:
         """Seconds of an all-reduce along an axis; the host needs its time for each."""
         if getattr(row, axis) == 1:
             return 0.0
-        pricer = self._pricer(row)
-        (line,) = pricer.lines(Collective.ALL_REDUCE, pattern(row, axis))
-        return max(self.constants.collective_s, line.at(size))
+        groups = pattern(row, axis)
+        if members(groups[0]) == 1:
+            seconds = _inside(members(groups[1]), round(size))
+        else:
+            (line,) = self._pricer(row).lines(Collective.ALL_REDUCE, groups)
+            seconds = line.at(size)
+        late = sum(1 / i for i in range(2, getattr(row, axis) + 1))
+        return max(self.constants.collective_s, seconds) + self.constants.skew_s * late
 
-    def _transfer(self, row: StepRow, size: float) -> float:
+    def _transfer(self, row: IterationRow, size: float) -> float:
         """Seconds until a stage has sent what it made; a node's GPUs do so at the same time."""
         own = self.constants
         if row.tensor * row.data < NODE:
-            return max(own.collective_s, size / own.nvswitch)
+            return max(own.collective_s, size / NVSWITCH)
         part = size / row.tensor
-        return max(own.collective_s, part * NODE / own.nic + (size - part) / own.nvswitch)
+        return max(own.collective_s, part * NODE / own.nic + (size - part) / NVSWITCH)
 
-    def _pricer(self, row: StepRow) -> Pricer:
+    def _pricer(self, row: IterationRow) -> Pricer:
         shape = (max(1, row.gpus // NODE), min(NODE, row.gpus))
         if shape not in self._pricers:
             own = self.constants
-            backend = NCCL._replace(launch=Seconds(own.nccl_launch_s))
-            self._pricers[shape] = Pricer(cluster_of(own, *shape), backend)
+            self._pricers[shape] = Pricer(cluster_of(own, *shape))
         return self._pricers[shape]
 
 
-def cluster_of(constants: Constants, nodes: int, gpus: int) -> Cluster:
-    """The machine with its fitted links.
+def cluster_of(constants: StepConstants, nodes: int, gpus: int) -> Cluster:
+    """The machine with its fitted network.
 
-    >>> cluster_of(Constants(), 8, 8).hierarchy
+    >>> cluster_of(StepConstants(), 8, 8).hierarchy
     (8, 8)
     """
     cluster = Cluster.named(CLUSTER, node=nodes, gpu=gpus)
-
-    def fitted(link: Link) -> Link:
-        rate = constants.nic if link.name == "nic" else constants.nvswitch
-        latency = link.latency if link.name == "nic" else constants.nvswitch_latency_s
-        return msgspec.structs.replace(link, out=rate, into=rate, latency=latency)
-
-    levels = tuple(
-        msgspec.structs.replace(level, links=tuple(map(fitted, level.links)))
-        for level in cluster.levels
-    )
-    return msgspec.structs.replace(cluster, levels=levels)
+    network, *inner = cluster.levels
+    rate = BytesPerSecond(constants.nic)
+    links = tuple(msgspec.structs.replace(own, out=rate, into=rate) for own in network.links)
+    network = msgspec.structs.replace(network, links=links)
+    return msgspec.structs.replace(cluster, levels=(network, *inner))
 
 
-def pattern(row: StepRow, axis: str) -> Pattern:
+def pattern(row: IterationRow, axis: str) -> Pattern:
     """The groups along an axis: on each level how many ways pipeline, data and tensor split it."""
     room = min(NODE, row.gpus)
     inner: dict[str, int] = {}
@@ -182,6 +185,12 @@ def pattern(row: StepRow, axis: str) -> Pattern:
         return tuple(Digit(ways[name], uses[name]) for name in names)
 
     return digits(outer), digits(inner)
+
+
+@lru_cache(maxsize=4096)
+def _inside(ranks: int, size: int) -> float:
+    """Seconds of an all-reduce inside a node, by the model that vTrain's own tables were fitted."""
+    return all_reduce_seconds(MACHINES["A100"], ranks, Bytes(size))
 
 
 def _shared_out(layers: int, stages: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
