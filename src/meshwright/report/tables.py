@@ -316,7 +316,7 @@ def _constant(value: float, unit: str) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+    return "" if value is None else f"{value:.2%}"
 
 
 def table_of_errors(summary: Summary) -> Table:

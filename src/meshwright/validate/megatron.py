@@ -4,9 +4,10 @@ Leaves: the calls of one layer, of the embedding and of the head on one device, 
 Of a layer, every device of a tensor group holds heads / t heads and 4 hidden / t inner columns;
 norms and what is added to the residual are whole everywhere. Score and context products are
 batched over heads; softmax and dropout run over the scores (no flash attention in that code).
-Megatron's fused scale-mask-softmax needs a multiple of 4 heads times samples; otherwise five kernels do its work.
-The vocabulary is padded to a multiple of 128 · t, except at t = 1, where the rows fit only the odd
-50,257 as it is. Reductions over the tensor group, the pipeline and prices are not known here.
+Megatron's fused scale-mask-softmax needs a multiple of 4 heads times samples; otherwise five
+kernels do its work. The vocabulary is padded to a multiple of 128 · t, except at t = 1, where the
+rows fit only the odd 50,257 as it is. Reductions over the tensor group, the pipeline and prices are
+not known here.
 """
 
 from __future__ import annotations
