@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from torch import nn
 from meshwright.capture.load import load_model
 from meshwright.capture.program import graph_of
 from meshwright.foundation.errors import InputError
+from meshwright.graph.check import check
 
 FILE = Path(__file__).with_name("user_models.py")
 
@@ -113,6 +115,39 @@ def test_saved_graph(tmp_path: Path) -> None:
     assert "is not a saved graph: Object missing required field" in sentence(str(path))
 
 
+def recurrent(source: str) -> list[str]:
+    operators = load_model(source).graph.operators
+    return [operator.name for operator in operators if operator.kind == "lstm"]
+
+
+@pytest.mark.parametrize("steps", ["2", "each"])
+def test_two_steps_of_a_language_model(steps: str) -> None:
+    """Each layer and each step for itself, as FlexFlow searched exhaustively."""
+    assert recurrent(f"zoo:rnnlm/tiny?steps=2&unroll={steps}") == [
+        "recurrent.layers.0.lstm.step0",
+        "recurrent.layers.0.lstm.step1",
+        "recurrent.layers.1.lstm.step0",
+        "recurrent.layers.1.lstm.step1",
+    ]
+
+
+def test_a_translator_of_forty_steps() -> None:
+    """As FlexFlow unrolls it, with nothing but steps and what cuts and joins the sequences."""
+    whole, unrolled = (load_model(f"zoo:nmt?run=40{more}").graph for more in ("", "&unroll=40"))
+    assert check(unrolled) == ()
+    assert unrolled.parameters == whole.parameters
+    added = Counter(op.kind for op in unrolled.operators)
+    added.subtract(op.kind for op in whole.operators)
+    assert +added == {"lstm": 4 * 39, "split": 2, "cat": 2}
+
+
+def test_a_saved_graph_unrolls(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    path.write_bytes(msgspec.json.encode(load_model("zoo:nmt/tiny?run=6").graph))
+    assert len(recurrent(str(path))) == 4
+    assert len(recurrent(f"{path}?unroll=3")) == 12
+
+
 @pytest.mark.parametrize(("function", "nth"), [("branching", 0), ("selecting", 1)])
 def test_control_flow_on_data_names_the_line(function: str, nth: int) -> None:
     line = line_of("# the line that the sentence names", nth)
@@ -155,7 +190,13 @@ MISTAKES = {
     "nowhere/file.py:build": "there is no file 'nowhere/file.py'",
     "nowhere.module:build": "module 'nowhere.module' of 'nowhere.module:build' cannot be imported",
     "nowhere.pt2": "there is no file 'nowhere.pt2'; give the path of a saved model.",
-    "nowhere.json?layers=2": "a saved model takes no options",
+    "nowhere.json?layers=2": "a saved model takes no options but unroll, as in",
+    "zoo:rnnlm/tiny?unroll=0": "unroll=0 in 'zoo:rnnlm/tiny?unroll=0' is no number of operators; "
+    "give 1 or more, or 'each' for one operator a step.",
+    "zoo:rnnlm/tiny?unroll=all": "unroll=all in 'zoo:rnnlm/tiny?unroll=all' is no number",
+    "zoo:rnnlm/tiny?unroll=4": "zoo:rnnlm/tiny?unroll=4: operator 'recurrent.layers.0.lstm' runs "
+    "over 2 steps, which 4 operators do not share evenly; unroll it into one of 1, 2.",
+    "zoo:mlp/tiny?unroll=4": "there is nothing to unroll in 'zoo:mlp/tiny?unroll=4'; leave unroll",
 }
 
 

@@ -9,6 +9,8 @@ forms of a source; each form has its own function, which knows nothing of the ot
     hf:ClassName[?key=value&...]             a class of Transformers, from a configuration
     path/to/program.pt2                      a program saved by torch.export
     path/to/graph.json                       a graph saved by Meshwright
+
+Each takes ?unroll=N: recurrent layers become N operators each, one after the other in time.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from meshwright.capture.zoo import entry
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.unroll import is_recurrent, unrolled
 
 TINY = "/tiny"
 
@@ -54,14 +57,26 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     """
     if batch is not None and batch < 1:
         raise InputError(f"the batch is {batch}", "give 1 sample or more")
-    graph = _graph(parse_source(source), batch)
+    parsed = parse_source(source)
+    graph = _graph(parsed, batch)
     problems = check(graph)
     if problems:
         raise InputError(
             f"the graph of {source!r} is not consistent: {problems[0]}",
             "correct the model's example inputs, or the graph's file",
         )
+    if parsed.unroll is not None:
+        graph = _unrolled(graph, parsed)
     return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
+
+
+def _unrolled(graph: OperatorGraph, source: Source) -> OperatorGraph:
+    if not any(map(is_recurrent, graph.operators)):
+        raise InputError(f"there is nothing to unroll in {source.text!r}", "leave unroll out")
+    try:
+        return unrolled(graph, None if source.unroll == "each" else source.unroll)
+    except InputError as error:
+        raise error.at(source.text) from error
 
 
 def _graph(source: Source, batch: int | None) -> OperatorGraph:

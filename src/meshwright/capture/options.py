@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import parse_whole
 
 Form = Literal["zoo", "hf", "function", "program", "graph"]
 
@@ -25,6 +26,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The model's, the class's or the file's; for a function the file or module."""
     function: str = ""
     options: tuple[tuple[str, str], ...] = ()
+    unroll: int | Literal["each"] | None = None
+    """How many operators each recurrent layer becomes, "each" for one a step; None leaves it whole.
+
+    The one option that every form takes, since it concerns the graph and not the model.
+    """
 
 
 def parse_source(text: str) -> Source:
@@ -34,24 +40,49 @@ def parse_source(text: str) -> Source:
     (('layers', '2'), ('heads', '4'))
     >>> parse_source("models/mine.py:build").function
     'build'
+    >>> parse_source("zoo:rnnlm?steps=2&unroll=2").unroll
+    2
     """
     head, _, tail = text.partition("?")
-    options = _options(tail, text) if tail else ()
+    given = _options(tail, text) if tail else {}
+    unroll = _unroll(given.pop("unroll", None), text)
+    options = tuple(given.items())
     if head.endswith((".pt2", ".json")):
         form: Form = "program" if head.endswith(".pt2") else "graph"
         if options:
-            raise InputError(f"a saved model takes no options, as in {text!r}", "leave them out")
-        return Source(text=text, form=form, name=head)
+            raise InputError(
+                f"a saved model takes no options but unroll, as in {text!r}", "leave them out"
+            )
+        return Source(text=text, form=form, name=head, unroll=unroll)
     name, colon, last = head.rpartition(":")
     if not colon or not name or not last:
         raise InputError(f"{text!r} does not say where the model comes from", f"give {FORMS}")
     if name in ("zoo", "hf"):
         known: Form = "zoo" if name == "zoo" else "hf"
-        return Source(text=text, form=known, name=last, options=options)
-    return Source(text=text, form="function", name=name, function=last, options=options)
+        return Source(text=text, form=known, name=last, options=options, unroll=unroll)
+    return Source(
+        text=text, form="function", name=name, function=last, options=options, unroll=unroll
+    )
 
 
-def _options(text: str, source: str) -> tuple[tuple[str, str], ...]:
+def _unroll(value: str | None, source: str) -> int | Literal["each"] | None:
+    if value is None:
+        return None
+    if value == "each":
+        return "each"
+    try:
+        count = parse_whole(value)
+    except InputError:
+        count = 0
+    if not count:
+        raise InputError(
+            f"unroll={value} in {source!r} is no number of operators",
+            "give 1 or more, or 'each' for one operator a step",
+        )
+    return count
+
+
+def _options(text: str, source: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split("&"):
         key, equals, value = part.partition("=")
@@ -62,7 +93,7 @@ def _options(text: str, source: str) -> tuple[tuple[str, str], ...]:
         if key in found:
             raise InputError(f"option {key!r} stands twice in {source!r}", "give it once")
         found[key] = value
-    return tuple(found.items())
+    return found
 
 
 def plain_value(text: str) -> bool | int | float | str:

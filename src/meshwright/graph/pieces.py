@@ -52,13 +52,19 @@ def bounds(extent: int, parts: int) -> tuple[tuple[int, int], ...]:
     >>> bounds(8, 3)
     ((0, 3), (3, 6), (6, 8))
     """
+    size = part_size(extent, parts)
+    return tuple((start, min(start + size, extent)) for start in range(0, extent, size))
+
+
+def part_size(extent: int, parts: int) -> int:
+    """The size of every part but perhaps the last."""
     size = -(-extent // parts)
     if size * (parts - 1) >= extent:
         raise InputError(
             f"{extent} units do not make {parts} parts of which only the last is shorter",
             f"cut them into {-(-extent // size)}",
         )
-    return tuple((start, min(start + size, extent)) for start in range(0, extent, size))
+    return size
 
 
 def pieces(call: Call, split: Split, parts: int) -> tuple[Piece, ...]:
@@ -78,7 +84,7 @@ def largest_piece(call: Call, split: Split, parts: int) -> Call:
     """What the busiest part runs: the first, or one that has neighbours on both sides."""
     if parts == 1:
         return call
-    size = bounds(split.extent, parts)[0][1]
+    size = part_size(split.extent, parts)
     second = min(2 * size, split.extent)
     candidates = ((0, size), (size, second)) if second == 2 * size else ((0, size),)
     return max((_piece(call, split, *own).call for own in candidates), key=lambda own: own.bytes)

@@ -120,7 +120,23 @@ GLOO = Backend(
     launch=Seconds(0.0),
 )
 
-BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (NCCL, GLOO)}
+_ALL_TO_ALL_ONCE = (Phase(Shape.ALL_TO_ALL, _one_part),)
+
+PAIRS = Backend(
+    name="pairs",
+    table={
+        (Collective.ALL_REDUCE, "ring"): (*_ALL_TO_ALL_ONCE, *_ALL_TO_ALL_ONCE),
+        (Collective.REDUCE_SCATTER, "ring"): _ALL_TO_ALL_ONCE,
+        (Collective.ALL_GATHER, "ring"): _ALL_TO_ALL_ONCE,
+        (Collective.REDUCE, "ring"): (Phase(Shape.GATHER, _once),),
+        (Collective.BROADCAST, "ring"): (Phase(Shape.SCATTER, _once),),
+    },
+    launch=Seconds(0.0),
+)
+"""Sends between pairs of devices and nothing else, as FlexFlow's runtime (Legion) did: what is
+summed goes straight to the member that owns that part, and from there straight to everybody."""
+
+BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (NCCL, GLOO, PAIRS)}
 
 
 def backend_named(name: str) -> Backend:

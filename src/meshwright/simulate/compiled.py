@@ -7,7 +7,7 @@ is a time with a task's number in its lowest bits, so that one comparison tells 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -16,9 +16,27 @@ from meshwright.simulate.tasks import Ints
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
+KEPT: dict[str, Any] = {"cache": True, "_nrt": False}
+"""Compiled code is kept on disk. It counts no references to arrays, which would take most of the
+time of a function that gets dozens of them; it cannot allocate any either."""
+
+
 def compiled(function: Function) -> Function:
-    """The function, compiled at its first call and kept on disk for the next process."""
-    return cast(Function, numba.njit(cache=True)(function))
+    """The function, compiled at its first call.
+
+    What it calls is compiled into it: after a change of that, delete `__pycache__`.
+    """
+    return cast(Function, numba.njit(**KEPT)(function))
+
+
+def inlined(function: Function) -> Function:
+    """A part of compiled functions: its code goes into theirs, and it has no door for Python."""
+    alone: dict[str, Any] = {
+        "forceinline": True,
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }
+    return cast(Function, numba.njit(**KEPT, **alone)(function))
 
 
 @compiled
@@ -34,7 +52,7 @@ def bits_of_numbers(n: int) -> int:
     return bits
 
 
-@compiled
+@inlined
 def push(queue: Ints, size: int, entry: int) -> int:
     """Put an entry into a queue; leaves the new size."""
     at = size
@@ -48,7 +66,7 @@ def push(queue: Ints, size: int, entry: int) -> int:
     return size + 1
 
 
-@compiled
+@inlined
 def drop_first(queue: Ints, size: int) -> int:
     """Take the first entry out of a queue that has one; leaves the new size."""
     size -= 1

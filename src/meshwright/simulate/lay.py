@@ -26,8 +26,8 @@ from meshwright.parallelize.reshard import (
 from meshwright.parallelize.states import PARTIAL, WHOLE
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import Table, price
-from meshwright.simulate.skeleton import NONE, Skeleton
-from meshwright.simulate.tasks import Flags, Ints, TaskGraph
+from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Skeleton
+from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, TimeTable, slot_of
 
 SHARD: Final = 99
@@ -137,30 +137,15 @@ def lay_unit(
 
 
 @compiled
-def states(roles: Codes, by_split: NDArray[np.int8], out: Codes) -> None:
-    """The state of a tensor along every factor."""
-    for f in range(len(roles)):
-        out[f] = by_split[roles[f]] if roles[f] >= 0 else roles[f]
-
-
-@compiled
-def _same(one: Codes, other: Codes) -> bool:
-    for f in range(len(one)):
-        if one[f] != other[f]:
-            return False
-    return True
-
-
-@compiled
 def _priced(table: Table, room: Work, count: int) -> tuple[float, float]:
     """Nanoseconds and bytes moved of the collectives in `room`; negative if a price is missing."""
+    operation, held, missing = room.operation, room.held, room.missing
     time, moved = 0.0, 0.0
     for i in range(count):
-        operation, inside, every = room.operation[i]
-        own, bytes_moved = price(table, operation, inside, every, room.held[i], room.busy)
+        kind, inside, every = operation[i, 0], operation[i, 1], operation[i, 2]
+        own, bytes_moved = price(table, kind, inside, every, held[i], room.busy)
         if own < 0:
-            room.missing[0], room.missing[1] = NO_PRICE, operation
-            room.missing[2], room.missing[3] = inside, every
+            missing[0], missing[1], missing[2], missing[3] = NO_PRICE, kind, inside, every
             return -1.0, 0.0
         time += own
         moved += bytes_moved
@@ -168,40 +153,39 @@ def _priced(table: Table, room: Work, count: int) -> tuple[float, float]:
 
 
 @compiled
-def _convert(table: Table, room: Work, total: float) -> tuple[float, float]:
-    """Price the change from `room.made` to `room.needed`."""
-    count = resharding(
-        room.made, room.needed, table.sizes, total, room.scratch, room.operation, room.held
-    )
-    return _priced(table, room, count)
-
-
-@compiled
-def _beside(table: Table, room: Work, bones: Skeleton, leg: int, roles: Codes, total: float) -> int:
-    """The halos and statistics of a reader, as collectives in `room`; how many."""
+def _beside(
+    halo: Floats,
+    statistics: Floats,
+    there: Bytes8,
+    leg: int,
+    reader: int,
+    roles: Codes,
+    sizes: Ints,
+    operation: Ints,
+    held: Floats,
+) -> int:
+    """The halos and statistics of a reader, as collectives; how many."""
     count = 0
     for split in range(MOST_SPLITS):
-        halo, numbers = bones.leg_halo[leg, split], bones.leg_statistics[leg, split]
-        if halo == 0 and numbers == 0:
+        rows, numbers = halo[leg, split], statistics[leg, split]
+        if rows == 0 and numbers == 0:
             continue
         inside, every, others = 0, 0, 1.0
-        for f in range(len(roles)):
-            if roles[f] == split:
+        for f in range(roles.shape[1]):
+            role = roles[reader, f]
+            if role == split:
                 inside |= 1 << f
-            elif roles[f] >= WHOLE:
+            elif role >= WHOLE:
                 every |= 1 << f
-                if roles[f] >= 0 and bones.leg_there[leg, roles[f]] >= 0:
-                    others *= table.sizes[f]
-        if inside == 0:
+                if role >= 0 and there[leg, role] >= 0:
+                    others *= sizes[f]
+        if inside == 0 or count + 1 >= MOST:
             continue
-        if halo > 0 and count < MOST:
-            room.operation[count] = (SHIFT, inside, every)
-            room.held[count] = halo / others
-            count += 1
-        if numbers > 0 and count < MOST:
-            room.operation[count] = (ALL_REDUCE, inside, every)
-            room.held[count] = numbers
-            count += 1
+        for kind, amount in ((SHIFT, rows / others), (ALL_REDUCE, numbers)):
+            if amount > 0:
+                operation[count, 0], operation[count, 1], operation[count, 2] = kind, inside, every
+                held[count] = amount
+                count += 1
     return count
 
 
@@ -213,35 +197,55 @@ def _write(
     graph.live[task] = time > 0
     if time <= 0:
         return
+    hold = graph.hold
     duration = max(1, round(time))
     graph.duration[task] = duration
     graph.places[task, 0] = one
     graph.places[task, 1] = other if other != one else NONE
     for kind in range(len(busy)):
-        graph.hold[task, kind] = min(duration, int(np.ceil(busy[kind])))
+        hold[task, kind] = min(duration, int(np.ceil(busy[kind])))
 
 
 @compiled
-def _home(bones: Skeleton, b: int, source: int, roles: Codes, rates: Rates, room: Work) -> None:
-    """Put into `room.made` how a source lies: as made, or, sharded, as the optimizer holds it."""
-    maker = roles[bones.maker[b]]
-    states(maker, bones.source_there[source], room.made)
-    if bones.parameters[b] and rates.zero > 0 and bones.trained[source]:
-        leg = bones.leg_start[b]
-        while bones.leg_source[leg] != source:
-            leg += 1
-        for f in range(len(room.made)):
-            role = maker[f]
-            if role >= 0 and bones.leg_back[leg, role] == PARTIAL:
-                room.made[f] = SHARD
+def _home(bones: Skeleton, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
+    """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
+    there, back = bones.source_there, bones.leg_back
+    maker = bones.maker[b]
+    sharded = bones.parameters[b] and zero > 0 and bones.trained[source]
+    leg = bones.leg_start[b]
+    while bones.leg_source[leg] != source:
+        leg += 1
+    for f in range(roles.shape[1]):
+        role = roles[maker, f]
+        out[f] = there[source, role] if role >= 0 else role
+        if sharded and role >= 0 and back[leg, role] == PARTIAL:
+            out[f] = SHARD
 
 
 @compiled
-def _union(cube: Codes, roles: Codes) -> None:
-    """Widen a subcube, given as roles, so that it holds another."""
-    for f in range(len(cube)):
-        if cube[f] != roles[f] and (cube[f] < PARTIAL or roles[f] < PARTIAL):
-            cube[f] = WHOLE
+def _reads_alike(
+    first: int,
+    leg: int,
+    state: Bytes8,
+    flows: Flags,
+    source: Indices,
+    unit: Indices,
+    roles: Codes,
+    own: Codes,
+) -> bool:
+    """Whether an earlier reading of the same source is in the same states as this one."""
+    for earlier in range(first, leg):
+        if source[earlier] != source[leg] or not flows[earlier]:
+            continue
+        alike = True
+        for f in range(roles.shape[1]):
+            role = roles[unit[earlier], f]
+            if (state[earlier, role] if role >= 0 else role) != own[f]:
+                alike = False
+                break
+        if alike:
+            return True
+    return False
 
 
 @compiled
@@ -256,184 +260,107 @@ def lay_bundle(
     room: Work,
 ) -> int:
     """Write the tasks that carry a bundle, return its gradients and update its parameters."""
-    kept = bones.parameters[b]
-    maker = roles[bones.maker[b]]
-    home = subcube(maker, radix)
-    sharded = kept and rates.zero > 0
-    status = _lay_there(bones, graph, table, rates, radix, b, roles, room, home, maker)
+    status = _lay_way(bones, graph, table, rates.zero, radix, b, roles, room, True)
     if status == FOUND:
-        status = _lay_back(bones, graph, table, rates, radix, b, roles, room, home, maker)
-    if status == FOUND and kept:
-        status = _lay_update(bones, graph, table, rates, b, roles, room, home, sharded)
+        status = _lay_way(bones, graph, table, rates.zero, radix, b, roles, room, False)
+    if status == FOUND and bones.parameters[b]:
+        home = subcube(roles[bones.maker[b]], radix)
+        status = _lay_update(bones, graph, table, rates, b, roles, room, home)
     return status
 
 
 @compiled
-def _lay_there(
+def _lay_way(
     bones: Skeleton,
     graph: TaskGraph,
     table: Table,
-    rates: Rates,
+    zero: int,
     radix: Ints,
     b: int,
     roles: Codes,
     room: Work,
-    home: int,
-    maker: Codes,
+    there: bool,
 ) -> int:
-    first, last = bones.leg_start[b], bones.leg_start[b + 1]
-    fetched = bones.parameters[b] and rates.zero == 3
-    room.busy[:] = 0
-    total, moved, cube_set = 0.0, 0.0, False
-    cube = room.seen
-    for leg in range(first, last):
-        source = bones.leg_source[leg]
-        reader = roles[bones.leg_unit[leg]]
-        if fetched:
-            _home(bones, b, source, roles, rates, room)
-        else:
-            states(maker, bones.source_there[source], room.made)
-        states(reader, bones.leg_there[leg], room.needed)
-        changes = (
-            not _same(room.made, room.needed)
-            and resharding(
-                room.made, room.needed, table.sizes, 1.0, room.scratch, room.operation, room.held
-            )
-            > 0
-        )
-        if changes and not _repeated(bones, roles, first, leg, True, room):
-            time, bytes_moved = _convert(table, room, bones.source_bytes[source])
-            if time < 0:
-                return NO_PRICE
-            total += time
-            moved += bytes_moved
-        count = _beside(table, room, bones, leg, reader, bones.source_bytes[source])
-        if count > 0:
-            time, bytes_moved = _priced(table, room, count)
-            if time < 0:
-                return NO_PRICE
-            total += time
-            moved += bytes_moved
-        waits = changes or count > 0
-        if waits:
-            if cube_set:
-                _union(cube, reader)
-            else:
-                cube[:] = reader
-                cube_set = True
-        for m in range(bones.forward.shape[1]):
-            graph.edge_live[bones.leg_edge[leg, m]] = waits
-            if bones.leg_again_edge[leg, m] != NONE:
-                graph.edge_live[bones.leg_again_edge[leg, m]] = (
-                    waits and fetched and bones.leg_flows[leg]
-                )
-    other = subcube(cube, radix) if cube_set else home
-    copies = 1 if bones.parameters[b] else bones.carry.shape[1]
-    for m in range(copies):
-        task = bones.carry[b, m]
-        _write(graph, task, total, home, other, room.busy)
-        if bones.carried_edge[b, m] != NONE:
-            graph.edge_live[bones.carried_edge[b, m]] = graph.live[task]
-    if bones.parameters[b]:
-        _write(graph, bones.again[b], total if fetched else 0.0, home, other, room.busy)
-        moved *= 1 + fetched
-    room.moved[b, 0] = moved * copies
-    return FOUND
-
-
-@compiled
-def _repeated(bones: Skeleton, roles: Codes, first: int, leg: int, there: bool, room: Work) -> bool:
-    """Whether an earlier reader of the same source is in the same state as this one's."""
-    by_split = bones.leg_there if there else bones.leg_back
-    own = room.needed if there else room.made
-    for earlier in range(first, leg):
-        if bones.leg_source[earlier] != bones.leg_source[leg]:
-            continue
-        if not there and not bones.leg_flows[earlier]:
-            continue
-        reader = roles[bones.leg_unit[earlier]]
-        alike = True
-        for f in range(len(reader)):
-            state = by_split[earlier, reader[f]] if reader[f] >= 0 else reader[f]
-            if state != own[f]:
-                alike = False
-                break
-        if alike:
-            return True
-    return False
-
-
-@compiled
-def _lay_back(
-    bones: Skeleton,
-    graph: TaskGraph,
-    table: Table,
-    rates: Rates,
-    radix: Ints,
-    b: int,
-    roles: Codes,
-    room: Work,
-    home: int,
-    maker: Codes,
-) -> int:
-    first, last = bones.leg_start[b], bones.leg_start[b + 1]
-    kept = bones.parameters[b]
-    room.busy[:] = 0
-    total, moved, cube_set = 0.0, 0.0, False
-    cube = room.seen
+    """Write the task that carries a bundle there, or its gradients back."""
+    # Arrays are taken out of their records once: each time costs more than reading a number.
+    made, needed, cube, busy = room.made, room.needed, room.seen, room.busy
+    scratch, operation, held = room.scratch, room.operation, room.held
+    leg_source, leg_unit, leg_extra = bones.leg_source, bones.leg_unit, bones.leg_extra
+    leg_state = bones.leg_there if there else bones.leg_back
+    flows = bones.leg_reads if there else bones.leg_flows
+    edges = bones.leg_edge if there else bones.leg_back_edge
+    source_state = bones.source_there if there else bones.source_back
+    source_bytes, edge_live, sizes = bones.source_bytes, graph.edge_live, table.sizes
+    first, last, maker = bones.leg_start[b], bones.leg_start[b + 1], bones.maker[b]
+    kept, factors = bones.parameters[b], roles.shape[1]
+    sharded = kept and (zero == 3 if there else zero > 0)
+    for kind in range(len(busy)):
+        busy[kind] = 0.0
+    total, moved, wide = 0.0, 0.0, False
     for leg in range(first, last):
         waits = False
-        if bones.leg_flows[leg]:
-            source = bones.leg_source[leg]
-            reader = roles[bones.leg_unit[leg]]
-            if kept and rates.zero > 0:
-                _home(bones, b, source, roles, rates, room)
-                room.needed[:] = room.made
-            else:
-                states(maker, bones.source_back[source], room.needed)
-            states(reader, bones.leg_back[leg], room.made)
-            waits = (
-                not _same(room.made, room.needed)
-                and resharding(
-                    room.made,
-                    room.needed,
-                    table.sizes,
-                    1.0,
-                    room.scratch,
-                    room.operation,
-                    room.held,
-                )
-                > 0
-            )
-            if waits and not _repeated(bones, roles, first, leg, False, room):
-                time, bytes_moved = _convert(table, room, bones.source_bytes[source])
-                if time < 0:
-                    return NO_PRICE
-                total += time
-                moved += bytes_moved
-            count = _beside(table, room, bones, leg, reader, bones.source_bytes[source])
-            if count > 0:
-                time, bytes_moved = _priced(table, room, count)
-                if time < 0:
-                    return NO_PRICE
-                total += time
-                moved += bytes_moved
-                waits = True
+        if flows[leg]:
+            source, unit = leg_source[leg], leg_unit[leg]
+            home, reading = (made, needed) if there else (needed, made)
+            if sharded:
+                _home(bones, b, source, roles, zero, home)
+            for f in range(factors):
+                if not sharded:
+                    role = roles[maker, f]
+                    home[f] = source_state[source, role] if role >= 0 else role
+                role = roles[unit, f]
+                reading[f] = leg_state[leg, role] if role >= 0 else role
+                waits = waits or home[f] != reading[f]
             if waits:
-                if cube_set:
-                    _union(cube, reader)
-                else:
-                    cube[:] = reader
-                    cube_set = True
-        for m in range(bones.forward.shape[1]):
-            graph.edge_live[bones.leg_back_edge[leg, m]] = waits
-    other = subcube(cube, radix) if cube_set else home
-    copies = 1 if kept else bones.back.shape[1]
+                count = resharding(
+                    made, needed, sizes, source_bytes[source], scratch, operation, held
+                )
+                waits = count > 0
+                if waits and not _reads_alike(
+                    first, leg, leg_state, flows, leg_source, leg_unit, roles, reading
+                ):
+                    time, bytes_moved = _priced(table, room, count)
+                    if time < 0:
+                        return NO_PRICE
+                    total += time
+                    moved += bytes_moved
+            if leg_extra[leg]:
+                count = _beside(
+                    bones.leg_halo, bones.leg_statistics, bones.leg_there,
+                    leg, unit, roles, sizes, operation, held,
+                )  # fmt: skip
+                if count > 0:
+                    time, bytes_moved = _priced(table, room, count)
+                    if time < 0:
+                        return NO_PRICE
+                    total += time
+                    moved += bytes_moved
+                    waits = True
+            if waits:
+                for f in range(factors):
+                    role = roles[unit, f]
+                    if not wide:
+                        cube[f] = role
+                    elif cube[f] != role and (cube[f] < PARTIAL or role < PARTIAL):
+                        cube[f] = WHOLE
+                wide = True
+        for m in range(edges.shape[1]):
+            edge_live[edges[leg, m]] = waits
+            if kept and there:
+                edge_live[bones.leg_again_edge[leg, m]] = waits and sharded and bones.leg_flows[leg]
+    one = subcube(roles[maker], radix)
+    other = subcube(cube, radix) if wide else one
+    tasks = bones.carry if there else bones.back
+    ends = bones.carried_edge if there else bones.returned_edge
+    copies = 1 if kept else tasks.shape[1]
     for m in range(copies):
-        task = bones.back[b, m]
-        _write(graph, task, total, home, other, room.busy)
-        graph.edge_live[bones.returned_edge[b, m]] = graph.live[task]
-    room.moved[b, 1] = moved * copies
+        _write(graph, tasks[b, m], total, one, other, busy)
+        if ends[b, m] != NONE:
+            edge_live[ends[b, m]] = total > 0
+    if kept and there:
+        _write(graph, bones.again[b], total if sharded else 0.0, one, other, busy)
+        moved *= 1 + sharded
+    room.moved[b, 0 if there else 1] = moved * copies
     return FOUND
 
 
@@ -447,39 +374,41 @@ def _lay_update(
     roles: Codes,
     room: Work,
     home: int,
-    sharded: bool,
 ) -> int:
-    bytes_here, gather, moved = 0.0, 0.0, 0.0
-    trained = False
-    room.busy[:] = 0
+    """Write the optimizer's task, and the one that gathers what it updated in shards."""
+    made, needed, sizes = room.made, room.needed, table.sizes
+    bytes_here, gather, moved, trained = 0.0, 0.0, 0.0, False
+    for kind in range(len(room.busy)):
+        room.busy[kind] = 0.0
     for source in range(bones.source_start[b], bones.source_start[b + 1]):
         if not bones.trained[source]:
             continue
         trained = True
-        _home(bones, b, source, roles, rates, room)
+        _home(bones, b, source, roles, rates.zero, made)
         own = bones.source_bytes[source]
-        for f in range(len(room.made)):
-            if room.made[f] >= 0:
-                own /= table.sizes[f]
+        for f in range(len(made)):
+            if made[f] >= 0:
+                own /= sizes[f]
         bytes_here += own
-        if sharded and rates.zero < 3:
-            states(roles[bones.maker[b]], bones.source_there[source], room.needed)
-            time, bytes_moved = _convert(table, room, bones.source_bytes[source])
+        if 0 < rates.zero < 3:
+            _home(bones, b, source, roles, 0, needed)
+            count = resharding(
+                made, needed, sizes, bones.source_bytes[source],
+                room.scratch, room.operation, room.held,
+            )  # fmt: skip
+            time, bytes_moved = _priced(table, room, count)
             if time < 0:
                 return NO_PRICE
             gather += time
             moved += bytes_moved
     task = bones.update[b]
     graph.live[task] = trained
-    graph.duration[task] = graph.hold[task, 0] = max(
-        1, round(rates.launch + rates.update * bytes_here)
-    )
+    graph.duration[task] = max(1, round(rates.launch + rates.update * bytes_here))
+    graph.hold[task, 0] = graph.duration[task]
     graph.places[task, 0] = home
     if not trained:
-        for m in range(bones.back.shape[1]):
-            if bones.returned_edge[b, m] != NONE:
-                graph.edge_live[bones.returned_edge[b, m]] = False
+        graph.edge_live[bones.returned_edge[b, 0]] = False
     _write(graph, bones.regather[b], gather, home, home, room.busy)
-    graph.edge_live[bones.regather_edge[b]] = graph.live[bones.regather[b]]
+    graph.edge_live[bones.regather_edge[b]] = gather > 0
     room.moved[b, 1] += moved
     return FOUND

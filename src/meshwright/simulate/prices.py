@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.compiled import compiled
 from meshwright.foundation.integers import divisors
 from meshwright.parallelize.layout import factors
@@ -302,7 +302,7 @@ class Prices:
         return tuple(map(tuple, digits))
 
 
-def _links(cluster: Cluster) -> Iterator[tuple[int, object]]:
+def _links(cluster: Cluster) -> Iterator[tuple[int, Link]]:
     for depth, level in enumerate(cluster.levels):
         for link in level.links:
             yield depth, link

@@ -63,6 +63,10 @@ class Skeleton(NamedTuple):
     leg_back: Bytes8
     leg_flows: Flags
     """[legs] whether a gradient comes back."""
+    leg_reads: Flags
+    """[legs] always."""
+    leg_extra: Flags
+    """[legs] whether there are halos or statistics."""
     leg_halo: Floats
     leg_statistics: Floats
     carry: Indices
@@ -223,6 +227,8 @@ def skeleton(
         leg_flows=np.array(
             [leg.port.back is not None and flows[leg.unit] for _, leg in legs], np.bool_
         ),
+        leg_reads=np.ones(len(legs), np.bool_),
+        leg_extra=np.array([bool(leg.port.halo or leg.port.statistics) for _, leg in legs]),
         leg_halo=_amounts([leg.port.halo for _, leg in legs]),
         leg_statistics=_amounts([leg.port.statistics for _, leg in legs]),
         carry=carry,

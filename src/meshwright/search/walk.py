@@ -1,0 +1,211 @@
+"""A random walk through layouts. Compiled. Enters: a board, a space of roles, a state. Leaves: the
+state so many proposals later.
+
+With cost c of the current layouts and c' of the proposed ones a proposal is taken with probability
+    min(1, exp((c - c') / temperature)),
+true Metropolis, as all three kinds of proposals are symmetric (as likely forwards as backwards):
+    redraw   one unit gets for every factor a role drawn anew, all alike
+    retouch  one unit gets for one factor a role drawn anew
+    rotate   some units in a row move on along the list of their roles for one factor, all by the
+             same number of places, which is as likely to be k as -k
+A proposal that cannot be cut so is refused and counts. If a table lacks a row, the walk goes back
+to before the proposal and says so; supplied, it draws the same again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.compiled import compiled, copy_row
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE, at
+from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
+from meshwright.simulate import full
+from meshwright.simulate.delta import Delta, commit, propose
+from meshwright.simulate.delta_state import Accepted, Trial
+from meshwright.simulate.full import Scratch
+from meshwright.simulate.lay import FOUND, ILLEGAL
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
+
+Engine = Literal["delta", "full"]
+
+LONGEST: Final = 16
+"""Units in a row that one proposal may change."""
+
+
+class Space(NamedTuple):
+    """The roles that a unit may give a factor."""
+
+    role: NDArray[np.int8]
+    """[units, factors, most roles]"""
+    roles: Indices
+    """[units, factors] how many there are."""
+
+
+def space(problem: Problem) -> Space:
+    """Every role that some layout gives: splits that a factor can cut, replica, coordinates."""
+    listed = [
+        [
+            [
+                *(s for s in range(len(unit.splits)) if unit.cuttable(s, factor.size)),
+                WHOLE,
+                *(at(c) for c in range(factor.size if problem.apart[f] else 0)),
+            ]
+            for f, factor in enumerate(problem.factors)
+        ]
+        for unit in problem.units
+    ]
+    most = max((len(own) for unit in listed for own in unit), default=1)
+    shape = (len(problem.units), len(problem.factors))
+    role = np.full((*shape, most), WHOLE, np.int8)
+    count = np.zeros(shape, np.int32)
+    for u, unit in enumerate(listed):
+        for f, own in enumerate(unit):
+            role[u, f, : len(own)] = own
+            count[u, f] = len(own)
+    return Space(role, count)
+
+
+class Walk(NamedTuple):
+    """Where a walk is."""
+
+    random: NDArray[np.uint64]
+    """[1] the state of its random numbers."""
+    number: Ints
+    """[6] see the names below."""
+    temperature: NDArray[np.float64]
+    """[1] in nanoseconds."""
+    best: Codes
+    """[units, factors] of the cheapest layouts so far."""
+
+
+COST, BEST, PROPOSED, ACCEPTED, IMPROVED, REFUSED = range(6)
+"""In `Walk.number`: the current and the lowest cost, how many proposals were made, how many taken,
+which was the last to lower the lowest, and how many could not be cut."""
+
+
+class Desk(NamedTuple):
+    """Room for proposals, and the engines."""
+
+    unit: Indices
+    roles: Codes
+    delta: bool
+    """Whether proposals are priced by the delta engine or by the full one."""
+    work: Scratch
+    timeline: Timeline
+    state: Accepted
+    trial: Trial
+
+
+def desk(problem: Problem, engine: Engine = "delta") -> Desk:
+    """Room for one walk that starts from the layouts which the problem holds."""
+    delta = Delta(problem.tasks)
+    return Desk(
+        unit=np.zeros(LONGEST, np.int32),
+        roles=np.zeros((LONGEST, len(problem.factors)), np.int8),
+        delta=engine == "delta",
+        work=full.scratch(problem.tasks),
+        timeline=full.timeline_of(problem.tasks),
+        state=delta.state,
+        trial=delta.trial,
+    )
+
+
+@compiled
+def below(random: NDArray[np.uint64], bound: int) -> int:
+    """A random number from 0 to bound - 1 (splitmix64)."""
+    random[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = random[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64((z >> np.uint64(11)) % np.uint64(bound))
+
+
+@compiled
+def fraction(random: NDArray[np.uint64]) -> float:
+    """A random number from 0 to 1, 0 not included."""
+    return (below(random, 1 << 52) + 1) / (1 << 52)
+
+
+@compiled
+def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
+    """Draw a proposal; leaves how many units it changes."""
+    units, factors = now.roles.shape
+    unit = below(walk.random, units)
+    kind = below(walk.random, 10)
+    if kind < 8:
+        table.unit[0] = unit
+        copy_row(now.roles, unit, table.roles, 0)
+        f = below(walk.random, factors)
+        for g in range(factors):
+            if kind < 4 or g == f:
+                drawn = below(walk.random, room.roles[unit, g])
+                table.roles[0, g] = room.role[unit, g, drawn]
+        return 1
+    count = min(1 + below(walk.random, LONGEST), units - unit)
+    f = below(walk.random, factors)
+    step = 1 + below(walk.random, room.role.shape[2])
+    if below(walk.random, 2):
+        step = -step
+    for i in range(count):
+        own = unit + i
+        table.unit[i] = own
+        copy_row(now.roles, own, table.roles, i)
+        held = 0
+        while room.role[own, f, held] != now.roles[own, f]:
+            held += 1
+        table.roles[i, f] = room.role[own, f, (held + step) % room.roles[own, f]]
+    return count
+
+
+@compiled
+def cost_of(tasks: TaskGraph, log: Undo, table: Desk) -> int:
+    """The makespan of the task graph with a change."""
+    if table.delta:
+        touched, edges = log.task[: log.number[TASKS]], log.edge[: log.number[EDGES]]
+        return propose(tasks, table.state, table.trial, touched, edges)
+    return full.run(tasks, table.work, table.timeline)[1]
+
+
+@compiled
+def stroll(now: Board, log: Undo, room: Space, walk: Walk, table: Desk, proposals: int) -> int:
+    """Make so many proposals; FOUND, or what a table lacks."""
+    number, tasks, roles, moved = walk.number, now.tasks, now.roles, now.room.moved
+    last = number[PROPOSED] + proposals
+    while number[PROPOSED] < last:
+        before = walk.random[0]
+        count = _draw(now, room, walk, table)
+        chance = fraction(walk.random)
+        status = apply(now, log, table.unit, table.roles, count)
+        if status == ILLEGAL:
+            number[PROPOSED] += 1
+            number[REFUSED] += 1
+            continue
+        if status != FOUND:
+            walk.random[0] = before
+            return status
+        number[PROPOSED] += 1
+        if log.number[TASKS] == 0 and log.number[EDGES] == 0:
+            cost = number[COST]
+        else:
+            cost = cost_of(tasks, log, table)
+        worse = cost - number[COST]
+        if worse > 0 and chance >= math.exp(-worse / walk.temperature[0]):
+            take_back(tasks, roles, moved, log)
+            continue
+        if table.delta and (log.number[TASKS] > 0 or log.number[EDGES] > 0):
+            commit(tasks, table.state, table.trial)
+        number[ACCEPTED] += 1
+        number[COST] = cost
+        if cost < number[BEST]:
+            number[BEST] = cost
+            number[IMPROVED] = number[PROPOSED]
+            for unit in range(len(roles)):
+                copy_row(roles, unit, walk.best, unit)
+    return FOUND

@@ -1,0 +1,83 @@
+"""Pipelines as further edges of a task graph. Enters: units, their layouts, a schedule. Leaves: the
+edges that make each stage work through its micro-batches in the schedule's order.
+
+A stage is a set of devices on which units sit; a chunk is a run of units, in the order of the graph,
+on one stage. With one stage and several micro-batches gradients accumulate: forward, backward,
+forward, backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+
+from meshwright.foundation.errors import InputError
+from meshwright.parallelize.layout import Layout
+from meshwright.plan.model import Options
+from meshwright.simulate.bundles import Bundle
+from meshwright.simulate.schedule import Slot, order
+
+Label = tuple[str, int, int]
+"""Of a task: its kind, the number of its unit, its micro-batch."""
+
+Stage = tuple[int | None, ...]
+
+
+def stage_of(layout: Layout) -> Stage:
+    """Where a unit sits."""
+    return layout.coordinates()
+
+
+def chained(
+    layouts: Sequence[Layout], bundles: Sequence[Bundle], options: Options
+) -> Iterator[tuple[Label, Label]]:
+    """Edges from the last tasks of a stage's slot to the first ones of its next slot."""
+    if options.micro_batches == 1:
+        return
+    runs = [
+        (stage, [number for number, _ in own])
+        for stage, own in groupby(enumerate(layouts), key=lambda it: stage_of(it[1]))
+    ]
+    chunks: dict[Stage, list[list[int]]] = {}
+    for stage, run in runs:
+        chunks.setdefault(stage, []).append(run)
+    count = max(map(len, chunks.values()))
+    uneven = [stage for stage, own in chunks.items() if len(own) != count]
+    if uneven or (count > 1 and options.schedule != "interleaved"):
+        raise InputError(
+            f"the plan goes through its stages {count} times with schedule {options.schedule!r}",
+            "put all units of a stage next to each other, or, for 'interleaved', equally many runs "
+            "on every stage",
+        )
+    readers = _readers(bundles)
+    for place, (_, own) in enumerate(chunks.items()):
+        ends = [_ends(run, readers) for run in own]
+        slots = order(options.schedule, len(chunks), place, options.micro_batches, count)
+        for before, after in pairwise(slots):
+            for last in _tasks(before, ends, first=False):
+                for first in _tasks(after, ends, first=True):
+                    yield last, first
+
+
+def _readers(bundles: Sequence[Bundle]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for bundle in bundles:
+        if not bundle.parameters:
+            found.setdefault(bundle.maker, set()).update(leg.unit for leg in bundle.legs)
+    return found
+
+
+def _ends(run: list[int], readers: dict[int, set[int]]) -> tuple[list[int], list[int]]:
+    """The units of a run that read nothing of it, and those that nothing of it reads."""
+    inside = set(run)
+    read = {reader for unit in run for reader in readers.get(unit, ()) if reader in inside}
+    first = [unit for unit in run if unit not in read]
+    last = [unit for unit in run if not readers.get(unit, set()) & inside]
+    return first, last
+
+
+def _tasks(slot: Slot, ends: list[tuple[list[int], list[int]]], *, first: bool) -> Iterator[Label]:
+    opening, closing = ends[slot.chunk]
+    forward = slot.pass_ == "forward"
+    for unit in opening if first == forward else closing:
+        yield slot.pass_, unit, slot.micro_batch
