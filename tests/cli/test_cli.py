@@ -216,7 +216,7 @@ MISTAKES = [
         "there is no cluster 'gcp-a10' in the catalogue; give a name or a .toml file: did you "
         "mean 'gcp-a100' or 'gcp-v100' or 'dgx-a100'? Known: 'dgx-a100', 'dgx-h100', 'epyc', "
         "'flexflow-k80', 'flexflow-p100', 'gcp-a100', 'gcp-v100', 'h200', 'laptop', 'machine', "
-        "'summit'.",
+        "'summit', 'vtrain-a100'.",
     ),
     (
         ["place", "--cluster", "none.toml", "--axes", "data=4", "--reduce", "data"],

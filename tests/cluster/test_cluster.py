@@ -42,6 +42,7 @@ def test_the_catalogue_holds_the_machines_of_the_papers() -> None:
         "laptop": (4,),
         "machine": (8,),
         "summit": (4, 2, 3),
+        "vtrain-a100": (64, 8),
     }
 
 

@@ -132,3 +132,40 @@ def validate_collectives(
     console.print(table_of_collectives(summary))
     console.print()
     console.print(table_of_protocol_constants(summary))
+
+
+@validate.command("steps")
+def validate_steps(
+    rows: Annotated[
+        str | None,
+        typer.Option(help="A table with the same columns; the embedded ones by default."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare predicted training steps of GPTs with those that vTrain published.
+
+    Example:  meshwright validate steps
+    """
+    from meshwright.report.documents import steps_document
+    from meshwright.report.tables import (
+        table_of_rank_correlations,
+        table_of_step_constants,
+        table_of_step_errors,
+    )
+    from meshwright.report.words import describe_straightness
+    from meshwright.validate.step_constants import shipped_constants
+    from meshwright.validate.step_rows import embedded_step_rows, load_step_rows
+    from meshwright.validate.step_summary import compare_iterations, summarize_steps
+
+    shipped = shipped_constants()
+    table = embedded_step_rows() if rows is None else load_step_rows(rows)
+    comparisons = compare_iterations(table, shipped)
+    summary = summarize_steps(comparisons, shipped)
+    if json:
+        print_json(steps_document(comparisons, summary))
+        return
+    console = new_console()
+    for show in (table_of_step_errors, table_of_rank_correlations, table_of_step_constants):
+        console.print(show(summary))
+        console.print()
+    console.print(describe_straightness(summary), soft_wrap=True)

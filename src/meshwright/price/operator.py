@@ -3,8 +3,10 @@
 Enters: a call, a device and, if there is one, a table of measured calls. Leaves: `OperatorPrice`.
 With F flops and B bytes of a pass (`graph.counts`), the estimate is a roofline,
     time = launch · kernels + max( F / (peak · efficiency),  B / (bandwidth · streaming) )
+    and at least dispatch · kernels, if the host does not run ahead of the device,
 where the efficiency of products falls with sizes that leave matrix units idle:
     efficiency = best · Π over extents e of  e / (e + half)  · alignment.
+The constants are those of `Rates`.
 A measured call overrides it. Between measured calls that are alike (kind, dtype, flags, alignment)
 the estimate is multiplied by exp(c), with c read off the nearest of them: y_i is the logarithm of
 measured over estimated, z_i the difference of features (logarithms of sizes), w_i = 1 / |z_i|², and
@@ -28,7 +30,11 @@ from meshwright.graph.counts import Counts, backward, forward, is_real
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call, Value
 from meshwright.graph.pieces import representative, splits_of
+from meshwright.price.rates import Rates
 from meshwright.price.table import MeasuredCall, PriceTable
+
+DEFAULT = Rates()
+LAUNCH, STREAMING = DEFAULT.launch, DEFAULT.streaming
 
 Source = Literal["measured", "interpolated", "estimated"]
 Pass = Literal["forward", "backward"]
@@ -42,20 +48,8 @@ RIDGE = 0.05
 PEAKS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """The name of a dtype's peak rate in a device's description."""
 
-STREAMING = 0.85
-"""The share of the memory bandwidth that a large element-wise kernel reaches."""
-
-LAUNCH = Seconds(2e-6)
-"""The least time of a kernel."""
-
-BEST = 0.8
-"""The share of the peak rate that a large product reaches."""
-
-HALF = 96
-"""The extent of a role at which a product reaches half of what it would at a large one."""
-
-ODD, UNALIGNED = 0.27, 0.6
-"""What is left of the rate if a 16-bit product has an odd extent, or one that 8 does not divide."""
+SCANNING = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax", "dropout"})
+"""Kinds that reach another share of the memory bandwidth than plain element-wise ones."""
 
 SHORTEST = Seconds(2e-6)
 """Shorter passes are compared as if they took this long: about the least that a kernel takes."""
@@ -83,8 +77,10 @@ NOTHING = PassPrice(Seconds(0.0), "estimated")
 class OperatorPricer:
     """Prices calls on one device, each once."""
 
-    def __init__(self, device: Device, table: PriceTable | None = None) -> None:
-        self.device = device
+    def __init__(
+        self, device: Device, table: PriceTable | None = None, rates: Rates = DEFAULT
+    ) -> None:
+        self.device, self.rates = device, rates
         self._peaks = dict(device.peak)
         self._known: dict[tuple[Call, tuple[bool, ...]], OperatorPrice] = {}
         self._measured = {row.call: row for row in table.rows} if table is not None else {}
@@ -106,9 +102,12 @@ class OperatorPricer:
             return Seconds(0.0)
         dtype = _dtype(call)
         peak = self._peaks.get(PEAKS.get(dtype, "fp32")) or max(self._peaks.values(), default=1e12)
-        rate = peak * (efficiency(call) if family_of(call.kind).products else 1.0)
-        moving = counts.bytes / (self.device.memory_bandwidth * STREAMING)
-        return Seconds(LAUNCH * kernels + max(counts.flops / rate, moving))
+        rates = self.rates
+        rate = peak * (efficiency(call, rates) if family_of(call.kind).products else 1.0)
+        share = rates.scanning if call.kind in SCANNING else rates.streaming
+        moving = counts.bytes / (self.device.memory_bandwidth * share)
+        working = rates.launch * kernels + max(counts.flops / rate, moving)
+        return Seconds(max(rates.dispatch * kernels, working))
 
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
         if family_of(call.kind).view:
@@ -210,12 +209,12 @@ def all_gradients(call: Call) -> tuple[bool, ...]:
     return tuple(spec is not None and is_real(spec.dtype) for spec in call.inputs)
 
 
-def efficiency(call: Call) -> float:
+def efficiency(call: Call, rates: Rates = DEFAULT) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
-    share = BEST
+    share = rates.best
     for extent in extents_of(call).values():
-        share *= extent / (extent + HALF)
-    return share * {1: ODD, 2: UNALIGNED, 8: 1.0}[alignment(call)]
+        share *= extent / (extent + rates.half)
+    return share * {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
 
 
 def alignment(call: Call) -> int:

@@ -18,7 +18,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.counts import gradients_of, needing_gradient
 from meshwright.graph.model import OperatorGraph
 from meshwright.price.memory import Optimizer
-from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
+from meshwright.price.operator import OperatorPricer
 
 TRAFFIC: dict[Optimizer, int] = {"sgd": 3, "momentum": 6, "adam": 19}
 """How often PyTorch's update over lists of tensors reads or writes each parameter's bytes."""
@@ -64,13 +64,14 @@ def training_step(
         there += price.forward.seconds
         back += price.backward.seconds
     trained = sum(p.tensor.spec.bytes for p in graph.parameters if p.trainable)
-    moving = TRAFFIC[optimizer] * trained / (pricer.device.memory_bandwidth * STREAMING)
+    rates = pricer.rates
+    moving = TRAFFIC[optimizer] * trained / (pricer.device.memory_bandwidth * rates.streaming)
     launching = 0.0
     if host is not None:
         launching = MODULES * len(graph.operators) * (host.forward + host.backward)
     return StepPrice(
         Seconds(there),
         Seconds(back),
-        Seconds(moving + LAUNCH * TRAFFIC[optimizer]),
+        Seconds(moving + rates.launch * TRAFFIC[optimizer]),
         Seconds(launching),
     )

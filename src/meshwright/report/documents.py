@@ -19,6 +19,7 @@ from meshwright.validate.collectives import AllReduceComparison, CollectiveSumma
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorComparison, OperatorErrors
 from meshwright.validate.p2 import Comparison
+from meshwright.validate.step_summary import IterationComparison, StepSummary
 from meshwright.validate.summary import Summary
 
 Document = dict[str, object]
@@ -178,6 +179,21 @@ def collectives_document(
             "predicted_s": it.predicted_s,
             "error": it.error,
             "protocol": it.protocol,
+        }
+        for it in comparisons
+    ]
+    return {"rows": rows, "summary": msgspec.to_builtins(summary)}
+
+
+def steps_document(comparisons: Sequence[IterationComparison], summary: StepSummary) -> Document:
+    """`validate steps --json`."""
+    rows = [
+        msgspec.to_builtins(it.row)
+        | {
+            "measured_s": it.row.reference_s,
+            "predicted_s": it.predicted_s,
+            "error": it.error,
+            "fitted": it.fitted,
         }
         for it in comparisons
     ]

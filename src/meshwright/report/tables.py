@@ -29,6 +29,8 @@ from meshwright.validate.collectives import CollectiveSummary
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorErrors
 from meshwright.validate.p2 import Comparison
+from meshwright.validate.step_constants import KNOWN, StepConstants
+from meshwright.validate.step_summary import MeanError, RankCorrelation, StepSummary
 from meshwright.validate.summary import Summary
 
 
@@ -261,6 +263,60 @@ def table_of_protocol_constants(summary: CollectiveSummary) -> Table:
     for words, text in lines:
         table.add_row(words, *map(text, summary.constants.values()))
     return table
+
+
+def table_of_step_errors(summary: StepSummary) -> Table:
+    """How far predicted training steps are from the given ones, fitted rows apart from others."""
+    table = _table("mean error", "inside a node>", "rows>", "across nodes>", "rows>")
+    lines: tuple[tuple[str, MeanError], ...] = (
+        (f"fitted (half drawn by seed {summary.seed})", summary.fitted),
+        ("held out", summary.held_out),
+        ("all", summary.mean_error),
+    )
+    for words, own in lines:
+        inside, across = _share(own.inside_node), _share(own.across_nodes)
+        counts = str(own.rows_inside_node), str(own.rows_across_nodes)
+        table.add_row(words, inside, counts[0], across, counts[1])
+    return table
+
+
+def table_of_rank_correlations(summary: StepSummary) -> Table:
+    """How well predictions keep the order of configurations."""
+    table = _table("rank correlation among rows of", "groups>", "median>", "mean>", "least>")
+    lines: tuple[tuple[str, RankCorrelation], ...] = (
+        ("one model, machine, global batch", summary.rank_one_batch),
+        ("one model, machine", summary.rank_all_batches),
+    )
+    for words, own in lines:
+        found = (own.median, own.mean, own.least)
+        cells = ("" if value is None else f"{value:.3f}" for value in found)
+        table.add_row(words, str(own.groups), *cells)
+    return table
+
+
+def table_of_step_constants(summary: StepSummary) -> Table:
+    """Every fitted constant beside what was expected before."""
+    table = _table("fitted constant", "fitted>", "expected>", "plausible>", "meaning")
+    before = StepConstants()
+    for name, known in KNOWN.items():
+        values = getattr(summary.constants, name), getattr(before, name), known.low, known.high
+        fitted, expected, low, high = (_constant(value, known.unit) for value in values)
+        table.add_row(name, fitted, expected, f"{low} to {high}", known.meaning)
+    return table
+
+
+def _constant(value: float, unit: str) -> str:
+    match unit:
+        case "s":
+            return format_seconds(value)
+        case "B/s":
+            return format_bandwidth(value)
+        case _:
+            return f"{value:.3g} {unit}".rstrip()
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2%}"
 
 
 def table_of_errors(summary: Summary) -> Table:

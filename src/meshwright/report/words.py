@@ -20,6 +20,7 @@ from meshwright.place.placement import Placement
 from meshwright.price.figures import ModelFigures
 from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
 from meshwright.search.rank import RankedPlacement, ReductionPrice
+from meshwright.validate.step_summary import StepSummary
 
 
 def describe_program(program: Program) -> str:
@@ -137,3 +138,25 @@ def _program_gain(price: ReductionPrice) -> str:
         held, whole = format_bytes(round(smallest.held)), format_bytes(round(first.held))
         text += f", because each device has only {held} of {whole} to send where it is slowest"
     return text + "."
+
+
+def describe_straightness(summary: StepSummary) -> str:
+    """What the given times are, as far as they tell it themselves."""
+    sentences = []
+    for where, own in (
+        ("inside a node", summary.inside_node),
+        ("across nodes", summary.across_nodes),
+    ):
+        if not own.triples:
+            sentences.append(f"No three rows {where} differ only in micro-batches.")
+            continue
+        sentences.append(
+            f"{own.exact} of {own.triples} triples of rows {where} that differ only in "
+            "micro-batches lie on a straight line to 1 ns."
+        )
+        if own.exact == own.triples:
+            sentences.append(
+                "Separate runs do not: these times look summed by a simulator, not measured, and "
+                "the errors are errors against it."
+            )
+    return " ".join(sentences)

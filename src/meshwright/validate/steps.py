@@ -1,0 +1,198 @@
+"""Training steps of a GPT on vTrain's machine. Enters: rows, constants. Leaves: predicted seconds.
+
+With f and b the forward and backward seconds of a layer's operators (`price.operator`), r the
+all-reduce of its output over the tensor group, L_s the layers of stage s,
+    forward of stage s   = L_s (f + 2 r)                              plus embedding or head
+    backward of stage s  = L_s (f + 2 r) + L_s (b + 2 r)              recomputation, then gradients
+    transfer             = bytes of the output over NVSwitch; between nodes a t-th of it at an
+                           eighth of the network, then gathered over NVSwitch (Megatron's
+                           scatter and gather: each GPU of a tensor group sends its part)
+    reduction            = all-reduce of 2 bytes a weight over the data group, once, not overlapped
+    update               = update_bytes a weight at streaming bandwidth
+An all-reduce of n begins when its last member comes. If delays are drawn alike from an exponential
+distribution of mean `skew_s`, that is (1/2 + ... + 1/n) skew_s after the mean member.
+The step is the makespan of those tasks under 1F1B, with as many micro-batches as the global batch
+says (a pipeline of 1 accumulates them). Ranks are numbered as Megatron does: tensor innermost, then
+data, then pipeline. Across nodes all compute takes `straggling` times as long. The embedding's
+gradient, shared by first and last stage, is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
+from meshwright.graph.model import Call
+from meshwright.price.collective import Collective
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.pattern import Digit, Pattern, Use, members
+from meshwright.price.protocol import MACHINES, all_reduce_seconds
+from meshwright.price.rates import Rates
+from meshwright.price.step import Pricer
+from meshwright.simulate import full
+from meshwright.simulate.pipeline import Part, pipeline, timed
+from meshwright.validate.megatron import (
+    Sizes,
+    embedding_calls,
+    head_calls,
+    layer_calls,
+    layer_parameters,
+    word_parameters,
+)
+from meshwright.validate.step_constants import StepConstants
+from meshwright.validate.step_rows import NODE, IterationRow
+
+CLUSTER = "vtrain-a100"
+NVSWITCH = Cluster.named(CLUSTER).levels[-1].links[0].out
+"""A GPU's port, in bytes per second."""
+
+
+class LayerPrice(msgspec.Struct, frozen=True):
+    """Seconds of one layer, of the embedding and of the head: forward, backward."""
+
+    layer: tuple[float, float]
+    embedding: tuple[float, float]
+    head: tuple[float, float]
+
+
+class StepPredictor:
+    """Predicts rows with one set of constants, each distinct part once."""
+
+    def __init__(self, constants: StepConstants) -> None:
+        self.constants = constants
+        rates = Rates(
+            best=constants.best,
+            half=constants.half,
+            odd=constants.odd,
+            streaming=constants.streaming,
+            scanning=constants.scanning,
+            dispatch=Seconds(constants.dispatch_s),
+        )
+        self._operators = OperatorPricer(Cluster.named(CLUSTER).device, rates=rates)
+        self._layers: dict[Sizes, LayerPrice] = {}
+        self._pricers: dict[tuple[int, int], Pricer] = {}
+
+    def seconds(self, row: IterationRow) -> Seconds:
+        """The predicted step."""
+        step = pipeline("1f1b", row.pipeline, row.micro_batches)
+        graph = timed(step, np.rint(self._stages(row) * 1e9).astype(np.int64))
+        return Seconds(full.simulate(graph).makespan / 1e9)
+
+    def _stages(self, row: IterationRow) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """Seconds by `Part` and stage."""
+        own, sizes = self.constants, row.sizes
+        price = self._price(sizes)
+        slower = own.straggling if row.across_nodes else 1.0
+        activations = 2 * row.sequence * row.micro_batch * row.hidden
+        reduce = self._all_reduce(row, "tensor", activations)
+        layers = _shared_out(row.layers, row.pipeline)
+        there = layers * (slower * price.layer[0] + 2 * reduce)
+        back = there + layers * (slower * price.layer[1] + 2 * reduce)
+        there[0] += slower * price.embedding[0] + reduce
+        back[0] += slower * price.embedding[1]
+        there[-1] += slower * (price.head[0] + own.micro_batch_s)
+        back[-1] += slower * price.head[1] + reduce
+        weights = layers * layer_parameters(sizes)
+        weights[0] += word_parameters(sizes)
+        if row.pipeline > 1:
+            weights[-1] += word_parameters(sizes)
+        times = np.zeros((len(Part), row.pipeline))
+        times[Part.FORWARD], times[Part.BACKWARD] = there, back
+        times[Part.SEND] = self._transfer(row, activations)
+        times[Part.REDUCE] = [self._all_reduce(row, "data", 2 * held) for held in weights]
+        device = self._operators.device
+        times[Part.UPDATE] = weights * own.update_bytes / device.memory_bandwidth / own.streaming
+        return times
+
+    def _price(self, sizes: Sizes) -> LayerPrice:
+        if sizes not in self._layers:
+            self._layers[sizes] = LayerPrice(
+                *(self._sum(calls(sizes)) for calls in (layer_calls, embedding_calls, head_calls))
+            )
+        return self._layers[sizes]
+
+    def _sum(self, calls: tuple[Call, ...]) -> tuple[float, float]:
+        prices = [self._operators.price(call) for call in calls]
+        return sum(p.forward.seconds for p in prices), sum(p.backward.seconds for p in prices)
+
+    def _all_reduce(self, row: IterationRow, axis: str, size: float) -> float:
+        """Seconds of an all-reduce along an axis; the host needs its time for each."""
+        if getattr(row, axis) == 1:
+            return 0.0
+        groups = pattern(row, axis)
+        if members(groups[0]) == 1:
+            seconds = _inside(members(groups[1]), round(size))
+        else:
+            (line,) = self._pricer(row).lines(Collective.ALL_REDUCE, groups)
+            seconds = line.at(size)
+        late = sum(1 / i for i in range(2, getattr(row, axis) + 1))
+        return max(self.constants.collective_s, seconds) + self.constants.skew_s * late
+
+    def _transfer(self, row: IterationRow, size: float) -> float:
+        """Seconds until a stage has sent what it made; a node's GPUs do so at the same time."""
+        own = self.constants
+        if row.tensor * row.data < NODE:
+            return max(own.collective_s, size / NVSWITCH)
+        part = size / row.tensor
+        return max(own.collective_s, part * NODE / own.nic + (size - part) / NVSWITCH)
+
+    def _pricer(self, row: IterationRow) -> Pricer:
+        shape = (max(1, row.gpus // NODE), min(NODE, row.gpus))
+        if shape not in self._pricers:
+            own = self.constants
+            self._pricers[shape] = Pricer(cluster_of(own, *shape))
+        return self._pricers[shape]
+
+
+def cluster_of(constants: StepConstants, nodes: int, gpus: int) -> Cluster:
+    """The machine with its fitted network.
+
+    >>> cluster_of(StepConstants(), 8, 8).hierarchy
+    (8, 8)
+    """
+    cluster = Cluster.named(CLUSTER, node=nodes, gpu=gpus)
+    network, *inner = cluster.levels
+    rate = BytesPerSecond(constants.nic)
+    links = tuple(msgspec.structs.replace(own, out=rate, into=rate) for own in network.links)
+    network = msgspec.structs.replace(network, links=links)
+    return msgspec.structs.replace(cluster, levels=(network, *inner))
+
+
+def pattern(row: IterationRow, axis: str) -> Pattern:
+    """The groups along an axis: on each level how many ways pipeline, data and tensor split it."""
+    room = min(NODE, row.gpus)
+    inner: dict[str, int] = {}
+    for name in ("tensor", "data", "pipeline"):
+        ways: int = getattr(row, name)
+        inner[name] = math.gcd(ways, room)
+        if inner[name] not in (ways, room):
+            raise InputError(
+                f"{name} is {ways} where a node has room for {room}",
+                "give a divisor or a multiple of that",
+            )
+        room //= inner[name]
+    outer = {name: getattr(row, name) // own for name, own in inner.items()}
+    names = ("pipeline", "data", "tensor")
+
+    def digits(ways: dict[str, int]) -> tuple[Digit, ...]:
+        uses = {name: Use.MEMBER if name == axis else Use.EVERY for name in names}
+        return tuple(Digit(ways[name], uses[name]) for name in names)
+
+    return digits(outer), digits(inner)
+
+
+@lru_cache(maxsize=4096)
+def _inside(ranks: int, size: int) -> float:
+    """Seconds of an all-reduce inside a node, by the model that vTrain's own tables were fitted."""
+    return all_reduce_seconds(MACHINES["A100"], ranks, Bytes(size))
+
+
+def _shared_out(layers: int, stages: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Layers of each stage, as even as can be, the first stages holding one more."""
+    return np.array([layers // stages + (s < layers % stages) for s in range(stages)], float)
