@@ -52,7 +52,7 @@ def _holds(starts: Indices, resources: Indices, place: int, resource: int) -> bo
             low = middle + 1
         else:
             high = middle
-    return low < starts[place + 1] and resources[low] == resource
+    return bool(low < starts[place + 1] and resources[low] == resource)
 
 
 @compiled

@@ -2,8 +2,8 @@
 the edges that make each stage work through its micro-batches in the schedule's order.
 
 A stage is a set of devices on which units sit; a chunk is a run of units, in the order of the
-graph, on one stage. With one stage and several micro-batches gradients accumulate: forward, backward,
-forward, backward.
+graph, on one stage. With one stage and several micro-batches gradients accumulate: forward,
+backward, forward, backward.
 """
 
 from __future__ import annotations
