@@ -183,8 +183,8 @@ def cost_of(tasks: TaskGraph, log: Undo, table: Desk, limit: float) -> int:
             return bound
         touched, edges = log.task[: log.number[TASKS]], log.edge[: log.number[EDGES]]
         return propose(tasks, table.state, table.trial, touched, edges)
-    _, makespan = full.run(tasks, table.work, table.timeline)
-    return makespan
+    _, whole = full.run(tasks, table.work, table.timeline)
+    return whole
 
 
 @compiled

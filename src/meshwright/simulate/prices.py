@@ -33,6 +33,7 @@ from meshwright.reduce.dsl import Program
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.predict import PricedProgram, cheapest
 from meshwright.reduce.synthesize import Space
+from meshwright.reduce.verify import verified
 
 NANO = 1e9
 COMPUTE = 0
@@ -267,6 +268,7 @@ class Prices:
         space, seen = Space(hierarchy), set()
         for payload in PAYLOADS:
             priced = cheapest(hierarchy, self.pricer, payload)
+            verified(hierarchy, priced.program)
             key = (priced.program, tuple(step.line for step in priced.steps))
             if key not in seen and len(priced.steps) > 1:
                 seen.add(key)

@@ -1,0 +1,44 @@
+"""How long a search may go on: seconds or proposals."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from meshwright.foundation.errors import InputError, shown
+from meshwright.foundation.integers import parse_whole
+from meshwright.foundation.units import Seconds, parse_seconds
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Seconds, or a number of proposals, which makes a search reproducible to the last bit.
+
+    >>> Budget.parse("20s"), Budget.parse("5000")
+    (Budget(seconds=20.0, proposals=None), Budget(seconds=None, proposals=5000))
+    """
+
+    seconds: Seconds | None = None
+    proposals: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [own for own in (self.seconds, self.proposals) if own is not None]
+        if len(given) != 1 or not (given[0] > 0 and math.isfinite(given[0])):
+            raise InputError(
+                f"a budget of {shown(given[0] if given else None)}",
+                "give seconds or a number of proposals above 0, as '20s' or '5000'",
+            )
+
+    @staticmethod
+    def parse(text: str) -> Budget:
+        """A budget from text: a number of proposals, or a time with its unit."""
+        if text.strip().isdecimal():
+            return Budget(proposals=parse_whole(text))
+        return Budget(seconds=parse_seconds(text))
+
+    def used(self, seconds: float, proposals: int) -> float:
+        """The share that is used up."""
+        if self.proposals is not None:
+            return proposals / self.proposals
+        assert self.seconds is not None
+        return seconds / self.seconds

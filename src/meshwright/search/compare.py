@@ -1,0 +1,123 @@
+"""Strategies side by side. Enters: a graph, a cluster, a budget. Leaves: every baseline that
+applies and the best plan of a search that starts from them, each simulated.
+
+The search may use layouts in which an operator sits on part of the machine along as many of the
+outermost factors as tell MOST_APART devices apart; along the others all devices take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import factors
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import is_at
+from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.price.backend import NCCL, Backend
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.baselines import BASELINES
+from meshwright.search.budget import Budget
+from meshwright.search.mcmc import Found, Progress, random_roles, search
+from meshwright.search.walk import Engine
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.simulation import simulate
+
+MOST_APART = 64
+
+
+class Strategy(NamedTuple):
+    """A plan and what is predicted of it."""
+
+    name: str
+    plan: Plan
+    prediction: Prediction
+
+
+class Comparison(NamedTuple):
+    """All strategies; the last is the one that was searched for."""
+
+    strategies: tuple[Strategy, ...]
+    refused: tuple[tuple[str, str], ...]
+    """Baselines that do not apply, each with the reason."""
+    found: Found
+
+    @property
+    def best(self) -> Strategy:
+        """The fastest of those that fit into memory, or of all if none does."""
+        fitting = [own for own in self.strategies if not own.prediction.missing]
+        return min(fitting or self.strategies, key=lambda own: own.prediction.step)
+
+
+def compare(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    budget: Budget,
+    *,
+    options: Options | None = None,
+    backend: Backend = NCCL,
+    programs: bool = True,
+    seed: int = 0,
+    engine: Engine = "delta",
+    checkpoint: str | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Comparison:
+    """Every baseline that applies, and what a search from them finds."""
+    prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=programs)
+    operators = OperatorPricer(cluster.device)
+    strategies: list[Strategy] = []
+    refused: list[tuple[str, str]] = []
+    for name, strategy in BASELINES.items():
+        try:
+            plan = strategy(graph, cluster)
+        except InputError as error:
+            refused.append((name, str(error)))
+            continue
+        strategies.append(Strategy(name, plan, simulate(plan, prices, operators).prediction))
+    problem = Problem(
+        graph, cluster, options, apart=told_apart(cluster), prices=prices, operators=operators
+    )
+    starts = _starts(problem, strategies)
+    starts["random"] = random_roles(problem, seed)
+    found = search(
+        problem,
+        starts,
+        budget,
+        seed=seed,
+        engine=engine,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    plan = problem.plan(f"search from {found.origin}", found.roles)
+    simulation = simulate(plan, prices, operators)
+    plan = with_programs(plan, simulation.problem)
+    strategies.append(Strategy("search", plan, simulation.prediction))
+    return Comparison(tuple(strategies), tuple(refused), found)
+
+
+def told_apart(cluster: Cluster) -> tuple[bool, ...]:
+    """The outermost factors, as many as tell at most MOST_APART devices apart."""
+    apart, devices = [], 1
+    for factor in factors(cluster):
+        devices *= factor.size
+        apart.append(devices <= MOST_APART)
+    return tuple(apart)
+
+
+def _starts(problem: Problem, strategies: list[Strategy]) -> dict[str, Codes]:
+    """The layouts of the baselines with the problem's options that its space has."""
+    starts: dict[str, Codes] = {}
+    for own in strategies:
+        roles = problem.codes([own.plan.layout[unit.name] for unit in problem.units])
+        inside = all(
+            problem.apart[f] or not is_at(int(role)) for row in roles for f, role in enumerate(row)
+        )
+        if inside and own.plan.options == problem.options:
+            starts[own.name] = roles
+    return starts

@@ -1,0 +1,301 @@
+"""Search in the SOAP space. Enters: a problem and layouts to start from. Leaves: the best layouts.
+
+Several chains of Metropolis walks (`walk`) take turns, one for each start. A chain's temperature is
+a fixed share of the cost that it starts from; a chain that has not lowered its best for half of its
+part of the budget rests. Then the best layouts go down to a local optimum (`polish`). Everything
+follows from the seed; with a budget in proposals the result does too, to the last bit. What a
+search knows is written to a checkpoint every few seconds, and a search that is started again with
+the same question goes on from there. An interrupt ends it with the best so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from meshwright.parallelize.reshard import Codes
+from meshwright.search.budget import Budget
+from meshwright.search.change import Undo, board, undo
+from meshwright.search.checkpoint import ChainState, Checkpoint, Keeper
+from meshwright.search.polish import VAIN, descend, place
+from meshwright.search.walk import (
+    BEST,
+    COST,
+    IMPROVED,
+    LONGEST,
+    PROPOSED,
+    Desk,
+    Engine,
+    Space,
+    Walk,
+    below,
+    desk,
+    space,
+    stroll,
+)
+from meshwright.simulate import full
+from meshwright.simulate.lay import FOUND, key_of
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.tasks import Ints
+
+WARMTH = 1e-4
+"""The temperature, as a share of the cost at the start."""
+
+TURN = 1000
+"""Proposals that a chain makes before the next one has its turn."""
+
+WALKING = 0.75
+"""The share of the budget after which walking ends and the descent begins."""
+
+Stopped = Literal["budget", "settled", "interrupted"]
+
+
+class Found(NamedTuple):
+    """The best layouts, how they were found, and why the search stopped."""
+
+    roles: Codes
+    nanoseconds: int
+    origin: str
+    """The start of the chain that found them."""
+    stopped: Stopped
+    local_optimum: bool
+    """Whether every change of a single unit was tried in vain (`polish` says which)."""
+    proposals: int
+    seconds: float
+    history: tuple[tuple[int, float, int], ...]
+    """When the best fell: proposals, seconds, nanoseconds."""
+
+
+class Progress(NamedTuple):
+    """What a search can tell of itself while it runs."""
+
+    used: float
+    """The share of the budget."""
+    nanoseconds: int
+    proposals: int
+    doing: str
+
+
+def search(
+    problem: Problem,
+    starts: Mapping[str, Codes],
+    budget: Budget,
+    *,
+    seed: int = 0,
+    engine: Engine = "delta",
+    checkpoint: str | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Found:
+    """The best layouts that a budget buys."""
+    keeper = Keeper(checkpoint, problem, starts, seed) if checkpoint else None
+    before = keeper.load() if keeper else None
+    run = _Run(problem, starts, budget, seed, engine, before)
+    stopped: Stopped = "budget"
+    try:
+        while run.used < WALKING and run.walk():
+            run.tell(progress, keeper, "walking")
+        while run.used < 1 and not run.descend():
+            run.tell(progress, keeper, "descending")
+        stopped = "settled" if run.settled else "budget"
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    if keeper:
+        keeper.save(run.state())
+    best = run.best
+    return Found(
+        roles=best.walk.best.copy(),
+        nanoseconds=int(best.walk.number[BEST]),
+        origin=best.name,
+        stopped=stopped,
+        local_optimum=run.settled,
+        proposals=run.proposals,
+        seconds=run.seconds,
+        history=tuple(run.history),
+    )
+
+
+def random_roles(problem: Problem, seed: int) -> Codes:
+    """A role for every unit and factor, all legal layouts of a unit being alike likely."""
+    room, random = space(problem), np.array([seed], np.uint64)
+    roles = problem.roles.copy()
+    for unit in range(len(problem.units)):
+        while True:
+            for f in range(len(problem.factors)):
+                roles[unit, f] = room.role[unit, f, below(random, int(room.roles[unit, f]))]
+            number = int(problem.times.type[unit])
+            if key_of(number, roles[unit], problem.prices.table, problem.times.table) >= 0:
+                break
+    return roles
+
+
+class _Chain:
+    """A walk, where it is, and whether it still gets anywhere."""
+
+    def __init__(self, name: str, walk: Walk, roles: Codes) -> None:
+        self.name, self.walk, self.roles = name, walk, roles
+
+    def resting(self, patience: float) -> bool:
+        """Whether the best has not fallen for long."""
+        number = self.walk.number
+        return bool(number[PROPOSED] - number[IMPROVED] > patience)
+
+
+class _Run:
+    """A search under way."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        starts: Mapping[str, Codes],
+        budget: Budget,
+        seed: int,
+        engine: Engine,
+        before: Checkpoint | None,
+    ) -> None:
+        self.problem, self.budget, self.engine = problem, budget, engine
+        self.room: Space = space(problem)
+        self.log: Undo = undo(problem, LONGEST)
+        self.where: Ints = place()
+        self.settled = False
+        self._desk: Desk | None = None
+        self._laid: object = None
+        self._spent = before.seconds if before else 0.0
+        self._began = time.monotonic()
+        self.history: list[tuple[int, float, int]] = list(before.history) if before else []
+        if before:
+            self.chains = [self._restored(own) for own in before.chains]
+        else:
+            self.chains = [
+                self._started(name, roles, seed + number)
+                for number, (name, roles) in enumerate(starts.items())
+            ]
+            self._note()
+        self._turn = 0
+
+    @property
+    def seconds(self) -> float:
+        """Spent, also before an interruption."""
+        return self._spent + time.monotonic() - self._began
+
+    @property
+    def proposals(self) -> int:
+        """Made by all chains."""
+        return sum(int(chain.walk.number[PROPOSED]) for chain in self.chains)
+
+    @property
+    def used(self) -> float:
+        """The share of the budget."""
+        return self.budget.used(self.seconds, self.proposals)
+
+    @property
+    def best(self) -> _Chain:
+        """The chain with the lowest cost so far."""
+        return min(self.chains, key=lambda chain: int(chain.walk.number[BEST]))
+
+    def walk(self) -> bool:
+        """Let the next chain have its turn; whether any still gets anywhere."""
+        patience = max(2.0 * TURN, 0.5 * WALKING * self._proposals_each())
+        awake = [chain for chain in self.chains if not chain.resting(patience)]
+        if not awake:
+            return False
+        chain = awake[self._turn % len(awake)]
+        self._turn += 1
+        self._take(chain, chain.roles)
+        goal = int(chain.walk.number[PROPOSED]) + TURN
+        while chain.walk.number[PROPOSED] < goal:
+            left = goal - int(chain.walk.number[PROPOSED])
+            now, table = board(self.problem), self._desk
+            assert table is not None
+            status = stroll(now, self.log, self.room, chain.walk, table, left)
+            if status != FOUND:
+                self.problem.supply(status)
+        chain.roles[:] = self.problem.roles
+        self._note()
+        return True
+
+    def descend(self) -> bool:
+        """Go some way down from the best layouts; whether they are locally optimal."""
+        chain = self.best
+        if self._laid is not self.where:
+            self.problem.lay(chain.walk.best)
+            self._desk = desk(self.problem, self.engine)
+            self._laid = self.where
+            chain.walk.number[COST] = chain.walk.number[BEST]
+            self.where[:] = 0
+        assert self._desk is not None
+        status = descend(
+            board(self.problem), self.log, self.room, chain.walk, self._desk, self.where, TURN
+        )
+        if status != FOUND:
+            self.problem.supply(status)
+        self._note()
+        self.settled = bool(self.where[VAIN] >= len(self.problem.units))
+        return self.settled
+
+    def tell(self, progress: Callable[[Progress], None], keeper: Keeper | None, doing: str) -> None:
+        """Report, and write a checkpoint if it is time."""
+        lowest = int(self.best.walk.number[BEST])
+        progress(Progress(min(1.0, self.used), lowest, self.proposals, doing))
+        if keeper and keeper.due():
+            keeper.save(self.state())
+
+    def state(self) -> Checkpoint:
+        """Everything needed to go on."""
+        chains = tuple(
+            ChainState(
+                name=chain.name,
+                random=int(chain.walk.random[0]),
+                numbers=tuple(map(int, chain.walk.number)),
+                temperature=float(chain.walk.temperature[0]),
+                roles=chain.roles.tobytes(),
+                best=chain.walk.best.tobytes(),
+            )
+            for chain in self.chains
+        )
+        return Checkpoint(seconds=self.seconds, chains=chains, history=tuple(self.history))
+
+    def _proposals_each(self) -> float:
+        """How many proposals a chain can hope for."""
+        used, made = self.used, self.proposals
+        total = made / used if used > 0 and made else 0.0
+        return total / len(self.chains)
+
+    def _take(self, chain: _Chain, roles: Codes) -> None:
+        """Write a chain's layouts into the problem, unless they are there."""
+        if self._laid is not chain:
+            self.problem.lay(roles)
+            self._desk = desk(self.problem, self.engine)
+            self._laid = chain
+
+    def _note(self) -> None:
+        lowest = int(self.best.walk.number[BEST])
+        if not self.history or lowest < self.history[-1][2]:
+            self.history.append((self.proposals, self.seconds, lowest))
+
+    def _started(self, name: str, roles: Codes, seed: int) -> _Chain:
+        self.problem.lay(roles)
+        cost = full.simulate(self.problem.tasks).makespan
+        walk = _walk(seed, cost, roles)
+        return _Chain(name, walk, roles.copy())
+
+    def _restored(self, state: ChainState) -> _Chain:
+        shape = self.problem.roles.shape
+        roles = np.frombuffer(state.roles, np.int8).reshape(shape).copy()
+        walk = Walk(
+            random=np.array([state.random], np.uint64),
+            number=np.array(state.numbers, np.int64),
+            temperature=np.array([state.temperature]),
+            best=np.frombuffer(state.best, np.int8).reshape(shape).copy(),
+        )
+        return _Chain(state.name, walk, roles)
+
+
+def _walk(seed: int, cost: int, roles: Codes) -> Walk:
+    number = np.zeros(6, np.int64)
+    number[COST] = number[BEST] = cost
+    # Seeds next to each other must not give streams next to each other.
+    random = np.array([seed * 0x5851F42D4C957F2D % (1 << 64)], np.uint64)
+    return Walk(random, number, np.array([WARMTH * cost]), roles.copy())

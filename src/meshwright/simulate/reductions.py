@@ -1,0 +1,65 @@
+"""The reductions of a plan, each with its program. Enters: a plan, laid out as a problem. Leaves: the
+plan with the programs by which its sums over several devices are carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from meshwright.parallelize.reshard import ALL_REDUCE, MOST, Codes, resharding
+from meshwright.parallelize.states import State
+from meshwright.plan.model import Plan, PlannedReduction
+from meshwright.price.collective import Collective
+from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
+from meshwright.simulate.problem import Problem
+
+ALONE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
+"""One AllReduce over everybody."""
+
+
+def with_programs(plan: Plan, problem: Problem) -> Plan:
+    """The plan with a program for each different reduction, the largest first."""
+    found = {
+        (over, beside, held): str(
+            problem.prices.way(ALL_REDUCE, over, beside, held).program or ALONE
+        )
+        for over, beside, held in _sums(problem)
+    }
+    programs = tuple(
+        PlannedReduction(over=_factors(over), beside=_factors(beside), bytes=held, program=text)
+        for (over, beside, held), text in sorted(found.items(), key=lambda it: -it[0][2])
+    )
+    return msgspec.structs.replace(plan, programs=programs)
+
+
+def _factors(bits: int) -> tuple[int, ...]:
+    return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
+
+
+def _sums(problem: Problem) -> Iterator[tuple[int, int, float]]:
+    """Every sum that all its members get: the factors summed over, those beside, bytes held."""
+    sizes = problem.prices.table.sizes
+    scratch = np.zeros(len(sizes), np.int8)
+    operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
+    for bundle in problem.bundles:
+        maker = problem.roles[bundle.maker]
+        for leg in bundle.legs:
+            source, reader = bundle.sources[leg.tensor], problem.roles[leg.unit]
+            ways = [(_states(maker, source.port.there), _states(reader, leg.port.there))]
+            if leg.port.back is not None and source.port.back is not None:
+                ways.append((_states(reader, leg.port.back), _states(maker, source.port.back)))
+            for made, needed in ways:
+                count = resharding(
+                    made, needed, sizes, float(source.bytes), scratch, operation, held
+                )
+                for kind, over, beside in operation[:count]:
+                    if kind == ALL_REDUCE:
+                        place = int(np.flatnonzero(operation[:count, 0] == ALL_REDUCE)[0])
+                        yield int(over), int(beside), float(held[place])
+
+
+def _states(roles: Codes, by_split: tuple[State, ...]) -> Codes:
+    return np.array([by_split[role] if role >= 0 else role for role in map(int, roles)], np.int8)
