@@ -163,7 +163,6 @@ class _Run:
         self._desk: Desk | None = None
         self._laid: object = None
         self._spent = before.seconds if before else 0.0
-        self._began = time.monotonic()
         self.history: list[tuple[int, float, int]] = list(before.history) if before else []
         if before:
             self.chains = [self._restored(own) for own in before.chains]
@@ -172,8 +171,10 @@ class _Run:
                 self._started(name, roles, seed + number)
                 for number, (name, roles) in enumerate(starts.items())
             ]
-            self._note()
         self._turn = 0
+        self._compile()
+        self._began = time.monotonic()
+        self._note()
 
     @property
     def seconds(self) -> float:
@@ -256,6 +257,14 @@ class _Run:
             for chain in self.chains
         )
         return Checkpoint(seconds=self.seconds, chains=chains, history=tuple(self.history))
+
+    def _compile(self) -> None:
+        """Compile what has not been yet, before the clock runs."""
+        self._take(self.chains[0], self.chains[0].roles)
+        walk, now, table = self.chains[0].walk, board(self.problem), self._desk
+        assert table is not None
+        stroll(now, self.log, self.room, walk, table, 0)
+        descend(now, self.log, self.room, walk, table, self.where, 0)
 
     def _proposals_each(self) -> float:
         """How many proposals a chain can hope for."""

@@ -3,7 +3,8 @@ whether every change of a single unit was tried in vain.
 
 The layouts of a unit are tried one after the other: all of them if they are at most MOST, else all
 that differ from the current one in at most two factors. The first that is cheaper is kept. When as
-many units in a row as there are had none, the layouts are locally optimal.
+many units in a row as there are had none, the layouts are locally optimal. Of two that cost the
+same the one that moves less is the better.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
-from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
+from meshwright.search.change import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.search.walk import (
     ACCEPTED,
     BEST,
@@ -28,6 +29,7 @@ from meshwright.search.walk import (
     refuse,
 )
 from meshwright.simulate.lay import FOUND, ILLEGAL
+from meshwright.simulate.skeleton import Floats
 from meshwright.simulate.tasks import Ints
 
 MOST: Final = 4096
@@ -79,6 +81,17 @@ def _write_layout(now: Board, room: Space, table: Desk, unit: int, index: int) -
 
 
 @compiled
+def _moves_less(log: Undo, moved: Floats) -> bool:
+    """Whether a change saves a byte or more."""
+    more = 0.0
+    for i in range(log.number[BUNDLES]):
+        b = log.bundle[i]
+        for way in range(2):
+            more += moved[b, way] - log.moved[b, way]
+    return more <= -1.0
+
+
+@compiled
 def descend(
     now: Board, log: Undo, room: Space, walk: Walk, table: Desk, where: Ints, trials: int
 ) -> int:
@@ -104,16 +117,15 @@ def descend(
         if log.number[TASKS] == 0 and log.number[EDGES] == 0:
             take_back(tasks, roles, moved, log)
             continue
-        cost = cost_of(tasks, log, table, number[COST] - 1)
-        if cost >= number[COST]:
+        cost = cost_of(tasks, log, table, number[COST])
+        if cost > number[COST] or (cost == number[COST] and not _moves_less(log, moved)):
             refuse(now, log, table)
             continue
         keep(tasks, table)
         number[ACCEPTED] += 1
         number[COST] = cost
         where[VAIN] = -1
-        if cost < number[BEST]:
-            number[BEST] = cost
-            for u in range(units):
-                copy_row(roles, u, walk.best, u)
+        number[BEST] = cost
+        for u in range(units):
+            copy_row(roles, u, walk.best, u)
     return FOUND

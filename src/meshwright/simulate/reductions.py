@@ -1,5 +1,5 @@
-"""The reductions of a plan, each with its program. Enters: a plan, laid out as a problem. Leaves: the
-plan with the programs by which its sums over several devices are carried out.
+"""The reductions of a plan, each with its program. Enters: a plan, laid out as a problem.
+Leaves: the plan with the programs by which its sums over several devices are carried out.
 """
 
 from __future__ import annotations
@@ -22,12 +22,8 @@ ALONE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
 
 def with_programs(plan: Plan, problem: Problem) -> Plan:
     """The plan with a program for each different reduction, the largest first."""
-    found = {
-        (over, beside, held): str(
-            problem.prices.way(ALL_REDUCE, over, beside, held).program or ALONE
-        )
-        for over, beside, held in _sums(problem)
-    }
+    way = problem.prices.way
+    found = {own: str(way(ALL_REDUCE, *own).program or ALONE) for own in _sums(problem)}
     programs = tuple(
         PlannedReduction(over=_factors(over), beside=_factors(beside), bytes=held, program=text)
         for (over, beside, held), text in sorted(found.items(), key=lambda it: -it[0][2])
@@ -55,10 +51,9 @@ def _sums(problem: Problem) -> Iterator[tuple[int, int, float]]:
                 count = resharding(
                     made, needed, sizes, float(source.bytes), scratch, operation, held
                 )
-                for kind, over, beside in operation[:count]:
+                for (kind, over, beside), size in zip(operation[:count], held, strict=False):
                     if kind == ALL_REDUCE:
-                        place = int(np.flatnonzero(operation[:count, 0] == ALL_REDUCE)[0])
-                        yield int(over), int(beside), float(held[place])
+                        yield int(over), int(beside), float(size)
 
 
 def _states(roles: Codes, by_split: tuple[State, ...]) -> Codes:
