@@ -96,6 +96,11 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for number, split in enumerate(self.splits)
         }
 
+    @cached_property
+    def flows(self) -> bool:
+        """Whether it has a backward pass."""
+        return any(any(member.wanted) for member in self.members)
+
     def cuttable(self, number: int, degree: int) -> bool:
         """Whether a split can be cut so many ways."""
         return divides(self.extents[self.splits[number].name], degree)

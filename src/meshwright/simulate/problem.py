@@ -25,7 +25,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
-from meshwright.simulate.bundles import Bundle, bundles
+from meshwright.simulate.bundles import Bundle, bucketed, bundles
 from meshwright.simulate.lay import (
     FOUND,
     ILLEGAL,
@@ -67,9 +67,8 @@ class Problem:
         self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
         self.operators = operators or OperatorPricer(cluster.device)
         micro = self.options.micro_batches
-        self.bundles = tuple(
-            _micro(bundle, self.units, micro) for bundle in bundles(graph, self.units)
-        )
+        found = bucketed(bundles(graph, self.units), self.options.bucket)
+        self.bundles = tuple(_micro(own, self.units, micro) for own in found)
         self.times = Times(self.units, self.operators, cluster.devices, micro)
         self.places = places(cluster, self.apart)
         for unit in self.units:
@@ -89,6 +88,7 @@ class Problem:
             launch=LAUNCH * NANO,
             zero=self.options.zero,
             again=_again(graph, self.units, self.options.recompute),
+            buckets=bool(self.options.bucket),
         )
         self.roles: Codes = np.full((len(self.units), len(self.factors)), WHOLE, np.int8)
 

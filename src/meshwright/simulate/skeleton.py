@@ -49,6 +49,8 @@ class Skeleton(NamedTuple):
     parameters: Flags
     """[bundles]"""
     source_start: Indices
+    source_maker: Indices
+    """[sources] units."""
     source_bytes: Floats
     source_there: Bytes8
     """[sources, splits of the maker]"""
@@ -130,7 +132,7 @@ def skeleton(
 ) -> tuple[Skeleton, TaskGraph, Labels]:
     """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch."""
     tasks = _Tasks()
-    flows = [any(any(m.wanted) for m in unit.members) for unit in units]
+    flows = [unit.flows for unit in units]
     micro = range(micro_batches)
     shape = (len(bundles), micro_batches)
     carry, back = np.full(shape, NONE, np.int32), np.full(shape, NONE, np.int32)
@@ -201,7 +203,7 @@ def skeleton(
     near: list[set[int]] = [set() for _ in units]
     for b, leg in legs:
         near[leg.unit].add(b)
-        near[bundles[b].maker].add(b)
+        near[bundles[b].sources[leg.tensor].maker].add(b)
 
     def moved(edges: Indices) -> Indices:
         return np.where(edges == NONE, NONE, renumbered[edges]).astype(np.int32)
@@ -215,6 +217,7 @@ def skeleton(
         maker=np.array([bundle.maker for bundle in bundles], np.int32),
         parameters=np.array([bundle.parameters for bundle in bundles], np.bool_),
         source_start=first.astype(np.int32),
+        source_maker=np.array([source.maker for source in sources], np.int32),
         source_bytes=np.array([source.bytes for source in sources], np.float64),
         source_there=_codes([source.port.there for source in sources]),
         source_back=_codes([source.port.back or () for source in sources]),
