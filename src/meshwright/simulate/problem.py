@@ -25,6 +25,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
+from meshwright.simulate.build import skeleton
 from meshwright.simulate.bundles import Bundle, bucketed, bundles
 from meshwright.simulate.lay import (
     FOUND,
@@ -38,7 +39,6 @@ from meshwright.simulate.lay import (
 )
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
-from meshwright.simulate.skeleton import skeleton
 from meshwright.simulate.tasks import Flags
 from meshwright.simulate.times import MOST_SPLITS, SAMPLE, Times
 
