@@ -58,7 +58,7 @@ def skeleton(
     for before, after in chained:
         tasks.edge(number_of[before], number_of[after], True)
     graph, renumbered = _graph(tasks, places, kinds)
-    moved = {
+    moved: dict[str, Any] = {
         name: np.where(own == NONE, NONE, renumbered[own]).astype(np.int32)
         for name, own in edges._asdict().items()
     }
