@@ -48,7 +48,10 @@ def plans(draw: st.DrawFn) -> Plan:
         draw(st.sampled_from(list(layouts(unit.extents, cluster, symmetric=False))))
         for unit in units(graph)
     ]
-    plan = Plan.of("drawn", graph, cluster, chosen, draw(OPTIONS))
+    options = draw(OPTIONS)
+    if any("sample" in layout.roles for layout in chosen):
+        options = msgspec.structs.replace(options, micro_batches=1)
+    plan = Plan.of("drawn", graph, cluster, chosen, options)
     return msgspec.structs.replace(plan, programs=tuple(draw(st.lists(REDUCTIONS, max_size=2))))
 
 
@@ -101,6 +104,13 @@ MISTAKES: dict[str, tuple[Callable[[], Plan], str]] = {
         lambda: plan_of(convolutional(batch=5), GOOD, FOUR),
         "unit 'conv' has 5 units along 'sample', which cannot be cut 4 ways; give a degree that "
         "divides them, or that leaves only the last part shorter.",
+    ),
+    "micro-batches of too few samples": (
+        lambda: msgspec.structs.replace(
+            plan_of(convolutional(), GOOD, FOUR), options=Options(micro_batches=4)
+        ),
+        "unit 'conv' cuts 'sample' 4 ways, which the 4 micro-batches are too small for; give fewer "
+        "micro-batches, a larger batch or another layout.",
     ),
     "an unknown split": (
         lambda: plan_of(convolutional(), (*GOOD[:-1], ("loss", "sample chanel")), FOUR),

@@ -102,6 +102,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for unit in self.units:
             layout = self.layout[unit.name]
             checked_layout(layout, unit.extents, self.factors, f"unit {unit.name!r}")
+            self._refuse_too_small_micro_batches(unit, layout)
+
+    def _refuse_too_small_micro_batches(self, unit: Unit, layout: Layout) -> None:
+        degrees, micro = layout.degrees(self.factors), self.options.micro_batches
+        for number, split in enumerate(unit.splits):
+            degree = degrees.get(split.name, 1)
+            if not unit.cuttable(number, degree * unit.micro_ways(number, micro)):
+                raise InputError(
+                    f"unit {unit.name!r} cuts {split.name!r} {degree} ways, which the "
+                    f"{micro} micro-batches are too small for",
+                    "give fewer micro-batches, a larger batch or another layout",
+                )
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
