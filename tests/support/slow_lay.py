@@ -16,7 +16,6 @@ import numpy as np
 from meshwright.graph.layers import layers
 from meshwright.parallelize.reshard import MOST, NAMES, Codes, resharding
 from meshwright.parallelize.states import PARTIAL, WHOLE
-from meshwright.price.operator import LAUNCH, STREAMING
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.bundles import Bundle, Leg, Source
 from meshwright.simulate.problem import Problem
@@ -204,8 +203,9 @@ class Twin:
         self._collective(regather, gather, maker, [maker])
         if trained:
             device, optimizer = self.problem.cluster.device, self.problem.options.optimizer
-            rate = TRAFFIC[optimizer] / (device.memory_bandwidth * STREAMING)
-            time = max(1, round((LAUNCH + rate * bytes_here) * 1e9))
+            rates = self.problem.operators.rates
+            rate = TRAFFIC[optimizer] / (device.memory_bandwidth * rates.streaming)
+            time = max(1, round((rates.launch + rate * bytes_here) * 1e9))
             self._compute(update, time, self.roles[maker])
         self.edges[reverse, update].append(back.time > 0 and trained)
         self.edges[update, regather].append(gather.time > 0)

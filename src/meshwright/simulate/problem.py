@@ -22,7 +22,7 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at, coordinate_of, is_at
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
+from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.bundles import Bundle, Leg, bundles
@@ -82,11 +82,12 @@ class Problem:
             self.units, self.bundles, self.places, len(self.prices.kinds), micro, chained
         )
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
-        moving = cluster.device.memory_bandwidth * STREAMING
+        rates = self.operators.rates
+        moving = cluster.device.memory_bandwidth * rates.streaming
         traffic = TRAFFIC[self.options.optimizer]
         self.rates = Rates(
             update=traffic / moving * NANO,
-            launch=LAUNCH * NANO,
+            launch=rates.launch * NANO,
             zero=self.options.zero,
             again=_again(graph, self.units, self.options.recompute),
         )
