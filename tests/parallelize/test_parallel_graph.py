@@ -27,7 +27,11 @@ output z"""
         ("sample sample", "sample sample", ""),
         ("sample replica", "sample sample", "y for z: Partition dim 0 over 1"),
         ("sample channel", "sample replica", "y for z: Combine dim 1 over 1; Replicate over 1"),
-        ("sample channel", "sample sample", "y for z: Combine dim 1 over 1; Partition dim 0 over 1"),
+        (
+            "sample channel",
+            "sample sample",
+            "y for z: Combine dim 1 over 1; Partition dim 0 over 1",
+        ),
         ("inner inner", "@0 sample", "y for z: Reduce over 0,1; Partition dim 0 over 1"),
         ("@0 @0", "@1 @0", "y for z: Move over 0"),
         ("@0 @0", "replica sample", "y for z: Partition dim 0 over 1; Replicate over 0"),

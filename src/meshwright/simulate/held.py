@@ -27,14 +27,13 @@ from meshwright.graph.layers import layers
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import PARTIAL, State
-from meshwright.parallelize.units import Unit
+from meshwright.parallelize.units import SAMPLE, Unit
 from meshwright.plan.model import Held
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import COMPUTE, NANO
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints, Timeline
-from meshwright.simulate.times import SAMPLE
 
 
 class Curve(NamedTuple):

@@ -140,10 +140,11 @@ def lay_unit(
         graph.live[task] = True
         graph.duration[task] = graph.hold[task, 0] = there
         graph.places[task, 0] = place
-        task = bones.backward[unit, m]
-        graph.live[task] = bones.flows[unit]
-        graph.duration[task] = graph.hold[task, 0] = back
-        graph.places[task, 0] = place
+        if bones.flows[unit]:
+            task = bones.backward[unit, m]
+            graph.live[task] = True
+            graph.duration[task] = graph.hold[task, 0] = back
+            graph.places[task, 0] = place
     return FOUND
 
 
@@ -459,11 +460,12 @@ def _lay_update(
             gather += time
             moved += bytes_moved
     task = bones.update[b]
-    graph.live[task] = trained
-    graph.duration[task] = max(1, round(rates.launch + rates.update * bytes_here))
-    graph.hold[task, 0] = graph.duration[task]
-    graph.places[task, 0] = home
-    if not trained:
+    if trained:
+        graph.live[task] = True
+        graph.duration[task] = max(1, round(rates.launch + rates.update * bytes_here))
+        graph.hold[task, 0] = graph.duration[task]
+        graph.places[task, 0] = home
+    else:
         graph.edge_live[bones.returned_edge[b, 0]] = False
     _write(graph, bones.regather[b], gather, home, home, room.busy)
     graph.edge_live[bones.regather_edge[b]] = gather > 0

@@ -22,11 +22,11 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at, coordinate_of, is_at
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
+from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.build import skeleton
-from meshwright.simulate.bundles import Bundle, bucketed, bundles
+from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
 from meshwright.simulate.lay import (
     FOUND,
     ILLEGAL,
@@ -40,7 +40,7 @@ from meshwright.simulate.lay import (
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
 from meshwright.simulate.tasks import Flags
-from meshwright.simulate.times import MOST_SPLITS, SAMPLE, Times
+from meshwright.simulate.times import MOST_SPLITS, Times
 
 Chained = Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]]
 
@@ -81,11 +81,12 @@ class Problem:
             self.units, self.bundles, self.places, len(self.prices.kinds), micro, chained
         )
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
-        moving = cluster.device.memory_bandwidth * STREAMING
+        rates = self.operators.rates
+        moving = cluster.device.memory_bandwidth * rates.streaming
         traffic = TRAFFIC[self.options.optimizer]
         self.rates = Rates(
             update=traffic / moving * NANO,
-            launch=LAUNCH * NANO,
+            launch=rates.launch * NANO,
             zero=self.options.zero,
             again=_again(graph, self.units, self.options.recompute),
             buckets=bool(self.options.bucket),
@@ -184,16 +185,24 @@ def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
     if micro_batches == 1 or bundle.parameters:
         return bundle
     maker = own[bundle.maker]
-    samples = [n for n, s in enumerate(maker.splits) if s.role == "sample" or s.name == SAMPLE]
+    cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
+    shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
     return msgspec.structs.replace(
         bundle,
         sources=tuple(
-            msgspec.structs.replace(source, bytes=source.bytes // micro_batches)
-            if any(source.port.there[n] >= 0 for n in samples)
-            else source
-            for source in bundle.sources
+            msgspec.structs.replace(source, bytes=source.bytes // micro_batches) if part else source
+            for source, part in zip(bundle.sources, shared, strict=True)
+        ),
+        legs=tuple(
+            _micro_leg(leg, micro_batches) if shared[leg.tensor] else leg for leg in bundle.legs
         ),
     )
+
+
+def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
+    """Halos have rows of one micro-batch; statistics are as many numbers for each."""
+    halo = tuple(rows // micro_batches for rows in leg.port.halo)
+    return msgspec.structs.replace(leg, port=msgspec.structs.replace(leg.port, halo=halo))
 
 
 def _again(graph: OperatorGraph, own: tuple[Unit, ...], recompute: bool) -> Flags:
