@@ -1,8 +1,9 @@
 """What tasks a layout has, recomputed from definitions: a slow twin of `simulate.lay`.
 
-For each task of a problem: whether it is live, how long it takes, which devices it uses and how long
-it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are priced
-by the operator pricer, movements by the resharding function (judged in test_reshard) and `Prices.way`.
+For each task of a problem: whether it is live, how long it takes, which devices it uses and how
+long it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are
+priced by the operator pricer, movements by the resharding function (judged in test_reshard) and
+`Prices.way`.
 """
 
 from __future__ import annotations
@@ -93,13 +94,20 @@ class Twin:
         ]
         there = max(1, round(sum(p.forward.seconds for p in prices) * 1e9))
         back = max(1, round(sum(p.backward.seconds for p in prices) * 1e9))
-        if self.problem.options.recompute and own.name in self._repeated():
+        if self._runs_again(unit):
             back += there
         for m in self.micro:
             self._compute(("forward", unit, m), there, self.roles[unit])
             if self.flows[unit]:
                 self._compute(("backward", unit, m), back, self.roles[unit])
             self.edges[("forward", unit, m), ("backward", unit, m)].append(self.flows[unit])
+
+    def _runs_again(self, unit: int) -> bool:
+        own = self.problem.units[unit]
+        return self.problem.options.recompute and own.name in self._repeated()
+
+    def _returns(self, leg: Leg) -> bool:
+        return leg.port.back is not None and self.flows[leg.unit]
 
     def _repeated(self) -> set[str]:
         graph = self.problem.graph
@@ -132,7 +140,8 @@ class Twin:
             there = there.plus(cost if needed not in read else self._nothing()).plus(beside)
             read.add(needed)
             come = False
-            if leg.port.back is not None and self.flows[leg.unit]:
+            if self._returns(leg):
+                assert leg.port.back is not None
                 assert home_back is not None
                 gradient = self.states(leg.unit, leg.port.back)
                 cost = self._resharded(gradient, home_back, source.bytes)
@@ -140,6 +149,11 @@ class Twin:
                 back = back.plus(cost if gradient not in left else self._nothing()).plus(beside)
                 left.add(gradient)
             waiting.append((leg, go, come))
+        if self._runs_again(maker) and there.time > 0:
+            # What was carried there is carried again before the gradients come back.
+            waiting = [(leg, go, come or (go and self._returns(leg))) for leg, go, come in waiting]
+            if any(come for _, _, come in waiting):
+                back = back.plus(there)
         for m in self.micro:
             carry, reverse = ("carry", number, m), ("return", number, m)
             forward, backward = ("forward", maker, m), ("backward", maker, m)

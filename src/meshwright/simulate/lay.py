@@ -400,7 +400,7 @@ def _lay_way(
             return NO_PRICE
         total += time
         moved += bytes_moved
-    if rerun:
+    if rerun and wide:
         carried = bones.carry[b, 0]
         total += graph.duration[carried]
         moved += room.moved[b, 0] / bones.carry.shape[1]
