@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
@@ -126,6 +127,7 @@ def drawn_problem(random: Random, graph: OperatorGraph) -> Problem:
         micro_batches=random.choice((1, 2)),
         zero=random.randint(0, 3),
         recompute=random.random() < 0.3,
+        bucket=Bytes(random.choice((0, 0, 500, 10**9))),
     )
     prices = prices_of(cluster)
     apart = [random.random() < 0.7 for _ in prices.factors]

@@ -27,6 +27,9 @@ Cube = tuple[int | None, ...]
 """For each factor a coordinate, or None for all."""
 SHARD = 99
 
+Step = tuple[tuple[int, int, int], float]
+"""An operation with its factors, as bits, and the bytes held."""
+
 
 class Task(NamedTuple):
     """A live task."""
@@ -103,20 +106,15 @@ class Twin:
             self.edges[("forward", unit, m), ("backward", unit, m)].append(self.flows[unit])
 
     def _runs_again(self, unit: int) -> bool:
-        own = self.problem.units[unit]
-        return self.problem.options.recompute and own.name in self._repeated()
-
-    def _returns(self, leg: Leg) -> bool:
-        return leg.port.back is not None and self.flows[leg.unit]
-
-    def _repeated(self) -> set[str]:
+        """Whether a unit lies in a repeated layer that is recomputed."""
         graph = self.problem.graph
-        return {
+        repeated = {
             graph.operators[i].name
             for repeat in layers(graph)
             for index in range(repeat.count)
             for i in repeat.layer(index)
         }
+        return self.problem.options.recompute and self.problem.units[unit].name in repeated
 
     def _compute(self, label: Label, duration: int, roles: States) -> None:
         hold = (duration, *[0] * (len(self.problem.prices.kinds) - 1))
@@ -128,6 +126,7 @@ class Twin:
         maker, port = bundle.maker, source.port
         home = self.states(maker, port.there)
         home_back = None if port.back is None else self.states(maker, port.back)
+        again = self._runs_again(maker) and self.flows[maker]
         there, back = self._nothing(), self._nothing()
         waiting: list[tuple[Leg, bool, bool]] = []
         read: set[States] = set()
@@ -148,12 +147,11 @@ class Twin:
                 come = cost.time > 0 or beside.time > 0
                 back = back.plus(cost if gradient not in left else self._nothing()).plus(beside)
                 left.add(gradient)
+                if again:
+                    come = come or go
             waiting.append((leg, go, come))
-        if self._runs_again(maker) and there.time > 0:
-            # What was carried there is carried again before the gradients come back.
-            waiting = [(leg, go, come or (go and self._returns(leg))) for leg, go, come in waiting]
-            if any(come for _, _, come in waiting):
-                back = back.plus(there)
+        if again and there.time > 0:
+            back = back.plus(self._once_more(there))
         for m in self.micro:
             carry, reverse = ("carry", number, m), ("return", number, m)
             forward, backward = ("forward", maker, m), ("backward", maker, m)
@@ -175,9 +173,10 @@ class Twin:
         bytes_here = 0.0
         trained = any(source.trained for source in bundle.sources)
         seen: set[tuple[str, int, States]] = set()
+        returning: list[Step] = []
         waiting: list[tuple[Leg, bool, bool]] = []
         for tensor, source in enumerate(bundle.sources):
-            plain = self.states(maker, source.port.there)
+            plain = self.states(source.maker, source.port.there)
             shards = self._sharded(bundle, tensor, source) if zero else plain
             if source.trained:
                 cut = zip(self.sizes, shards, strict=True)
@@ -186,7 +185,7 @@ class Twin:
                     gather = gather.plus(self._resharded(shards, plain, source.bytes))
         for leg in bundle.legs:
             source = bundle.sources[leg.tensor]
-            plain = self.states(maker, source.port.there)
+            plain = self.states(source.maker, source.port.there)
             shards = self._sharded(bundle, leg.tensor, source) if zero else plain
             needed = self.states(leg.unit, leg.port.there)
             cost = self._resharded(shards if zero == 3 else plain, needed, source.bytes)
@@ -200,14 +199,15 @@ class Twin:
             if leg.port.back is not None and self.flows[leg.unit]:
                 gradient = self.states(leg.unit, leg.port.back)
                 assert source.port.back is not None
-                home = shards if zero else self.states(maker, source.port.back)
-                cost = self._resharded(gradient, home, source.bytes)
-                come = cost.time > 0 or beside.time > 0
+                home = shards if zero else self.states(source.maker, source.port.back)
+                steps = self._steps(gradient, home, source.bytes)
+                come = bool(steps) or beside.time > 0
                 if ("back", leg.tensor, gradient) not in seen:
-                    back = back.plus(cost)
+                    returning += steps
                 seen.add(("back", leg.tensor, gradient))
                 back = back.plus(beside)
             waiting.append((leg, go, come))
+        back = back.plus(self._together(returning))
         carry, again = ("carry", number, 0), ("again", number, 0)
         reverse, update = ("return", number, 0), ("update", number, 0)
         regather = ("regather", number, 0)
@@ -238,17 +238,23 @@ class Twin:
 
     def _sharded(self, bundle: Bundle, tensor: int, source: Source) -> States:
         """Cut along a dim of its own wherever its gradient is a pending sum."""
-        plain = self.states(bundle.maker, source.port.there)
+        plain = self.states(source.maker, source.port.there)
         leg = next(leg for leg in bundle.legs if leg.tensor == tensor)
         if not source.trained or leg.port.back is None:
             return plain
-        gradient = self.states(bundle.maker, leg.port.back)
+        gradient = self.states(source.maker, leg.port.back)
         return tuple(SHARD if g == PARTIAL else p for p, g in zip(plain, gradient, strict=True))
+
+    def _once_more(self, cost: Cost) -> Cost:
+        """A task that was rounded to nanoseconds, as a part of another."""
+        duration = max(1, round(cost.time))
+        busy = tuple(float(min(duration, math.ceil(own))) for own in cost.busy)
+        return Cost(float(duration), busy, cost.moved)
 
     def _nothing(self) -> Cost:
         return Cost(0.0, (0.0,) * len(self.problem.prices.kinds), 0.0)
 
-    def _resharded(self, made: States, needed: States, total: float) -> Cost:
+    def _steps(self, made: States, needed: States, total: float) -> list[Step]:
         operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
         count = resharding(
             np.array(made, np.int8),
@@ -259,9 +265,25 @@ class Twin:
             operation,
             held,
         )
+        rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
+        return [(tuple(row), own) for row, own in rows]
+
+    def _resharded(self, made: States, needed: States, total: float) -> Cost:
         cost = self._nothing()
-        for row, own in zip(operation[:count].tolist(), held[:count].tolist(), strict=True):
-            cost = cost.plus(self._priced(*row, own))
+        for row, held in self._steps(made, needed, total):
+            cost = cost.plus(self._priced(*row, held))
+        return cost
+
+    def _together(self, steps: list[Step]) -> Cost:
+        """Collectives for gradients; in a bucket those that are alike run as one."""
+        if self.problem.options.bucket:
+            alike: dict[tuple[int, int, int], float] = defaultdict(float)
+            for row, held in steps:
+                alike[row] += held
+            steps = list(alike.items())
+        cost = self._nothing()
+        for row, held in steps:
+            cost = cost.plus(self._priced(*row, held))
         return cost
 
     def _beside(self, leg: Leg) -> Cost:

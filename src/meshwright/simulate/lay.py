@@ -329,7 +329,8 @@ def _lay_way(
     kept, factors, zero = bones.parameters[b], roles.shape[1], rates.zero
     source_maker, waiting = bones.source_maker, 0
     merged = rates.buckets and kept and not there
-    rerun = not there and not kept and rates.again[maker] and graph.live[bones.carry[b, 0]]
+    rerun = not there and not kept and rates.again[maker] and bones.flows[maker]
+    rerun = rerun and graph.live[bones.carry[b, 0]]
     sharded = kept and (zero == 3 if there else zero > 0)
     for kind in range(len(busy)):
         busy[kind] = 0.0
