@@ -1,9 +1,8 @@
 """What tasks a layout has, recomputed from definitions: a slow twin of `simulate.lay`.
 
-For each task of a problem: whether it is live, how long it takes, which devices it uses and how
-long it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are
-priced by the operator pricer, movements by the resharding function (judged in test_reshard) and
-`Prices.way`.
+For each task of a problem: whether it is live, how long it takes, which devices it uses and how long
+it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are priced
+by the operator pricer, movements by the resharding function (judged in test_reshard) and `Prices.way`.
 """
 
 from __future__ import annotations
@@ -139,8 +138,7 @@ class Twin:
             there = there.plus(cost if needed not in read else self._nothing()).plus(beside)
             read.add(needed)
             come = False
-            if self._returns(leg):
-                assert leg.port.back is not None
+            if leg.port.back is not None and self.flows[leg.unit]:
                 assert home_back is not None
                 gradient = self.states(leg.unit, leg.port.back)
                 cost = self._resharded(gradient, home_back, source.bytes)
