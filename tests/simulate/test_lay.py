@@ -20,7 +20,7 @@ from meshwright.parallelize.units import Unit
 from meshwright.plan.model import Options
 from meshwright.price.step import Pricer
 from meshwright.search.change import apply, board, take_back, undo
-from meshwright.simulate.lay import FOUND
+from meshwright.simulate.carry import FOUND
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import NOWHERE

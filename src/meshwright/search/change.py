@@ -13,7 +13,8 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallelize.reshard import Codes
-from meshwright.simulate.lay import FOUND, Rates, Work, lay_bundle, lay_unit
+from meshwright.simulate.carry import FOUND, Work
+from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
 from meshwright.simulate.prices import Table
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import NONE, Floats, Skeleton

@@ -37,7 +37,8 @@ from meshwright.search.walk import (
     stroll,
 )
 from meshwright.simulate import full
-from meshwright.simulate.lay import FOUND, key_of
+from meshwright.simulate.carry import FOUND
+from meshwright.simulate.lay import key_of
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints
 

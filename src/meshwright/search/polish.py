@@ -28,7 +28,7 @@ from meshwright.search.walk import (
     keep,
     refuse,
 )
-from meshwright.simulate.lay import FOUND, ILLEGAL
+from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.skeleton import Floats
 from meshwright.simulate.tasks import Ints
 

@@ -26,10 +26,10 @@ from meshwright.parallelize.states import WHOLE, at
 from meshwright.search.bounds import heaviest, loads, longest, shift
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
+from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.delta import Delta, commit, propose
 from meshwright.simulate.delta_state import Accepted, Trial
 from meshwright.simulate.full import Scratch
-from meshwright.simulate.lay import FOUND, ILLEGAL
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
 

@@ -27,16 +27,8 @@ from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.build import skeleton
 from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
-from meshwright.simulate.lay import (
-    FOUND,
-    ILLEGAL,
-    NO_TIME,
-    Rates,
-    Work,
-    lay_bundle,
-    lay_unit,
-    work,
-)
+from meshwright.simulate.carry import FOUND, ILLEGAL, NO_TIME, Work, work
+from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
 from meshwright.simulate.tasks import Flags

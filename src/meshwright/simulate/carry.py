@@ -1,0 +1,221 @@
+"""What it takes to carry one tensor to one reader, or its gradient back. Compiled.
+
+Enters: states, as numbers. Leaves: collectives in a `Work`, priced and added up. Which tensors are
+carried, and when, is the business of `lay`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.compiled import compiled
+from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, Codes
+from meshwright.parallelize.states import PARTIAL, WHOLE
+from meshwright.simulate.prices import Table, price
+from meshwright.simulate.skeleton import Bytes8, Floats, Skeleton
+from meshwright.simulate.tasks import Flags, Indices, Ints
+from meshwright.simulate.times import MOST_SPLITS
+
+SHARD: Final = 99
+"""The number of the dim along which optimizer sharding cuts."""
+
+PENDING: Final = 64
+"""Different collectives in a bucket, at most; more run by themselves."""
+
+FOUND: Final = 0
+NO_TIME: Final = 1
+NO_PRICE: Final = 2
+ILLEGAL: Final = 3
+
+TIME, MOVED = range(2)
+"""In `Work.charged`."""
+
+
+class Work(NamedTuple):
+    """Room for compiled code, and what it leaves besides the task graph."""
+
+    made: Codes
+    needed: Codes
+    seen: Codes
+    scratch: NDArray[np.int8]
+    operation: Ints
+    held: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    missing: Ints
+    """What a table lacks: NO_TIME and a key, or NO_PRICE, operation, members, every."""
+    charged: NDArray[np.float64]
+    """[2] nanoseconds, and bytes that leave a device, of what was priced last."""
+    moved: NDArray[np.float64]
+    """[bundles, 2] bytes that leave a device, there and back."""
+    pending: Ints
+    """[PENDING, 3] collectives of a bucket, as `operation`."""
+    pending_held: NDArray[np.float64]
+
+
+def work(factors: int, kinds: int, bundles: int) -> Work:
+    """Room for graphs of these sizes."""
+    made, needed, seen, scratch = (np.zeros(factors, np.int8) for _ in range(4))
+    return Work(
+        made=made,
+        needed=needed,
+        seen=seen,
+        scratch=scratch,
+        operation=np.zeros((MOST, 3), np.int64),
+        held=np.zeros(MOST),
+        busy=np.zeros(kinds),
+        missing=np.zeros(4, np.int64),
+        charged=np.zeros(2),
+        moved=np.zeros((bundles, 2)),
+        pending=np.zeros((PENDING, 3), np.int64),
+        pending_held=np.zeros(PENDING),
+    )
+
+
+@compiled
+def charge(table: Table, room: Work, count: int) -> bool:
+    """Price the collectives in `room` and add them up; False if a price is missing."""
+    operation, held, missing, charged = room.operation, room.held, room.missing, room.charged
+    for i in range(count):
+        kind, inside, every = operation[i, 0], operation[i, 1], operation[i, 2]
+        own, bytes_moved = price(table, kind, inside, every, held[i], room.busy)
+        if own < 0:
+            missing[0], missing[1], missing[2], missing[3] = NO_PRICE, kind, inside, every
+            return False
+        charged[TIME] += own
+        charged[MOVED] += bytes_moved
+    return True
+
+
+@compiled
+def charge_bucket(table: Table, room: Work, count: int) -> bool:
+    """Price the collectives of a bucket and add them up; False if a price is missing."""
+    for i in range(count):
+        for column in range(3):
+            room.operation[0, column] = room.pending[i, column]
+        room.held[0] = room.pending_held[i]
+        if not charge(table, room, 1):
+            return False
+    return True
+
+
+@compiled
+def clear(room: Work) -> None:
+    """Begin to add up anew."""
+    room.charged[TIME] = room.charged[MOVED] = 0.0
+    for kind in range(len(room.busy)):
+        room.busy[kind] = 0.0
+
+
+@compiled
+def widen(cube: Codes, roles: Codes, unit: int, begun: bool) -> None:
+    """Make a subcube, given as roles, hold another unit's."""
+    for f in range(len(cube)):
+        role = roles[unit, f]
+        if not begun:
+            cube[f] = role
+        elif cube[f] != role and (cube[f] < PARTIAL or role < PARTIAL):
+            cube[f] = WHOLE
+
+
+@compiled
+def put_together(room: Work, waiting: int, count: int) -> int:
+    """Put collectives with those of a bucket that are alike; leaves how many are different."""
+    operation, held = room.operation, room.held
+    pending, pending_held = room.pending, room.pending_held
+    for i in range(count):
+        at = 0
+        while at < waiting and not (
+            pending[at, 0] == operation[i, 0]
+            and pending[at, 1] == operation[i, 1]
+            and pending[at, 2] == operation[i, 2]
+        ):
+            at += 1
+        if at == waiting:
+            for column in range(3):
+                pending[at, column] = operation[i, column]
+            pending_held[at] = 0.0
+            waiting += 1
+        pending_held[at] += held[i]
+    return waiting
+
+
+@compiled
+def beside(
+    halo: Floats,
+    statistics: Floats,
+    there: Bytes8,
+    leg: int,
+    reader: int,
+    roles: Codes,
+    sizes: Ints,
+    operation: Ints,
+    held: Floats,
+) -> int:
+    """The halos and statistics of a reader, as collectives; how many."""
+    count = 0
+    for split in range(MOST_SPLITS):
+        rows, numbers = halo[leg, split], statistics[leg, split]
+        if rows == 0 and numbers == 0:
+            continue
+        inside, every, others = 0, 0, 1.0
+        for f in range(roles.shape[1]):
+            role = roles[reader, f]
+            if role == split:
+                inside |= 1 << f
+            elif role >= WHOLE:
+                every |= 1 << f
+                if role >= 0 and there[leg, role] >= 0:
+                    others *= sizes[f]
+        if inside == 0 or count + 1 >= MOST:
+            continue
+        for kind, amount in ((SHIFT, rows / others), (ALL_REDUCE, numbers)):
+            if amount > 0:
+                operation[count, 0], operation[count, 1], operation[count, 2] = kind, inside, every
+                held[count] = amount
+                count += 1
+    return count
+
+
+@compiled
+def home_of(bones: Skeleton, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
+    """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
+    there, back = bones.source_there, bones.leg_back
+    maker = bones.source_maker[source]
+    sharded = bones.parameters[b] and zero > 0 and bones.trained[source]
+    leg = bones.leg_start[b]
+    while bones.leg_source[leg] != source:
+        leg += 1
+    for f in range(roles.shape[1]):
+        role = roles[maker, f]
+        out[f] = there[source, role] if role >= 0 else role
+        if sharded and role >= 0 and back[leg, role] == PARTIAL:
+            out[f] = SHARD
+
+
+@compiled
+def reads_alike(
+    first: int,
+    leg: int,
+    state: Bytes8,
+    flows: Flags,
+    source: Indices,
+    unit: Indices,
+    roles: Codes,
+    own: Codes,
+) -> bool:
+    """Whether an earlier reading of the same source is in the same states as this one."""
+    for earlier in range(first, leg):
+        if source[earlier] != source[leg] or not flows[earlier]:
+            continue
+        alike = True
+        for f in range(roles.shape[1]):
+            role = roles[unit[earlier], f]
+            if (state[earlier, role] if role >= 0 else role) != own[f]:
+                alike = False
+                break
+        if alike:
+            return True
+    return False
