@@ -1,8 +1,8 @@
 """What tasks a layout has, recomputed from definitions: a slow twin of `simulate.lay`.
 
-For each task of a problem: whether it is live, how long it takes, which devices it uses and how long
-it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are priced
-by the operator pricer, movements by the resharding function (judged in test_reshard) and `Prices.way`.
+For each task of a problem: whether it is live, how long it takes, which devices it uses and how
+long it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are
+priced by the operator pricer, movements by `resharding` (judged by elements) and `Prices.way`.
 """
 
 from __future__ import annotations
