@@ -144,8 +144,14 @@ def test_a_bad_plan_in_a_file_is_refused() -> None:
     [
         (lambda: Options(micro_batches=0), "the number of micro-batches is 0; give 1 or more."),
         (lambda: Options(zero=4), "the ZeRO stage is 4; give 0, 1, 2 or 3."),
-        (lambda: Options(optimizer="adm"), "the optimizer is 'adm'; did you mean 'adam'?"),
-        (lambda: Options(schedule="1f2b"), "the schedule is '1f2b'; did you mean '1f1b'?"),
+        (
+            lambda: Options(optimizer="adm"),  # type: ignore[arg-type]
+            "the optimizer is 'adm'; did you mean 'adam'?",
+        ),
+        (
+            lambda: Options(schedule="1f2b"),  # type: ignore[arg-type]
+            "the schedule is '1f2b'; did you mean '1f1b'?",
+        ),
     ],
 )
 def test_bad_options_get_sentences(build: Callable[[], Options], sentence: str) -> None:

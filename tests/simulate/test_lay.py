@@ -168,7 +168,7 @@ def test_tiny_models_are_laid_as_by_the_twin(name: str) -> None:
     compare(problem, roles)
 
 
-def arrays(problem: Problem) -> list[np.ndarray]:  # type: ignore[type-arg]
+def arrays(problem: Problem) -> list[np.ndarray]:
     tasks = problem.tasks
     mutable = (tasks.live, tasks.duration, tasks.places, tasks.hold, tasks.edge_live)
     return [own.copy() for own in (*mutable, problem.roles, problem.room.moved)]

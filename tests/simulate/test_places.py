@@ -40,7 +40,7 @@ def owners(cluster: Cluster, device: int) -> set[Owner]:
 
 
 def members(own: Places, cube: int) -> list[int]:
-    return own.set_resource[own.set_start[cube] : own.set_start[cube + 1]].tolist()
+    return [int(r) for r in own.set_resource[own.set_start[cube] : own.set_start[cube + 1]]]
 
 
 def names_of(cluster: Cluster, apart: list[bool], own: Places) -> dict[int, frozenset[Owner]]:

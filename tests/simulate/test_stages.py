@@ -75,7 +75,7 @@ def test_activations_that_wait(schedule: Schedule, stages: int, micro_batches: i
     sample = 8 * 4
     for stage, curve in enumerate(own):
         assert curve.device == f"device {stage}"
-        waiting = curve.bytes - curve.gradients - round(sum(curve.standing))
+        waiting = curve.kept
         most = micro_batches if schedule == "gpipe" else min(micro_batches, stages - stage)
         # The first stage reads the graph's input, which is there all the time.
         kept = 0 if stage == 0 else 16 // micro_batches * sample

@@ -1,14 +1,15 @@
 """What tasks a layout has, recomputed from definitions: a slow twin of `simulate.lay`.
 
-For each task of a problem: whether it is live, how long it takes, which devices it uses and how long
-it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are priced
-by the operator pricer, movements by the resharding function (judged in test_reshard) and `Prices.way`.
+For each task of a problem: whether it is live, how long it takes, which devices it uses and how
+long it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are
+priced by the operator pricer, movements by `resharding` (judged by elements) and `Prices.way`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -106,14 +107,17 @@ class Twin:
 
     def _runs_again(self, unit: int) -> bool:
         """Whether a unit lies in a repeated layer that is recomputed."""
+        return self.problem.options.recompute and self.problem.units[unit].name in self._repeated
+
+    @cached_property
+    def _repeated(self) -> set[str]:
         graph = self.problem.graph
-        repeated = {
+        return {
             graph.operators[i].name
             for repeat in layers(graph)
             for index in range(repeat.count)
             for i in repeat.layer(index)
         }
-        return self.problem.options.recompute and self.problem.units[unit].name in repeated
 
     def _compute(self, label: Label, duration: int, roles: States) -> None:
         hold = (duration, *[0] * (len(self.problem.prices.kinds) - 1))

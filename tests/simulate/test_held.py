@@ -1,0 +1,134 @@
+"""Memory over time: against the price of one device, and what sharding and idling save."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import Layout, factors
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Held, Options, Plan
+from meshwright.price.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
+from meshwright.simulate.held import Curve, curves
+from meshwright.simulate.simulation import simulate
+from support.baseline_graphs import FUSED, PLAIN, convolutional, recommendation, transformer
+from support.training_graphs import tiny
+
+ONE = Cluster.named("dgx-h100", node=1, gpu=1)
+FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
+
+
+def on(
+    cluster: Cluster, graph: OperatorGraph, layout: str, options: Options
+) -> tuple[Held, list[Curve]]:
+    """What devices hold if all units have one layout."""
+    layouts = [Layout.parse(layout)] * len(units(graph))
+    found = simulate(Plan.of("test", graph, cluster, layouts, options))
+    own = list(curves(found.problem, found.problem.roles, found.timeline))
+    return found.prediction.memory, own
+
+
+def parts(memory: Held | Memory) -> tuple[int, int, int]:
+    """What is there all the time and the sum; several moments may be the fullest."""
+    return memory.parameters, memory.optimizer, memory.total
+
+
+EXACT = {
+    "cnn": convolutional(),
+    "transformer": transformer(),
+    "recommendation": recommendation(20, 90, 40),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", [*EXACT, "alexnet", "nmt", "bert-large", "dlrm"])
+def test_one_device_holds_what_the_price_says(name: str, optimizer: Optimizer) -> None:
+    graph = EXACT.get(name) or tiny(name, 16)
+    memory, _ = on(ONE, graph, "", Options(optimizer=optimizer))
+    assert parts(memory) == parts(training_memory(graph, optimizer))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("name", ["fused", "plain", "inception-v3", "mixtral-8x7b"])
+def test_one_device_holds_about_what_the_price_says(name: str, recompute: bool) -> None:
+    """Units hold on to what operators let go of one by one, which matters in the smallest only."""
+    graph = {"fused": FUSED, "plain": PLAIN}.get(name) or tiny(name, 16)
+    memory, _ = on(ONE, graph, "", Options(optimizer="sgd", recompute=recompute))
+    expected = training_memory(graph, "sgd", recompute=recompute)
+    assert memory.parameters == expected.parameters
+    ratio = (memory.total - LIBRARY) / (expected.total - LIBRARY)
+    assert 0.99 < ratio < 1.08
+
+
+def test_recomputation_keeps_less() -> None:
+    graph = transformer(layers=4)
+    plain, again = (
+        on(ONE, graph, "", Options(optimizer="sgd", recompute=r))[0] for r in (False, True)
+    )
+    assert again.total < plain.total
+    assert again.total == training_memory(graph, "sgd", recompute=True).total
+
+
+@pytest.mark.parametrize(
+    ("zero", "parameters", "gradients", "optimizer"),
+    [(0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4)],
+)
+def test_sharding_divides_by_the_data_degree(
+    zero: int, parameters: int, gradients: int, optimizer: int
+) -> None:
+    graph = transformer(batch=8)
+    own = sum(p.tensor.spec.bytes for p in graph.parameters)
+    _, (curve,) = on(FOUR, graph, "sample sample", Options(zero=zero))
+    assert curve.standing.parameters == own / parameters
+    assert curve.standing.optimizer == 2 * own / optimizer
+    assert int(curve.gradients[-1]) == own / gradients
+    # The update holds one more number for each parameter that the device updates.
+    assert int(curve.passing[-1]) == own / optimizer
+
+
+def test_what_is_cut_already_is_sharded_only_by_its_copies() -> None:
+    graph = transformer(batch=8)
+    linear = {unit.name for unit in units(graph) if "channel" in unit.extents}
+    layouts = [
+        Layout.parse("sample channel" if unit.name in linear else "sample replica")
+        for unit in units(graph)
+    ]
+    own = sum(p.tensor.spec.bytes for p in graph.parameters)
+    for zero, ways in ((0, 2), (3, 4)):
+        found = simulate(Plan.of("test", graph, FOUR, layouts, Options(zero=zero)))
+        (curve,) = curves(found.problem, found.problem.roles, found.timeline)
+        assert curve.standing.parameters == own / ways
+
+
+def test_micro_batches_keep_less() -> None:
+    graph = convolutional(batch=12)
+    kept = []
+    for micro in (1, 2, 4):
+        _, (curve,) = on(ONE, graph, "", Options(micro_batches=micro))
+        kept.append(int(curve.kept.max()))
+    assert kept == [kept[0], kept[0] // 2, kept[0] // 4]
+
+
+def test_idle_devices_hold_next_to_nothing() -> None:
+    graph = transformer()
+    _, own = on(FOUR, graph, "@1 @0", Options())
+    assert [curve.device for curve in own] == [f"device {d}" for d in range(4)]
+    inputs = sum(tensor.spec.bytes for tensor in graph.inputs)
+    for number, curve in enumerate(own):
+        if number != 2:
+            assert int(curve.bytes.max()) == LIBRARY + inputs
+    assert len(factors(FOUR)) == 2
+    alone = training_memory(graph, "adam")
+    assert int(own[2].bytes.max()) == alone.total
+
+
+def test_nothing_is_left_of_a_step_but_gradients() -> None:
+    for graph in (*EXACT.values(), tiny("mixtral-8x7b", 16)):
+        _, (curve,) = on(ONE, graph, "", Options(optimizer="sgd"))
+        assert int(curve.kept[-1]) == 0
+        assert int(curve.passing[-1]) == 0
+        assert int(curve.kept.min()) >= 0
+        assert int(curve.passing.min()) >= 0
+        trained = sum(p.tensor.spec.bytes for p in graph.parameters if p.trainable)
+        assert int(curve.gradients[-1]) <= trained
