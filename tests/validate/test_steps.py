@@ -204,11 +204,12 @@ def test_errors_of_rows_that_were_not_fitted() -> None:
     assert summary.held_out.rows_across_nodes == 21
     assert summary.held_out.inside_node is not None
     assert summary.held_out.across_nodes is not None
-    # 5 and 8 % were asked for; this half misses both (docs/validation.md, "Training steps").
-    assert summary.held_out.inside_node <= 0.051
-    assert summary.held_out.across_nodes <= 0.09
+    assert summary.held_out.inside_node <= 0.05
+    # 8 % was asked for; this half misses it (docs/validation.md, "Training steps").
+    assert summary.held_out.across_nodes <= 0.085
     assert summary.rank_all_batches.median is not None
-    assert summary.rank_all_batches.median >= 0.97
+    assert summary.rank_all_batches.mean is not None
+    assert min(summary.rank_all_batches.median, summary.rank_all_batches.mean) >= 0.97
 
 
 def test_rows_inside_a_node_are_sums() -> None:
