@@ -15,7 +15,13 @@ from meshwright.graph.families import family_of
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import groups
 from meshwright.price.step import Pricer
-from meshwright.validate.megatron import Sizes, embedding_calls, head_calls, layer_calls
+from meshwright.validate.megatron import (
+    Sizes,
+    embedding_calls,
+    head_calls,
+    layer_calls,
+    word_parameters,
+)
 from meshwright.validate.step_constants import KNOWN, StepConstants, shipped_constants
 from meshwright.validate.step_fit import fit, halves
 from meshwright.validate.step_rows import (
@@ -114,6 +120,33 @@ def test_pipelines_pay_for_filling_and_draining(predictor: StepPredictor) -> Non
     assert found[0] < found[1]
 
 
+def test_a_slow_host_hides_the_device_and_a_slow_device_the_host() -> None:
+    """Small layers take the host's time for their kernels; large ones hardly notice it."""
+    slow, fast = (
+        StepPredictor(msgspec.structs.replace(StepConstants(), dispatch_s=s)) for s in (2e-4, 5e-6)
+    )
+    small = with_(ROW, tensor=1, data=8, pipeline=1, micro_batch=1)
+    large = with_(small, hidden=8192, heads=64, micro_batch=4)
+    assert slow.seconds(small) > 5 * fast.seconds(small)
+    assert slow.seconds(large) < 1.01 * fast.seconds(large)
+
+
+def test_stages_at_both_ends_add_up_the_gradients_of_the_words() -> None:
+    """Of a step across nodes, 8 GPUs a node send 2 bytes a weight of the words; no more, no less
+    than what the network's bandwidth changes once nothing else uses it."""
+    row = with_(WIDE, tensor=8, data=1, pipeline=8, micro_batch=1, global_batch=8)
+    rates = (50e9, 100e9)
+    found = [
+        StepPredictor(msgspec.structs.replace(StepConstants(), nic=nic)).seconds(row)
+        for nic in rates
+    ]
+    words = 2 * word_parameters(row.sizes) * 8 * (1 / rates[0] - 1 / rates[1])
+    sent = 2 * row.sequence * row.micro_batch * row.hidden * (1 / rates[0] - 1 / rates[1])
+    slots = 2 * (row.pipeline - 1)
+    assert words + slots * sent <= (found[0] - found[1]) * (1 + 1e-6)
+    assert found[0] - found[1] <= words + 2 * (slots + row.micro_batches) * sent
+
+
 def test_what_is_slower_makes_steps_slower() -> None:
     for name, direction in (("best", -1), ("streaming", -1), ("dispatch_s", 1), ("straggling", 1)):
         less, more = (
@@ -171,11 +204,12 @@ def test_errors_of_rows_that_were_not_fitted() -> None:
     assert summary.held_out.rows_across_nodes == 21
     assert summary.held_out.inside_node is not None
     assert summary.held_out.across_nodes is not None
-    # 5 and 8 % were asked for; this half misses both (docs/validation.md, "Training steps").
-    assert summary.held_out.inside_node <= 0.051
-    assert summary.held_out.across_nodes <= 0.09
+    assert summary.held_out.inside_node <= 0.05
+    # 8 % was asked for; this half misses it (docs/validation.md, "Training steps").
+    assert summary.held_out.across_nodes <= 0.085
     assert summary.rank_all_batches.median is not None
-    assert summary.rank_all_batches.median >= 0.97
+    assert summary.rank_all_batches.mean is not None
+    assert min(summary.rank_all_batches.median, summary.rank_all_batches.mean) >= 0.97
 
 
 def test_rows_inside_a_node_are_sums() -> None:

@@ -3,7 +3,6 @@
 Enters: a call, a device and, if there is one, a table of measured calls. Leaves: `OperatorPrice`.
 With F flops and B bytes of a pass (`graph.counts`), the estimate is a roofline,
     time = launch · kernels + max( F / (peak · efficiency),  B / (bandwidth · streaming) )
-    and at least dispatch · kernels, if the host does not run ahead of the device,
 where the efficiency of products falls with sizes that leave matrix units idle:
     efficiency = best · Π over extents e of  e / (e + half)  · alignment.
 The constants are those of `Rates`.
@@ -109,8 +108,7 @@ class OperatorPricer:
         rate = peak * (efficiency(call, rates) if family_of(call.kind).products else 1.0)
         share = rates.scanning if call.kind in SCANNING else rates.streaming
         moving = counts.bytes / (self.device.memory_bandwidth * share)
-        working = rates.launch * kernels + max(counts.flops / rate, moving)
-        return Seconds(max(rates.dispatch * kernels, working))
+        return Seconds(rates.launch * kernels + max(counts.flops / rate, moving))
 
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
         if family_of(call.kind).view:

@@ -31,5 +31,3 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """The same for softmax and dropout, which reduce rows and draw random numbers."""
     launch: Seconds = Seconds(2e-6)
     """The least time of a kernel."""
-    dispatch: Seconds = Seconds(0.0)
-    """What the host needs for a kernel, where it does not run ahead of the device."""

@@ -24,7 +24,6 @@ class StepConstants(msgspec.Struct, frozen=True, kw_only=True):
     streaming: float = 0.85
     scanning: float = 0.85
     dispatch_s: float = 20e-6
-    collective_s: float = 30e-6
     skew_s: float = 5e-6
     micro_batch_s: float = 2e-4
     update_bytes: float = 34.0
@@ -48,8 +47,7 @@ KNOWN: dict[str, Known] = {
     "odd": Known(0.3, 0.1, 0.6, "", "share left for the odd vocabulary at tensor 1"),
     "streaming": Known(0.1, 0.6, 0.95, "", "share of 2039 GB/s, element-wise"),
     "scanning": Known(0.5, 0.3, 0.95, "", "share of 2039 GB/s, softmax and dropout"),
-    "dispatch_s": Known(2.0, 5e-6, 200e-6, "s", "host, a kernel, with Python of a module"),
-    "collective_s": Known(2.0, 10e-6, 400e-6, "s", "host, a collective or transfer"),
+    "dispatch_s": Known(2.0, 5e-6, 200e-6, "s", "host, a kernel, collective or transfer"),
     "skew_s": Known(2.0, 1e-6, 100e-6, "s", "how late a GPU comes to an all-reduce"),
     "micro_batch_s": Known(2.0, 1e-5, 1e-2, "s", "host, a micro-batch: data, loss, schedule"),
     "update_bytes": Known(0.4, 28, 80, "B", "memory traffic of Adam, a weight"),

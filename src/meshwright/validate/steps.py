@@ -1,26 +1,29 @@
 """Training steps of a GPT on vTrain's machine. Enters: rows, constants. Leaves: predicted seconds.
 
-With f and b the forward and backward seconds of a layer's operators (`price.operator`), r the
-all-reduce of its output over the tensor group, L_s the layers of stage s,
-    forward of stage s   = L_s (f + 2 r)                              plus embedding or head
-    backward of stage s  = L_s (f + 2 r) + L_s (b + 2 r)              recomputation, then gradients
+With r the all-reduce of a layer's output over the tensor group, D the seconds of a layer's
+operators (`price.operator`) in a pass and K how many kernels they are, L_s the layers of stage s,
+    f, b                 = D + 2 r on the device beside (K + 2) dispatch_s on the host
+                           (`price.host`), of the forward and of the backward pass
+    forward of stage s   = L_s f                                      plus embedding or head
+    backward of stage s  = L_s f + L_s b                              recomputation, then gradients
     transfer             = bytes of the output over NVSwitch; between nodes a t-th of it at an
                            eighth of the network, then gathered over NVSwitch (Megatron's
                            scatter and gather: each GPU of a tensor group sends its part)
-    reduction            = all-reduce of 2 bytes a weight over the data group, once, not overlapped
+    reduction            = all-reduce of 2 bytes a weight over the data group, once, not overlapped;
+                           then that of the words, which the first and the last stage share
     update               = update_bytes a weight at streaming bandwidth
 An all-reduce of n begins when its last member comes. If delays are drawn alike from an exponential
 distribution of mean `skew_s`, that is (1/2 + ... + 1/n) skew_s after the mean member.
 The step is the makespan of those tasks under 1F1B, with as many micro-batches as the global batch
 says (a pipeline of 1 accumulates them). Ranks are numbered as Megatron does: tensor innermost, then
-data, then pipeline. Across nodes all compute takes `straggling` times as long. The embedding's
-gradient, shared by first and last stage, is not counted.
+data, then pipeline. Across nodes all compute takes `straggling` times as long.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +33,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
 from meshwright.graph.model import Call
 from meshwright.price.collective import Collective
-from meshwright.price.operator import OperatorPricer
+from meshwright.price.host import together
+from meshwright.price.operator import OperatorPricer, all_gradients
 from meshwright.price.pattern import Digit, Pattern, Use, members
 from meshwright.price.protocol import MACHINES, all_reduce_seconds
 from meshwright.price.rates import Rates
@@ -53,12 +57,21 @@ NVSWITCH = Cluster.named(CLUSTER).levels[-1].links[0].out
 """A GPU's port, in bytes per second."""
 
 
-class LayerPrice(msgspec.Struct, frozen=True):
-    """Seconds of one layer, of the embedding and of the head: forward, backward."""
+class Pass(NamedTuple):
+    """What some operators need in one pass."""
 
-    layer: tuple[float, float]
-    embedding: tuple[float, float]
-    head: tuple[float, float]
+    device: float
+    """Seconds."""
+    kernels: int
+    """How many the host hands over."""
+
+
+class LayerPrice(msgspec.Struct, frozen=True):
+    """One layer, the embedding and the head: forward, backward."""
+
+    layer: tuple[Pass, Pass]
+    embedding: tuple[Pass, Pass]
+    head: tuple[Pass, Pass]
 
 
 class StepPredictor:
@@ -72,7 +85,6 @@ class StepPredictor:
             odd=constants.odd,
             streaming=constants.streaming,
             scanning=constants.scanning,
-            dispatch=Seconds(constants.dispatch_s),
         )
         self._operators = OperatorPricer(Cluster.named(CLUSTER).device, rates=rates)
         self._layers: dict[Sizes, LayerPrice] = {}
@@ -91,13 +103,19 @@ class StepPredictor:
         slower = own.straggling if row.across_nodes else 1.0
         activations = 2 * row.sequence * row.micro_batch * row.hidden
         reduce = self._all_reduce(row, "tensor", activations)
+
+        def seconds(work: Pass, reductions: int) -> float:
+            calls = work.kernels + (reductions if row.tensor > 1 else 0)
+            device = slower * work.device + reductions * reduce
+            return together(device, slower * own.dispatch_s * calls)
+
         layers = _shared_out(row.layers, row.pipeline)
-        there = layers * (slower * price.layer[0] + 2 * reduce)
-        back = there + layers * (slower * price.layer[1] + 2 * reduce)
-        there[0] += slower * price.embedding[0] + reduce
-        back[0] += slower * price.embedding[1]
-        there[-1] += slower * (price.head[0] + own.micro_batch_s)
-        back[-1] += slower * price.head[1] + reduce
+        there = layers * seconds(price.layer[0], 2)
+        back = there + layers * seconds(price.layer[1], 2)
+        there[0] += seconds(price.embedding[0], 1)
+        back[0] += seconds(price.embedding[1], 0)
+        there[-1] += seconds(price.head[0], 0) + slower * own.micro_batch_s
+        back[-1] += seconds(price.head[1], 1)
         weights = layers * layer_parameters(sizes)
         weights[0] += word_parameters(sizes)
         if row.pipeline > 1:
@@ -106,6 +124,7 @@ class StepPredictor:
         times[Part.FORWARD], times[Part.BACKWARD] = there, back
         times[Part.SEND] = self._transfer(row, activations)
         times[Part.REDUCE] = [self._all_reduce(row, "data", 2 * held) for held in weights]
+        times[Part.REDUCE, [0, -1]] += self._shared_words(row)
         device = self._operators.device
         times[Part.UPDATE] = weights * own.update_bytes / device.memory_bandwidth / own.streaming
         return times
@@ -117,12 +136,16 @@ class StepPredictor:
             )
         return self._layers[sizes]
 
-    def _sum(self, calls: tuple[Call, ...]) -> tuple[float, float]:
-        prices = [self._operators.price(call) for call in calls]
-        return sum(p.forward.seconds for p in prices), sum(p.backward.seconds for p in prices)
+    def _sum(self, calls: tuple[Call, ...]) -> tuple[Pass, Pass]:
+        there, back = Pass(0.0, 0), Pass(0.0, 0)
+        for call in calls:
+            price = self._operators.price(call)
+            there = _with(there, price.forward.seconds, 1)
+            back = _with(back, price.backward.seconds, sum(all_gradients(call)))
+        return there, back
 
     def _all_reduce(self, row: IterationRow, axis: str, size: float) -> float:
-        """Seconds of an all-reduce along an axis; the host needs its time for each."""
+        """Seconds of an all-reduce along an axis, from when its mean member comes."""
         if getattr(row, axis) == 1:
             return 0.0
         groups = pattern(row, axis)
@@ -132,15 +155,24 @@ class StepPredictor:
             (line,) = self._pricer(row).lines(Collective.ALL_REDUCE, groups)
             seconds = line.at(size)
         late = sum(1 / i for i in range(2, getattr(row, axis) + 1))
-        return max(self.constants.collective_s, seconds) + self.constants.skew_s * late
+        return seconds + self.constants.skew_s * late
+
+    def _shared_words(self, row: IterationRow) -> float:
+        """Seconds in which the first and the last stage add up the gradients of the words."""
+        if row.pipeline == 1:
+            return 0.0
+        size = 2 * word_parameters(row.sizes)
+        if row.across_nodes:
+            return size * min(NODE, row.tensor * row.data) / self.constants.nic
+        return _inside(2, size)
 
     def _transfer(self, row: IterationRow, size: float) -> float:
         """Seconds until a stage has sent what it made; a node's GPUs do so at the same time."""
         own = self.constants
         if row.tensor * row.data < NODE:
-            return max(own.collective_s, size / NVSWITCH)
+            return max(own.dispatch_s, size / NVSWITCH)
         part = size / row.tensor
-        return max(own.collective_s, part * NODE / own.nic + (size - part) / NVSWITCH)
+        return max(own.dispatch_s, part * NODE / own.nic + (size - part) / NVSWITCH)
 
     def _pricer(self, row: IterationRow) -> Pricer:
         shape = (max(1, row.gpus // NODE), min(NODE, row.gpus))
@@ -191,6 +223,11 @@ def pattern(row: IterationRow, axis: str) -> Pattern:
 def _inside(ranks: int, size: int) -> float:
     """Seconds of an all-reduce inside a node, by the model that vTrain's own tables were fitted."""
     return all_reduce_seconds(MACHINES["A100"], ranks, Bytes(size))
+
+
+def _with(work: Pass, seconds: float, kernels: int) -> Pass:
+    """One operator more; what takes no time is not handed over."""
+    return Pass(work.device + seconds, work.kernels + (kernels if seconds else 0))
 
 
 def _shared_out(layers: int, stages: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
