@@ -13,9 +13,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import (
     Bytes,
     counted,
-    format_bytes,
     format_gibibytes,
     format_seconds,
+    format_traffic,
 )
 from meshwright.plan.model import Held, Plan, Prediction
 from meshwright.report.documents import Document
@@ -60,7 +60,7 @@ def table_of_prediction(prediction: Prediction) -> Table:
     table.add_row("step", format_seconds(prediction.step))
     table.add_row("  compute on the busiest device", format_seconds(prediction.compute))
     table.add_row("  exposed communication and waiting", format_seconds(_exposed(prediction)))
-    table.add_row("moved between devices", format_bytes(prediction.moved))
+    table.add_row("moved between devices", format_traffic(prediction.moved))
     table.add_row("memory on the fullest device", format_gibibytes(memory.total))
     for part, held in _parts(memory).items():
         table.add_row(f"  {part}", format_gibibytes(held))
@@ -114,7 +114,7 @@ def table_of_strategies(comparison: Comparison) -> Table:
             format_seconds(prediction.step),
             "" if speedup is None else f"{speedup:.2f}x",
             format_seconds(prediction.compute),
-            format_bytes(prediction.moved),
+            format_traffic(prediction.moved),
             format_gibibytes(prediction.memory.total),
             f"lacks {format_gibibytes(missing)}" if missing else "yes",
             style="bold" if own is comparison.strategies[-1] else None,
