@@ -57,7 +57,8 @@ def test_compare_puts_strategies_side_by_side(folder: Path) -> None:
     assert list(named)[0] == "data parallel"
     assert list(named)[-1] == "search"
     assert {"model parallel", "expert", "zero 1", "zero 2", "zero 3", "optcnn"} <= named.keys()
-    assert named["search"]["step_s"] <= min(own["step_s"] for own in named.values())
+    starts = [own["step_s"] for own in named.values() if own["zero"] == 0]
+    assert named["search"]["step_s"] == min(starts)
     for own in named.values():
         assert own["speedup"] == named["data parallel"]["step_s"] / own["step_s"]
         assert own["fits"] == (own["missing_bytes"] == 0)
@@ -76,7 +77,7 @@ def test_a_budget_in_proposals_gives_the_same_plan_again(folder: Path) -> None:
     again = meshwright(folder, *COMPARE, "--budget", "3000", "--save", "again.json")
     assert again.returncode == 0, again.stderr
     assert (folder / "again.json").read_bytes() == (folder / "plan.json").read_bytes()
-    assert again.stdout.splitlines()[0].split()[:3] == ["strategy", "predicted", "step"]
+    assert again.stdout.splitlines()[0].endswith("every figure is predicted")
     assert "search: " in again.stdout
     assert again.stdout.endswith("The plan of the search is in again.json.\n")
     full = meshwright(

@@ -26,9 +26,7 @@ from meshwright.simulate.simulation import Simulation, simulate
 
 Event = dict[str, Any]
 
-OPTIONS = st.builds(
-    Options, zero=st.integers(0, 3), recompute=st.booleans(), micro_batches=st.just(1)
-)
+OPTIONS = st.builds(Options, zero=st.integers(0, 3), bucket=st.sampled_from([0, 1000]))
 
 
 def traced(simulation: Simulation) -> list[Event]:
@@ -114,6 +112,11 @@ def test_a_trace_is_its_timeline(plan: Plan) -> None:
 def test_traces_of_baselines(name: str) -> None:
     plan = applicable(transformer(), Cluster.named("dgx-h100", node=2, gpu=2))[name]
     confirm(simulate(plan))
+
+
+def test_trace_of_layers_that_run_again() -> None:
+    plan = data_parallel(transformer(), Cluster.named("laptop"))
+    confirm(simulate(msgspec.structs.replace(plan, options=Options(recompute=True))))
 
 
 def test_one_device_stands_for_its_class() -> None:

@@ -1,13 +1,16 @@
-"""Random plans for small graphs on small machines, legal by construction."""
+"""Random plans for small graphs on small machines: layouts that are legal by construction, and
+as many micro-batches as they leave room for."""
 
 from __future__ import annotations
 
 from functools import cache
 
+from hypothesis import reject
 from hypothesis import strategies as st
 from support.baseline_graphs import convolutional, recommendation, recurrent
 
 from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.layout import Layout, layouts
@@ -50,7 +53,11 @@ ANY = options()
 def plans(draw: st.DrawFn, own: st.SearchStrategy[Options] = ANY) -> Plan:
     graph, cluster = draw(st.sampled_from(GRAPHS)), draw(st.sampled_from(CLUSTERS))
     chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
-    plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, draw(own))
+    try:
+        plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, draw(own))
+    except InputError as error:
+        assert "micro-batches are too small" in str(error)
+        reject()
     size = draw(st.floats(1.0, 1e12))
     programs = draw(
         st.lists(

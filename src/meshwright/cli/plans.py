@@ -152,6 +152,8 @@ def compare(
         print_json(plans.comparison_document(found, asked))
         return
     console = new_console()
+    console.print(plans.describe_comparison(found), soft_wrap=True)
+    console.print()
     console.print(plans.table_of_strategies(found))
     console.print()
     if found.refused:

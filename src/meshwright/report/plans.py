@@ -101,11 +101,16 @@ def table_of_occupancies(found: Sequence[Occupancy]) -> Table:
     return table
 
 
+def describe_comparison(comparison: Comparison) -> str:
+    """What is compared, in a line."""
+    plan = comparison.strategies[-1].plan
+    units = counted(len(plan.layouts), "unit")
+    return f"{plan.graph.name} on {_machine(plan.cluster)}: {units}; every figure is predicted"
+
+
 def table_of_strategies(comparison: Comparison) -> Table:
     """Baselines and the search, side by side."""
-    table = new_table("strategy", "predicted step>", "speed-up>", "compute>", "moved>")
-    table.add_column("peak memory", justify="right")
-    table.add_column("fits")
+    table = new_table("strategy", "step>", "speed-up>", "compute>", "moved>", "memory>", "fits")
     for own in comparison.strategies:
         prediction, speedup = own.prediction, _speedup(comparison, own)
         missing = prediction.missing
@@ -116,7 +121,7 @@ def table_of_strategies(comparison: Comparison) -> Table:
             format_seconds(prediction.compute),
             format_traffic(prediction.moved),
             format_gibibytes(prediction.memory.total),
-            f"lacks {format_gibibytes(missing)}" if missing else "yes",
+            f"over {format_gibibytes(missing)}" if missing else "yes",
             style="bold" if own is comparison.strategies[-1] else None,
         )
     return table
