@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_compare_puts_strategies_side_by_side(folder: Path) -> None:
     found = json.loads((folder / "compared.json").read_text())
     named = {own["name"]: own for own in found["strategies"]}
-    assert list(named)[0] == "data parallel"
+    assert next(iter(named)) == "data parallel"
     assert list(named)[-1] == "search"
     assert {"model parallel", "expert", "zero 1", "zero 2", "zero 3", "optcnn"} <= named.keys()
     starts = [own["step_s"] for own in named.values() if own["zero"] == 0]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.baseline_graphs import convolutional, transformer
-from support.plan_strategies import plans
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
@@ -23,6 +22,8 @@ from meshwright.simulate.costs import costliest, occupancies, resources_of_devic
 from meshwright.simulate.engines import ENGINES
 from meshwright.simulate.held import curves
 from meshwright.simulate.simulation import Simulation, simulate
+from support.baseline_graphs import convolutional, transformer
+from support.plan_strategies import plans
 
 Event = dict[str, Any]
 
@@ -56,7 +57,7 @@ def confirm(simulation: Simulation) -> None:
             assert nanoseconds(event["dur"]) == tasks.duration[task]
     for spans in by_thread.values():
         spans.sort()
-        assert all(end <= after for (_, end), (after, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= after for (_, end), (after, _) in pairwise(spans))
     live = set(timeline.order.tolist())
     assert {event["args"]["task"] for event in whole} == live
     for task in live:

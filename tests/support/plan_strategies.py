@@ -7,7 +7,6 @@ from functools import cache
 
 from hypothesis import reject
 from hypothesis import strategies as st
-from support.baseline_graphs import convolutional, recommendation, recurrent
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
@@ -17,6 +16,7 @@ from meshwright.parallelize.layout import Layout, layouts
 from meshwright.parallelize.units import units
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
 from meshwright.price.memory import OPTIMIZERS
+from support.baseline_graphs import convolutional, recommendation, recurrent
 
 GRAPHS = (convolutional(), recommendation(9, 12, 6), recurrent())
 CLUSTERS = (
@@ -55,8 +55,7 @@ def plans(draw: st.DrawFn, own: st.SearchStrategy[Options] = ANY) -> Plan:
     chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
     try:
         plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, draw(own))
-    except InputError as error:
-        assert "micro-batches are too small" in str(error)
+    except InputError:
         reject()
     size = draw(st.floats(1.0, 1e12))
     programs = draw(
