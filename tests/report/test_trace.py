@@ -27,7 +27,12 @@ from support.plan_strategies import plans
 
 Event = dict[str, Any]
 
-OPTIONS = st.builds(Options, zero=st.integers(0, 3), bucket=st.sampled_from([0, 1000]))
+OPTIONS = st.builds(
+    Options,
+    zero=st.integers(0, 3),
+    recompute=st.booleans(),
+    bucket=st.sampled_from([0, 1000]),
+)
 
 
 def traced(simulation: Simulation) -> list[Event]:
