@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from meshwright.place.axes import Axis as Axis
     from meshwright.place.placement import Placement as Placement
     from meshwright.place.placement import placements as placements
+    from meshwright.plan.file import load_plan as load_plan
+    from meshwright.plan.file import save_plan as save_plan
+    from meshwright.plan.model import Plan as Plan
     from meshwright.price.backend import BACKENDS as BACKENDS
     from meshwright.price.step import Pricer as Pricer
     from meshwright.reduce.dsl import Program as Program
@@ -27,9 +30,12 @@ if TYPE_CHECKING:
     from meshwright.reduce.predict import cheapest as cheapest
     from meshwright.reduce.predict import predict as predict
     from meshwright.reduce.synthesize import synthesize as synthesize
+    from meshwright.search.budget import Budget as Budget
+    from meshwright.search.compare import compare as compare
     from meshwright.search.rank import Ranker as Ranker
     from meshwright.search.rank import Reduction as Reduction
     from meshwright.search.rank import rank as rank
+    from meshwright.simulate.simulation import simulate as simulate_plan
 
 __version__ = "0.1.0"
 
@@ -39,6 +45,9 @@ _ROOMS = {
     "Axis": "place.axes",
     "Placement": "place.placement",
     "placements": "place.placement",
+    "load_plan": "plan.file",
+    "save_plan": "plan.file",
+    "Plan": "plan.model",
     "BACKENDS": "price.backend",
     "Pricer": "price.step",
     "Program": "reduce.dsl",
@@ -47,14 +56,20 @@ _ROOMS = {
     "cheapest": "reduce.predict",
     "predict": "reduce.predict",
     "synthesize": "reduce.synthesize",
+    "Budget": "search.budget",
+    "compare": "search.compare",
     "Ranker": "search.rank",
     "Reduction": "search.rank",
     "rank": "search.rank",
+    # Not by its own name, which is that of its room: importing that would hide the function.
+    "simulate_plan": "simulate.simulation:simulate",
 }
+"""Where each name is; behind a colon what it is called there."""
 
-__all__ = ["BACKENDS", "Axis", "Cluster", "InputError", "Placement", "Pricer", "Program"]
-__all__ += ["Ranker", "Reduction", "cheapest", "lower", "placements", "predict", "rank"]
-__all__ += ["reduction_hierarchy", "synthesize"]
+__all__ = ["BACKENDS", "Axis", "Budget", "Cluster", "InputError", "Placement", "Plan", "Pricer"]
+__all__ += ["Program", "Ranker", "Reduction", "cheapest", "compare", "load_plan", "lower"]
+__all__ += ["placements", "predict", "rank", "reduction_hierarchy", "save_plan", "simulate_plan"]
+__all__ += ["synthesize"]
 
 
 def __dir__() -> list[str]:
@@ -64,4 +79,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    module, _, own = _ROOMS[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), own or name)

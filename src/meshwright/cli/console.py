@@ -1,4 +1,4 @@
-"""What a verb prints with: a console, a counting line, JSON."""
+"""What a verb prints with: a console, a counting line, a bar, JSON."""
 
 from __future__ import annotations
 
@@ -47,6 +47,20 @@ def progress(what: str) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task(what, total=None)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def share_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+    """A bar on standard error that shows a share done and words, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda share, words: bar.update(task, completed=share, description=words)
 
 
 def print_json(document: dict[str, object]) -> None:

@@ -18,6 +18,7 @@ from meshwright.cli.calibrate import calibrate
 from meshwright.cli.clusters import clusters
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
+from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
 from meshwright.cli.validate import validate
 from meshwright.foundation.errors import InputError
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (clusters, place, reduce, models, capture, calibrate):
+for verb in (clusters, place, reduce, models, capture, calibrate, simulate, compare):
     app.command()(verb)
 app.add_typer(validate, name="validate")
 

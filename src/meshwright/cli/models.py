@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,6 +66,7 @@ def capture(
 
     from meshwright.capture.load import load_model
     from meshwright.foundation.errors import InputError
+    from meshwright.foundation.files import write_whole
     from meshwright.price.figures import model_figures
     from meshwright.price.memory import OPTIMIZERS
     from meshwright.report.documents import figures_document
@@ -79,7 +79,7 @@ def capture(
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     if save is not None:
-        _write(save, msgspec.json.encode(captured.graph))
+        write_whole(save, msgspec.json.encode(captured.graph))
     figures = model_figures(captured.graph, kind, mixed=mixed, recompute=recompute)
     if json:
         print_json(figures_document(figures, batch))
@@ -106,17 +106,3 @@ def _figures(sources: Iterable[str], optimizer: str) -> list[ModelFigures]:
         if not found:
             raise
     return found
-
-
-def _write(path: str, content: bytes) -> None:
-    from meshwright.foundation.errors import InputError
-
-    whole = Path(path)
-    part = whole.with_name(f".{whole.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(whole)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path!r} ({error.strerror})", "give the path of a file you may write"
-        ) from None

@@ -141,6 +141,15 @@ def format_gibibytes(value: float) -> str:
     return _format(value, {"": 1.0, **_BINARY}, "B")
 
 
+def format_traffic(value: float) -> str:
+    """Bytes as a short text with a decimal prefix, rounded.
+
+    >>> format_traffic(3 << 30), format_traffic(0)
+    ('3.221 GB', '0 B')
+    """
+    return _format(value, _DECIMAL, "B")
+
+
 def format_count(value: float) -> str:
     """A large number as a short text.
 

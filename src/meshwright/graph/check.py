@@ -50,9 +50,11 @@ def _order(graph: OperatorGraph) -> Iterator[str]:
     made_by_operators = {tensor.name for op in graph.operators for tensor in op.outputs}
     born = set(graph.tensors) - made_by_operators
     for operator in graph.operators:
-        for name in filter(None, operator.inputs):
+        for name in operator.inputs:
+            if name is None:
+                continue
             if name not in graph.tensors:
-                yield f"operator {operator.name} reads {name}, which nobody makes"
+                yield f"operator {operator.name} reads {name!r}, which nobody makes"
             elif name not in born:
                 yield f"operator {operator.name} reads {name}, which is made later"
         born.update(tensor.name for tensor in operator.outputs)

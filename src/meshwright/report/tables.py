@@ -36,7 +36,7 @@ from meshwright.validate.summary import Summary
 
 def table_of_clusters(clusters: Sequence[Cluster]) -> Table:
     """The catalogue, a line each."""
-    table = _table("cluster", "levels", "devices>", "device", "description~")
+    table = new_table("cluster", "levels", "devices>", "device", "description~")
     for cluster in clusters:
         levels = " x ".join(f"{level.name} {level.cardinality}" for level in cluster.levels)
         name, device = cluster.name, cluster.device.name
@@ -46,7 +46,7 @@ def table_of_clusters(clusters: Sequence[Cluster]) -> Table:
 
 def table_of_models(figures: Sequence[ModelFigures], batches: Mapping[str, int]) -> Table:
     """Models by what a training step of each amounts to on one device."""
-    table = _table("model", "batch>", "operators>", "parameters>", "FLOP a step>", "memory>")
+    table = new_table("model", "batch>", "operators>", "parameters>", "FLOP a step>", "memory>")
     table.add_column("repeated layers")
     for one in figures:
         repeats = ", ".join(f"{repeat.count} x {repeat.period}" for repeat in one.repeats)
@@ -70,7 +70,7 @@ def table_of_placements(ranking: Sequence[RankedPlacement], most: int) -> Table:
         columns.insert(2, "reduction~")
     else:
         columns.append("bandwidth>")
-    table = _table(*columns)
+    table = new_table(*columns)
     for number, ranked in enumerate(ranking[:most], start=1):
         for index, price in enumerate(ranked.reductions):
             first = index == 0
@@ -96,7 +96,7 @@ def _gain(best: float, single: float) -> tuple[str, str, str]:
 
 def table_of_pairs(pairs: Sequence[tuple[Placement, PricedProgram]], most: int) -> Table:
     """Placements and programs ranked together, by predicted time."""
-    table = _table("#>", "matrix", "program~", "predicted>")
+    table = new_table("#>", "matrix", "program~", "predicted>")
     for number, (placement, priced) in enumerate(pairs[:most], start=1):
         time = format_seconds(priced.seconds)
         table.add_row(str(number), str(placement), describe_program(priced.program), time)
@@ -105,7 +105,7 @@ def table_of_pairs(pairs: Sequence[tuple[Placement, PricedProgram]], most: int) 
 
 def table_of_programs(programs: Sequence[PricedProgram], most: int) -> Table:
     """The programs of one placement, by predicted time."""
-    table = _table("#>", "program~", "steps>", "predicted>", "paced by")
+    table = new_table("#>", "program~", "steps>", "predicted>", "paced by")
     for number, priced in enumerate(programs[:most], start=1):
         slowest = max(priced.steps, key=lambda step: step.seconds)
         steps, time = str(len(priced.program)), format_seconds(priced.seconds)
@@ -116,7 +116,7 @@ def table_of_programs(programs: Sequence[PricedProgram], most: int) -> Table:
 
 def table_of_steps(priced: PricedProgram) -> Table:
     """One program, step by step."""
-    table = _table("step>", "instruction", "holds before>", "predicted>", "paced by")
+    table = new_table("step>", "instruction", "holds before>", "predicted>", "paced by")
     for number, step in enumerate(priced.steps, start=1):
         held, time = format_bytes(round(step.held)), format_seconds(step.seconds)
         table.add_row(str(number), str(step.instruction), held, time, step.link)
@@ -125,7 +125,9 @@ def table_of_steps(priced: PricedProgram) -> Table:
 
 def table_of_sweep(sweep: Sequence[tuple[Reduction, RankedPlacement]]) -> Table:
     """The best placement and program for each payload."""
-    table = _table("payload>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>")
+    table = new_table(
+        "payload>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>"
+    )
     for reduction, ranked in sweep:
         table.add_row(
             format_bytes(reduction.bytes),
@@ -138,7 +140,7 @@ def table_of_sweep(sweep: Sequence[tuple[Reduction, RankedPlacement]]) -> Table:
 
 def table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
     """Every measured time beside its prediction."""
-    table = _table(
+    table = new_table(
         "system",
         "matrix",
         "reduce",
@@ -167,7 +169,7 @@ def table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
 
 def table_of_realigned(comparisons: Sequence[Comparison]) -> Table:
     """Optima that the paper measured with levels in axis order, and what hardware order brings."""
-    table = _table(
+    table = new_table(
         "system",
         "matrix",
         "algorithm",
@@ -192,7 +194,7 @@ def table_of_realigned(comparisons: Sequence[Comparison]) -> Table:
 
 def table_of_operator_errors(errors: Mapping[str, OperatorErrors]) -> Table:
     """How far predicted operators are from measured ones, the most frequent kinds first."""
-    table = _table("operator", "passes>", "median error>", "90th percentile>")
+    table = new_table("operator", "passes>", "median error>", "90th percentile>")
     for kind, own in sorted(errors.items(), key=lambda item: -item[1].passes):
         table.add_row(kind, str(own.passes), f"{own.median:.1%}", f"{own.ninetieth:.1%}")
     return table
@@ -200,7 +202,9 @@ def table_of_operator_errors(errors: Mapping[str, OperatorErrors]) -> Table:
 
 def table_of_steps_measured(comparisons: Sequence[StepComparison]) -> Table:
     """Measured training steps beside their predictions."""
-    table = _table("model", "batch>", "optimizer", "measured>", "spread>", "predicted>", "error>")
+    table = new_table(
+        "model", "batch>", "optimizer", "measured>", "spread>", "predicted>", "error>"
+    )
     for column in ("peak measured", "peak predicted", "error"):
         table.add_column(column, justify="right")
     table.add_column("paced by")
@@ -225,7 +229,7 @@ def table_of_steps_measured(comparisons: Sequence[StepComparison]) -> Table:
 
 def table_of_collectives(summary: CollectiveSummary) -> Table:
     """How far predicted AllReduces are from measured ones, by machine and group size."""
-    table = _table("machine", "ranks>", "rows>", "mean error>", "worst error>")
+    table = new_table("machine", "ranks>", "rows>", "mean error>", "worst error>")
     seen = all(group.evidence for group in summary.groups)
     if seen:
         table.add_column("other half", justify="right")
@@ -248,7 +252,7 @@ def table_of_collectives(summary: CollectiveSummary) -> Table:
 
 def table_of_protocol_constants(summary: CollectiveSummary) -> Table:
     """What was fitted for each machine."""
-    table = _table("fitted constant", *(f"{name}>" for name in summary.constants))
+    table = new_table("fitted constant", *(f"{name}>" for name in summary.constants))
     lines: tuple[tuple[str, Callable[[Constants], str]], ...] = (
         ("launch, Simple", lambda own: format_seconds(own.launch)),
         ("hop, Simple", lambda own: format_seconds(own.hop)),
@@ -267,7 +271,7 @@ def table_of_protocol_constants(summary: CollectiveSummary) -> Table:
 
 def table_of_step_errors(summary: StepSummary) -> Table:
     """How far predicted training steps are from the given ones, fitted rows apart from others."""
-    table = _table("mean error", "inside a node>", "rows>", "across nodes>", "rows>")
+    table = new_table("mean error", "inside a node>", "rows>", "across nodes>", "rows>")
     lines: tuple[tuple[str, MeanError], ...] = (
         (f"fitted (half drawn by seed {summary.seed})", summary.fitted),
         ("held out", summary.held_out),
@@ -282,7 +286,7 @@ def table_of_step_errors(summary: StepSummary) -> Table:
 
 def table_of_rank_correlations(summary: StepSummary) -> Table:
     """How well predictions keep the order of configurations."""
-    table = _table("rank correlation among rows of", "groups>", "median>", "mean>", "least>")
+    table = new_table("rank correlation among rows of", "groups>", "median>", "mean>", "least>")
     lines: tuple[tuple[str, RankCorrelation], ...] = (
         ("one model, machine, global batch", summary.rank_one_batch),
         ("one model, machine", summary.rank_all_batches),
@@ -296,7 +300,7 @@ def table_of_rank_correlations(summary: StepSummary) -> Table:
 
 def table_of_step_constants(summary: StepSummary) -> Table:
     """Every fitted constant beside what was expected before."""
-    table = _table("fitted constant", "fitted>", "expected>", "plausible>", "meaning")
+    table = new_table("fitted constant", "fitted>", "expected>", "plausible>", "meaning")
     before = StepConstants()
     for name, known in KNOWN.items():
         values = getattr(summary.constants, name), getattr(before, name), known.low, known.high
@@ -321,7 +325,7 @@ def _share(value: float | None) -> str:
 
 def table_of_errors(summary: Summary) -> Table:
     """How far predictions are from measurements."""
-    table = _table("times", "count>", "median error>", "worst error>")
+    table = new_table("times", "count>", "median error>", "worst error>")
     for name, errors in summary.errors.items():
         table.add_row(name, str(errors.times), f"{errors.median:.1%}", f"{errors.worst:.1%}")
     return table
@@ -329,7 +333,7 @@ def table_of_errors(summary: Summary) -> Table:
 
 def table_of_gains(summary: Summary) -> Table:
     """The paper's terms and stricter ones, measured beside predicted."""
-    table = _table("in the paper's terms and in stricter ones", "measured>", "predicted>")
+    table = new_table("in the paper's terms and in stricter ones", "measured>", "predicted>")
     both = (summary.measured, summary.predicted)
 
     def add(words: str, cells: Sequence[str]) -> None:
@@ -347,14 +351,14 @@ def table_of_gains(summary: Summary) -> Table:
 
 def table_of_fits(summary: Summary) -> Table:
     """The fitted constants, and what the rows say about them."""
-    table = _table("cluster", "link", "bandwidth used>", "implied by rows>", "rows>")
+    table = new_table("cluster", "link", "bandwidth used>", "implied by rows>", "rows>")
     for fit in summary.fits:
         used, implied = format_bandwidth(fit.used), format_bandwidth(fit.implied)
         table.add_row(fit.cluster, fit.link, used, implied, str(fit.rows))
     return table
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
     """A table; a column's name ends in > if it is aligned to the right, in ~ if it may wrap."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:

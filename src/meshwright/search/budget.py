@@ -10,6 +10,8 @@ from meshwright.foundation.errors import InputError, shown
 from meshwright.foundation.integers import parse_whole
 from meshwright.foundation.units import Seconds, parse_seconds
 
+REMEDY = "give seconds or a number of proposals above 0, as '20s' or '5000'"
+
 
 class Budget(msgspec.Struct, frozen=True):
     """Seconds, or a number of proposals, which makes a search reproducible to the last bit.
@@ -24,17 +26,18 @@ class Budget(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         given = [own for own in (self.seconds, self.proposals) if own is not None]
         if len(given) != 1 or not (given[0] > 0 and math.isfinite(given[0])):
-            raise InputError(
-                f"a budget of {shown(given[0] if given else None)}",
-                "give seconds or a number of proposals above 0, as '20s' or '5000'",
-            )
+            raise InputError(f"a budget of {shown(given[0] if given else None)}", REMEDY)
 
     @staticmethod
     def parse(text: str) -> Budget:
         """A budget from text: a number of proposals, or a time with its unit."""
         if text.strip().isdecimal():
             return Budget(proposals=parse_whole(text))
-        return Budget(seconds=parse_seconds(text))
+        try:
+            seconds = parse_seconds(text)
+        except InputError:
+            raise InputError(f"a budget of {shown(text)}", REMEDY) from None
+        return Budget(seconds=seconds)
 
     def used(self, seconds: float, proposals: int) -> float:
         """The share that is used up."""

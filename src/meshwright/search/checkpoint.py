@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from meshwright.foundation.errors import InputError
+from meshwright.foundation.files import write_whole
 from meshwright.parallelize.reshard import Codes
 from meshwright.simulate.problem import Problem
 
@@ -87,15 +88,7 @@ class Keeper:
     def save(self, state: Checkpoint) -> None:
         """Write the file, whole or not at all."""
         file = _File(meshwright_checkpoint=VERSION, question=self._question, state=state)
-        beside = self.path.with_name(self.path.name + ".part")
-        try:
-            beside.write_bytes(msgspec.json.encode(file))
-            beside.replace(self.path)
-        except OSError as error:
-            raise InputError(
-                f"checkpoint {str(self.path)!r} cannot be written ({error.strerror})",
-                "name a file in a folder that exists and that you may write to",
-            ) from None
+        write_whole(self.path, msgspec.json.encode(file))
         self._saved = time.monotonic()
 
 

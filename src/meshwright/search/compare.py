@@ -69,6 +69,11 @@ def compare(
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Comparison:
     """Every baseline that applies, and what a search from them finds."""
+    if cluster.devices == 1:
+        raise InputError(
+            f"cluster {cluster.name!r} has one device, which leaves nothing to decide",
+            "give it more",
+        )
     prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=programs)
     operators = OperatorPricer(cluster.device)
     strategies: list[Strategy] = []

@@ -1,11 +1,12 @@
 """A plan simulated. Enters: a `Plan`. Leaves: a `Simulation`: tasks, timeline, prediction.
 
-The plan is checked by itself; here it becomes a task graph and runs through the full engine. Only
-the factors along which some unit sits at one coordinate tell devices apart.
+The plan is checked by itself; here it becomes a task graph and runs through an engine. Only the
+factors along which some unit sits at one coordinate tell devices apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from meshwright.foundation.units import Bytes, Seconds
@@ -17,7 +18,7 @@ from meshwright.simulate.held import fullest
 from meshwright.simulate.prices import COMPUTE, NANO, Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.stages import chained
-from meshwright.simulate.tasks import Timeline
+from meshwright.simulate.tasks import TaskGraph, Timeline
 
 
 class Simulation(NamedTuple):
@@ -30,7 +31,10 @@ class Simulation(NamedTuple):
 
 
 def simulate(
-    plan: Plan, prices: Prices | None = None, operators: OperatorPricer | None = None
+    plan: Plan,
+    prices: Prices | None = None,
+    operators: OperatorPricer | None = None,
+    engine: Callable[[TaskGraph], Timeline] = full.simulate,
 ) -> Simulation:
     """What a plan costs."""
     layouts = [plan.layout[unit.name] for unit in plan.units]
@@ -49,7 +53,7 @@ def simulate(
     )
     roles = problem.codes(layouts)
     problem.lay(roles)
-    timeline = full.simulate(problem.tasks)
+    timeline = engine(problem.tasks)
     return Simulation(plan, problem, timeline, _prediction(problem, timeline))
 
 

@@ -1,0 +1,206 @@
+"""The verbs `simulate` and `compare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.console import new_console, print_json, share_bar
+from meshwright.cli.options import (
+    ClusterOption,
+    GpusOption,
+    JsonOption,
+    NodesOption,
+    ResizeOption,
+    chosen,
+    chosen_cluster,
+)
+
+if TYPE_CHECKING:
+    from meshwright.graph.model import OperatorGraph
+    from meshwright.plan.model import Plan
+    from meshwright.search.budget import Budget
+    from meshwright.search.walk import Engine
+
+BatchOption = Annotated[int | None, typer.Option(help="Samples in a step.")]
+
+
+def simulate(
+    plan: Annotated[str, typer.Argument(help="A plan that 'compare --save' wrote.")],
+    engine: Annotated[
+        str, typer.Option(help="full, reference or delta; all predict the same.")
+    ] = "full",
+    trace: Annotated[
+        str | None, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Refuse a plan for another cluster.")
+    ] = None,
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
+    resize: ResizeOption = None,
+    model: Annotated[str | None, typer.Option(help="Refuse a plan for another model.")] = None,
+    batch: BatchOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Predict a training step of a plan: time, communication, memory, what costs most.
+
+    Example:  meshwright simulate plan.json --trace trace.json
+    """
+    import msgspec
+
+    from meshwright.foundation.errors import InputError
+    from meshwright.foundation.files import require_writable, write_whole
+    from meshwright.plan.file import load_plan
+    from meshwright.plan.fits import require_cluster
+
+    if trace is not None:
+        require_writable(trace)
+    engine = chosen(engine, ("full", "reference", "delta"), "--engine")
+    if cluster is None and (resize or nodes is not None or gpus is not None):
+        raise InputError("--nodes, --gpus and --resize are about --cluster", "give it too")
+    if model is None and batch is not None:
+        raise InputError("--batch is about --model", "give it too")
+    loaded = load_plan(plan)
+    if cluster is not None:
+        require_cluster(loaded, chosen_cluster(cluster, nodes, gpus, resize))
+    if model is not None:
+        _require_model(loaded, model, batch)
+
+    from meshwright.report import plans
+    from meshwright.report.trace import trace_document
+    from meshwright.simulate.costs import costliest, occupancies
+    from meshwright.simulate.engines import ENGINES
+    from meshwright.simulate.simulation import simulate as simulated
+
+    simulation = simulated(loaded, engine=ENGINES[engine])
+    if trace is not None:
+        write_whole(trace, msgspec.json.encode(trace_document(simulation)))
+    if json:
+        print_json(plans.simulation_document(simulation, engine))
+        return
+    console = new_console()
+    console.print(plans.describe_plan(loaded), soft_wrap=True)
+    console.print()
+    console.print(plans.table_of_prediction(simulation.prediction))
+    console.print()
+    console.print(plans.describe_memory(simulation.prediction, loaded.cluster), soft_wrap=True)
+    console.print()
+    console.print(plans.table_of_costs(costliest(simulation, plans.MOST)))
+    console.print()
+    console.print(plans.table_of_occupancies(occupancies(simulation)))
+
+
+def compare(
+    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
+    cluster: ClusterOption,
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
+    resize: ResizeOption = None,
+    batch: BatchOption = None,
+    budget: Annotated[
+        str, typer.Option(help="Of the search: a time, or a number of proposals.")
+    ] = "20s",
+    seed: Annotated[int, typer.Option(min=0, max=2**32, help="Of the search.")] = 0,
+    backend: Annotated[str, typer.Option(help="nccl, gloo or pairs.")] = "nccl",
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Keep the search in this file; go on if it is there.")
+    ] = None,
+    save: Annotated[str | None, typer.Option(help="Write the plan found to this file.")] = None,
+    engine: Annotated[str, typer.Option(help="delta or full; both find the same.")] = "delta",
+    json: JsonOption = False,
+) -> None:
+    """Put all baseline strategies and a search side by side, each simulated.
+
+    Ctrl-C ends the search with the best so far. With a budget in proposals the same seed gives the
+    same plan.
+
+    Example:  meshwright compare zoo:bert-large --cluster dgx-h100 --nodes 2 --save plan.json
+    """
+    from meshwright.price.backend import backend_named
+
+    ways: tuple[Engine, ...] = ("delta", "full")
+    allowed, way = _budget(budget), chosen(engine, ways, "--engine")
+    library = backend_named(backend)
+    machine = chosen_cluster(cluster, nodes, gpus, resize)
+    _require_places(save, checkpoint)
+    graph = _captured(model, batch)
+
+    from meshwright.plan.file import save_plan
+    from meshwright.report import plans
+    from meshwright.search.compare import compare as side_by_side
+
+    with share_bar("simulating baselines (the first time compiles for a minute or two)") as show:
+        found = side_by_side(
+            graph,
+            machine,
+            allowed,
+            backend=library,
+            seed=seed,
+            engine=way,
+            checkpoint=checkpoint,
+            progress=lambda now: show(
+                now.used,
+                f"{now.doing}: {now.nanoseconds / 1e6:.4g} ms predicted, {now.proposals} proposals",
+            ),
+        )
+    if save is not None:
+        save_plan(found.strategies[-1].plan, save)
+    if json:
+        asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": save}
+        print_json(plans.comparison_document(found, asked))
+        return
+    console = new_console()
+    console.print(plans.describe_comparison(found), soft_wrap=True)
+    console.print()
+    console.print(plans.table_of_strategies(found))
+    console.print()
+    if found.refused:
+        console.print(plans.describe_refusals(found), soft_wrap=True)
+    console.print(plans.describe_search(found), soft_wrap=True)
+    if save is not None:
+        console.print(f"The plan of the search is in {save}.", soft_wrap=True)
+
+
+def _budget(text: str) -> Budget:
+    from meshwright.foundation.errors import InputError
+    from meshwright.search.budget import Budget
+
+    try:
+        return Budget.parse(text)
+    except InputError as error:
+        raise error.at("--budget") from None
+
+
+def _require_places(save: str | None, checkpoint: str | None) -> None:
+    """Refuse files that could not be written, before the search that they are for."""
+    from pathlib import Path
+
+    from meshwright.foundation.errors import InputError
+    from meshwright.foundation.files import require_writable
+
+    for option, path in (("--save", save), ("--checkpoint", checkpoint)):
+        if path is not None:
+            try:
+                require_writable(path)
+            except InputError as error:
+                raise error.at(option) from None
+    if save and checkpoint and Path(save).resolve() == Path(checkpoint).resolve():
+        raise InputError(f"--save and --checkpoint are both {save!r}", "give two different files")
+
+
+def _captured(model: str, batch: int | None) -> OperatorGraph:
+    """The graph of a model; what its user should know goes to standard error."""
+    from meshwright.capture.load import load_model
+
+    captured = load_model(model, batch)
+    for warning in captured.warnings:
+        typer.echo(f"meshwright: {warning}", err=True)
+    return captured.graph
+
+
+def _require_model(plan: Plan, model: str, batch: int | None) -> None:
+    from meshwright.plan.fits import require_graph
+
+    require_graph(plan, _captured(model, batch))

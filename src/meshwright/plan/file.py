@@ -1,0 +1,149 @@
+"""Plans on disk. Enters: a `Plan`, or a path. Leaves: a file, always whole, or a checked `Plan`.
+
+A file is JSON with a version, first what was decided, a layout a line, then what it was decided
+for. Saving what was loaded gives the same bytes. What is wrong with a file is said in one sentence,
+with its path in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.files import write_whole
+from meshwright.graph.check import check
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
+from meshwright.reduce.dsl import Program
+
+KEY = "meshwright_plan"
+"""Where a file has its version."""
+
+OTHERS = {
+    "meshwright_checkpoint": "a checkpoint of a search",
+    "operators": "a graph",
+    "strategies": "what 'compare --json' prints",
+    "traceEvents": "a trace",
+}
+"""Keys by which other files give themselves away."""
+
+MAKE = "write one with 'meshwright compare MODEL --save FILE'"
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    meshwright_plan: int
+    origin: str
+    options: Options
+    layouts: tuple[tuple[str, str], ...]
+    programs: tuple[PlannedReduction, ...]
+    cluster: Cluster
+    graph: OperatorGraph
+
+
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan, whole or not at all."""
+    write_whole(path, plan_bytes(plan))
+
+
+def plan_bytes(plan: Plan) -> bytes:
+    """A plan as its file has it."""
+    file = _File(
+        meshwright_plan=VERSION,
+        origin=plan.origin,
+        options=plan.options,
+        layouts=plan.layouts,
+        programs=plan.programs,
+        cluster=plan.cluster,
+        graph=plan.graph,
+    )
+    return "".join((*_lines(msgspec.to_builtins(file), 2), "\n")).encode()
+
+
+def load_plan(path: str | Path) -> Plan:
+    """The plan of a file."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read plan {str(path)!r} ({error.strerror})", MAKE) from None
+    try:
+        return parse_plan(content)
+    except InputError as error:
+        raise error.at(f"plan {str(path)!r}") from None
+
+
+def parse_plan(content: bytes) -> Plan:
+    """The plan that a file's bytes say."""
+    try:
+        _refuse_others(msgspec.json.decode(content))
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.ValidationError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        what = "not what it should be" if isinstance(error, msgspec.ValidationError) else "no JSON"
+        raise InputError(f"it is {what} ({error})", f"correct it, or {MAKE}") from None
+    except RecursionError:
+        raise InputError("it is nested too deep", MAKE) from None
+    problems = check(file.graph)
+    if problems:
+        raise InputError(f"its graph is not consistent: {problems[0]}", MAKE)
+    plan = Plan(
+        origin=file.origin,
+        graph=file.graph,
+        cluster=file.cluster,
+        layouts=file.layouts,
+        options=file.options,
+        programs=file.programs,
+    )
+    for reduction in plan.programs:
+        _refuse_strange(reduction, len(plan.factors))
+    return plan
+
+
+def _refuse_others(content: object) -> None:
+    """Refuse what is no plan, or one of another version."""
+    if not isinstance(content, dict) or KEY not in content:
+        keys = content if isinstance(content, dict) else ()
+        what = next((words for key, words in OTHERS.items() if key in keys), "no plan")
+        raise InputError(f"it is {what}", f"give a file with {KEY!r}, or {MAKE}")
+    version = content[KEY]
+    if version != VERSION or not isinstance(version, int):
+        newer = isinstance(version, int) and version > VERSION
+        remedy = "take a newer Meshwright" if newer else f"make it anew: {MAKE}"
+        raise InputError(
+            f"it has version {version!r}, and this Meshwright reads version {VERSION}", remedy
+        )
+
+
+def _refuse_strange(reduction: PlannedReduction, factors: int) -> None:
+    """Refuse a reduction over factors that the machine lacks, or whose program is none."""
+    named = (*reduction.over, *reduction.beside)
+    if len(set(named)) < len(named) or not set(named) <= set(range(factors)):
+        raise InputError(
+            f"a reduction is over factors {list(reduction.over)} beside {list(reduction.beside)}",
+            f"name each of the cluster's {factors} prime factors at most once, the first as 0",
+        )
+    Program.parse(reduction.program)
+
+
+def _lines(value: object, depth: int, indent: str = "") -> Iterator[str]:
+    """JSON with the items of the outer collections a line each."""
+    match value:
+        case dict() if depth and value:
+            items = [(f"{msgspec.json.encode(key).decode()}: ", own) for key, own in value.items()]
+            brackets = "{}"
+        case list() | tuple() if depth and value:
+            items, brackets = [("", own) for own in value], "[]"
+        case _:
+            yield msgspec.json.encode(value).decode()
+            return
+    yield brackets[0]
+    for number, (key, own) in enumerate(items):
+        yield f"{',' if number else ''}\n{indent} {key}"
+        yield from _lines(own, depth - 1, f"{indent} ")
+    yield f"\n{indent}{brackets[1]}"

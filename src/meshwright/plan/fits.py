@@ -1,0 +1,77 @@
+"""Whether a plan is for what its user has. Enters: a plan and a cluster or graph. Leaves: nothing,
+or a sentence that names the first thing that differs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError, shown
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+
+
+def require_cluster(plan: Plan, cluster: Cluster) -> None:
+    """Refuse a plan for another cluster."""
+    _require_equal(plan.cluster, cluster, "cluster")
+
+
+def require_graph(plan: Plan, graph: OperatorGraph) -> None:
+    """Refuse a plan for another graph, or for another version of it."""
+    _require_equal(plan.graph, graph, "graph")
+
+
+def _require_equal(planned: msgspec.Struct, given: msgspec.Struct, what: str) -> None:
+    found = difference(msgspec.to_builtins(planned), msgspec.to_builtins(given))
+    if found is not None:
+        where, there, here = found
+        raise InputError(
+            f"the plan is for another {what}: {where} is {there} in the plan and {here} here",
+            f"give the {what} it was made for, or plan anew with 'meshwright compare'",
+        )
+
+
+def difference(one: object, other: object, where: str = "") -> tuple[str, str, str] | None:
+    """The first place where two trees of plain values differ, and both values.
+
+    >>> difference({"levels": [{"name": "node", "size": 2}]}, {"levels": [{"name": "node"}]})
+    ('levels.node.size', '2', 'missing')
+    """
+    match one, other:
+        case dict(), dict():
+            keys = dict.fromkeys((*one, *other))
+            pairs = [(str(key), one.get(key, ...), other.get(key, ...)) for key in keys]
+        case ((list() | tuple()), (list() | tuple())):
+            longest = max(len(one), len(other))
+            pairs = [
+                (_name(number, *both), *both)
+                for number in range(longest)
+                for both in [(_item(one, number), _item(other, number))]
+            ]
+        case _:
+            return None if one == other else (where, _shown(one), _shown(other))
+    for name, left, right in pairs:
+        found = difference(left, right, f"{where}.{name}" if where else name)
+        if found is not None:
+            return found
+    return None
+
+
+def _item(items: list[object] | tuple[object, ...], number: int) -> object:
+    return items[number] if number < len(items) else ...
+
+
+def _name(number: int, *both: object) -> str:
+    """What an item of a list is called: by its name, if both have the same."""
+    names = {own.get("name") for own in both if isinstance(own, dict)}
+    name = names.pop() if len(names) == 1 else None
+    return str(number) if name is None else str(name)
+
+
+def _shown(value: object) -> str:
+    if value is ...:
+        return "missing"
+    if isinstance(value, dict) and "name" in value:
+        return shown(value["name"])
+    return shown(value)

@@ -1,0 +1,267 @@
+"""Plans, simulated and side by side: tables, sentences and JSON. Enters: simulations, comparisons.
+Leaves: what the verbs `simulate` and `compare` show; every figure in it is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.table import Table
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import (
+    Bytes,
+    counted,
+    format_gibibytes,
+    format_seconds,
+    format_traffic,
+)
+from meshwright.plan.model import Held, Plan, Prediction
+from meshwright.report.documents import Document
+from meshwright.report.tables import new_table
+from meshwright.search.compare import Comparison, Strategy
+from meshwright.search.mcmc import Found
+from meshwright.simulate.costs import Cost, Occupancy, costliest, occupancies
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.simulation import Simulation
+
+MOST = 10
+"""The costliest tasks that are shown."""
+
+REFERENCE = "data parallel"
+"""The strategy that others are compared with."""
+
+STOPPED = {
+    "budget": "it stopped because the budget was used up",
+    "settled": "it stopped because nothing was left to try",
+    "interrupted": "interrupted: this is the best so far",
+}
+
+
+def describe_plan(plan: Plan) -> str:
+    """What is planned, in a line."""
+    options = plan.options
+    words = [f"{plan.graph.name} on {_machine(plan.cluster)}: {plan.origin}"]
+    if options.micro_batches > 1:
+        words.append(f"{options.micro_batches} micro-batches, {options.schedule}")
+    if options.zero:
+        words.append(f"ZeRO {options.zero}")
+    if options.recompute:
+        words.append("layers run again")
+    words.append(f"{counted(len(plan.layouts), 'unit')}, {options.optimizer}")
+    return "; ".join(words)
+
+
+def table_of_prediction(prediction: Prediction) -> Table:
+    """What is predicted of a plan as a whole."""
+    table = new_table("predicted", ">")
+    memory = prediction.memory
+    table.add_row("step", format_seconds(prediction.step))
+    table.add_row("  compute on the busiest device", format_seconds(prediction.compute))
+    table.add_row("  exposed communication and waiting", format_seconds(_exposed(prediction)))
+    table.add_row("moved between devices", format_traffic(prediction.moved))
+    table.add_row("memory on the fullest device", format_gibibytes(memory.total))
+    for part, held in _parts(memory).items():
+        table.add_row(f"  {part}", format_gibibytes(held))
+    return table
+
+
+def describe_memory(prediction: Prediction, cluster: Cluster) -> str:
+    """Whether a plan fits, and where it is fullest and when."""
+    memory, device = prediction.memory, cluster.device
+    where = f"{memory.device} is fullest at {format_seconds(memory.seconds)} (predicted)"
+    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(device.memory)}"
+    if prediction.missing:
+        missing = format_gibibytes(prediction.missing)
+        return f"It does NOT fit: {where} and lacks {missing}: it would hold {holds}."
+    return f"It fits: {where} and holds {holds}."
+
+
+def table_of_costs(costs: Sequence[Cost]) -> Table:
+    """The costliest units and transfers."""
+    table = new_table("costliest", "of~", "times>", "predicted>", "of the step>")
+    for cost in costs:
+        time, share = format_seconds(cost.seconds), f"{cost.share:.1%}"
+        table.add_row(cost.kind, cost.subject, str(cost.times), time, share)
+    return table
+
+
+def table_of_occupancies(found: Sequence[Occupancy]) -> Table:
+    """How busy compute streams and links are."""
+    table = new_table("resource", "simulated>", "busiest (predicted)>", "of the step>", "mean>")
+    for own in found:
+        table.add_row(
+            own.kind,
+            str(own.resources),
+            format_seconds(own.busiest),
+            f"{own.busiest_share:.1%}",
+            f"{own.mean_share:.1%}",
+        )
+    return table
+
+
+def describe_comparison(comparison: Comparison) -> str:
+    """What is compared, in a line."""
+    plan = comparison.strategies[-1].plan
+    units = counted(len(plan.layouts), "unit")
+    return f"{plan.graph.name} on {_machine(plan.cluster)}: {units}; every figure is predicted"
+
+
+def table_of_strategies(comparison: Comparison) -> Table:
+    """Baselines and the search, side by side."""
+    table = new_table("strategy", "step>", "speed-up>", "compute>", "moved>", "memory>", "fits")
+    for own in comparison.strategies:
+        prediction, speedup = own.prediction, _speedup(comparison, own)
+        missing = prediction.missing
+        table.add_row(
+            own.name,
+            format_seconds(prediction.step),
+            "" if speedup is None else f"{speedup:.2f}x",
+            format_seconds(prediction.compute),
+            format_traffic(prediction.moved),
+            format_gibibytes(prediction.memory.total),
+            f"over {format_gibibytes(missing)}" if missing else "yes",
+            style="bold" if own is comparison.strategies[-1] else None,
+        )
+    return table
+
+
+def describe_refusals(comparison: Comparison) -> str:
+    """Why baselines were left out, a line each."""
+    return "\n".join(f"{name} does not apply: {reason}" for name, reason in comparison.refused)
+
+
+def describe_search(comparison: Comparison) -> str:
+    """How the search went."""
+    found = comparison.found
+    kind = "locally optimal" if found.local_optimum else "not known to be locally optimal"
+    text = (
+        f"search: {found.proposals} proposals in {format_seconds(found.seconds)}, from "
+        f"{found.origin!r}, {kind}; {STOPPED[found.stopped]}."
+    )
+    searched, best = comparison.strategies[-1], comparison.best
+    if searched.prediction.missing and not best.prediction.missing:
+        text += f" Its plan does NOT fit into memory; the fastest that fits is {best.name!r}."
+    elif searched.prediction.missing:
+        text += " Its plan does NOT fit into memory, and no other does."
+    return text
+
+
+def simulation_document(simulation: Simulation, engine: str) -> Document:
+    """`simulate --json`."""
+    plan = simulation.plan
+    return {
+        "origin": plan.origin,
+        "graph": plan.graph.name,
+        "units": len(plan.layouts),
+        "engine": engine,
+        **_machine_document(plan.cluster),
+        **msgspec.to_builtins(plan.options),
+        **_prediction_document(simulation.prediction),
+        "costliest": [
+            {
+                "kind": own.kind,
+                "subject": own.subject,
+                "times": own.times,
+                "predicted_s": own.seconds,
+                "share": own.share,
+            }
+            for own in costliest(simulation, MOST)
+        ],
+        "resources": [
+            {
+                "kind": own.kind,
+                "simulated": own.resources,
+                "busiest_s": own.busiest,
+                "busiest_share": own.busiest_share,
+                "mean_share": own.mean_share,
+            }
+            for own in occupancies(simulation)
+        ],
+    }
+
+
+def comparison_document(comparison: Comparison, asked: Document) -> Document:
+    """`compare --json`; `asked` are the options that decide what the search does."""
+    plan = comparison.strategies[-1].plan
+    return {
+        "graph": plan.graph.name,
+        "units": len(plan.layouts),
+        **_machine_document(plan.cluster),
+        **asked,
+        "strategies": [
+            {"name": own.name, "speedup": _speedup(comparison, own)}
+            | msgspec.to_builtins(own.plan.options)
+            | _prediction_document(own.prediction)
+            for own in comparison.strategies
+        ],
+        "best": comparison.best.name,
+        "refused": [{"name": name, "reason": reason} for name, reason in comparison.refused],
+        "search": _search_document(comparison.found),
+    }
+
+
+def _search_document(found: Found) -> Document:
+    return {
+        "proposals": found.proposals,
+        "seconds": found.seconds,
+        "origin": found.origin,
+        "local_optimum": found.local_optimum,
+        "stopped": found.stopped,
+        "history": [
+            {"proposals": proposals, "seconds": seconds, "step_s": nanoseconds / NANO}
+            for proposals, seconds, nanoseconds in found.history
+        ],
+    }
+
+
+def _prediction_document(prediction: Prediction) -> Document:
+    memory = prediction.memory
+    return {
+        "step_s": prediction.step,
+        "compute_s": prediction.compute,
+        "exposed_s": _exposed(prediction),
+        "moved_bytes": prediction.moved,
+        "memory": _parts(memory),
+        "memory_bytes": memory.total,
+        "fullest_device": memory.device,
+        "fullest_at_s": memory.seconds,
+        "missing_bytes": prediction.missing,
+        "fits": not prediction.missing,
+    }
+
+
+def _machine_document(cluster: Cluster) -> Document:
+    return {
+        "cluster": cluster.name,
+        "hierarchy": list(cluster.hierarchy),
+        "devices": cluster.devices,
+        "device_bytes": cluster.device.memory,
+    }
+
+
+def _parts(memory: Held) -> dict[str, Bytes]:
+    return {
+        "parameters": memory.parameters,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "activations": memory.activations,
+        "workspace": memory.workspace,
+    }
+
+
+def _exposed(prediction: Prediction) -> float:
+    """What of a step the busiest device does not compute."""
+    return prediction.step - prediction.compute
+
+
+def _speedup(comparison: Comparison, own: Strategy) -> float | None:
+    """How much faster a strategy is than data parallelism, where that applies."""
+    reference = [other for other in comparison.strategies if other.name == REFERENCE]
+    return reference[0].prediction.step / own.prediction.step if reference else None
+
+
+def _machine(cluster: Cluster) -> str:
+    sizes = " x ".join(f"{level.cardinality} {level.name}" for level in cluster.levels)
+    return f"{cluster.name} ({sizes})"

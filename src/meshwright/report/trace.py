@@ -1,0 +1,153 @@
+"""A step as a trace that Perfetto and chrome://tracing open. Enters: a `Simulation`. Leaves: events
+in Google's trace-event format; all times are predicted.
+
+    a process for each device that stands for its class: a thread for its compute stream, one for
+    each link that no device before it uses (events last as long as the link is held), and what it
+    holds in memory as a counter
+    a process for what moves between devices: every transfer and collective from start to end, in
+    as few lanes as keep them apart
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.simulate.costs import (
+    bytes_of,
+    resources_of_devices,
+    runs_unit,
+    subject_of,
+    uses,
+)
+from meshwright.simulate.held import Curve, curves
+from meshwright.simulate.simulation import Simulation
+
+Event = dict[str, object]
+
+MICRO = 1000
+"""Nanoseconds of the format's unit of time."""
+
+MOVING = 0
+"""The number of the process for what moves; devices follow."""
+
+
+def trace_document(simulation: Simulation) -> dict[str, object]:
+    """The whole trace."""
+    plan = simulation.plan
+    return {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "origin": plan.origin,
+            "graph": plan.graph.name,
+            "cluster": plan.cluster.name,
+            "times": "predicted",
+        },
+        "traceEvents": list(_events(simulation)),
+    }
+
+
+def _events(simulation: Simulation) -> Iterator[Event]:
+    problem, timeline = simulation.problem, simulation.timeline
+    devices = resources_of_devices(problem)
+    alike = problem.cluster.devices // len(devices)
+    where: dict[int, tuple[int, int]] = {}
+    yield from _named("process_name", "between devices", MOVING)
+    for process, (stream, links) in enumerate(devices, start=1):
+        name = problem.places.names[stream]
+        title = f"{name} (stands for {alike})" if alike > 1 else name
+        yield from _named("process_name", title, process)
+        for thread, resource in enumerate((stream, *links)):
+            where[resource] = process, thread
+            label = problem.places.names[resource] if thread else "compute"
+            yield from _named("thread_name", label, process, thread)
+    for use in uses(problem.tasks, timeline):
+        yield _event(simulation, use.task, *where[use.resource], use.start, use.hold)
+    yield from _moving(simulation)
+    process_of = {problem.places.names[stream]: where[stream][0] for stream, _ in devices}
+    for curve in curves(problem, problem.roles, timeline):
+        yield from _memory(curve, process_of[curve.device])
+
+
+def _moving(simulation: Simulation) -> Iterator[Event]:
+    """Every joint task, from start to end, in the first lane that is free."""
+    problem, timeline = simulation.problem, simulation.timeline
+    free: list[int] = []
+    joint = [task for task in timeline.order.tolist() if problem.tasks.joint[task]]
+    for task in sorted(joint, key=lambda task: (int(timeline.start[task]), task)):
+        start, end = int(timeline.start[task]), int(timeline.end[task])
+        lane = next((n for n, until in enumerate(free) if until <= start), len(free))
+        if lane == len(free):
+            free.append(0)
+            yield from _named("thread_name", f"lane {lane}", MOVING, lane)
+        free[lane] = end
+        yield _event(simulation, task, MOVING, lane, start, end - start)
+
+
+def _event(
+    simulation: Simulation, task: int, process: int, thread: int, start: int, length: int
+) -> Event:
+    problem = simulation.problem
+    kind, subject = problem.labels.kind[task], problem.labels.subject[task]
+    return {
+        "ph": "X",
+        "name": f"{kind} {subject_of(problem, kind, subject)}",
+        "cat": kind,
+        "pid": process,
+        "tid": thread,
+        "ts": start / MICRO,
+        "dur": length / MICRO,
+        "args": {"task": task, "micro_batch": problem.labels.micro_batch[task]}
+        | _details(simulation, kind, subject),
+    }
+
+
+def _details(simulation: Simulation, kind: str, subject: int) -> dict[str, object]:
+    problem, plan = simulation.problem, simulation.plan
+    if runs_unit(kind):
+        unit = problem.units[subject]
+        members = [member.operator for member in unit.members]
+        return {"members": members, "layout": str(plan.layout[unit.name])}
+    bundle = problem.bundles[subject]
+    return {
+        "tensors": [source.name for source in bundle.sources],
+        "bytes": bytes_of(problem, subject),
+        "layout": str(plan.layout[problem.units[bundle.maker].name]),
+        "layouts_of_readers": sorted({_layout(simulation, leg.unit) for leg in bundle.legs}),
+    }
+
+
+def _layout(simulation: Simulation, unit: int) -> str:
+    return str(simulation.plan.layout[simulation.problem.units[unit].name])
+
+
+def _memory(curve: Curve, process: int) -> Iterator[Event]:
+    """What a device holds from each moment on; of several changes at a moment the last counts."""
+    own = curve.standing
+    moments = curve.nanoseconds.tolist()
+    for number, moment in enumerate(moments):
+        if number + 1 < len(moments) and moments[number + 1] == moment:
+            continue
+        gradients = int(curve.gradients[number])
+        fixed = {
+            "parameters": round(own.parameters),
+            "optimizer": round(own.optimizer),
+            "workspace": round(own.workspace),
+            "gradients": gradients,
+        }
+        rest = int(curve.bytes[number]) - sum(fixed.values())
+        yield {
+            "ph": "C",
+            "name": "memory (bytes)",
+            "pid": process,
+            "ts": moment / MICRO,
+            "args": fixed | {"activations": rest},
+        }
+
+
+def _named(what: str, name: str, process: int, thread: int = 0) -> Iterator[Event]:
+    """A name, and the place among its like."""
+    place = {"pid": process, "tid": thread}
+    order = what.replace("name", "sort_index")
+    number = process if what == "process_name" else thread
+    yield {"ph": "M", "name": what, **place, "args": {"name": name}}
+    yield {"ph": "M", "name": order, **place, "args": {"sort_index": number}}

@@ -1,0 +1,80 @@
+"""Random plans for small graphs on small machines: layouts that are legal by construction, and
+as many micro-batches as they leave room for."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import Layout, layouts
+from meshwright.parallelize.units import units
+from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
+from meshwright.price.memory import OPTIMIZERS
+from support.baseline_graphs import convolutional, recommendation, recurrent
+
+GRAPHS = (convolutional(), recommendation(9, 12, 6), recurrent())
+CLUSTERS = (
+    Cluster.named("laptop"),
+    Cluster.named("h200", gpu=3),
+    Cluster.named("dgx-h100", node=2, gpu=2),
+)
+SUM = "root.InsideGroup.AllReduce"
+
+
+@cache
+def legal(graph: OperatorGraph, cluster: Cluster) -> tuple[tuple[Layout, ...], ...]:
+    """For each unit every layout."""
+    return tuple(tuple(layouts(unit.extents, cluster, symmetric=False)) for unit in units(graph))
+
+
+@st.composite
+def options(draw: st.DrawFn) -> Options:
+    return Options(
+        optimizer=draw(st.sampled_from(OPTIMIZERS)),
+        mixed=draw(st.booleans()),
+        micro_batches=draw(st.integers(1, 4)),
+        schedule=draw(st.sampled_from(SCHEDULES)),
+        recompute=draw(st.booleans()),
+        zero=draw(st.integers(0, 3)),
+        bucket=Bytes(draw(st.integers(0, 2**40))),
+    )
+
+
+ANY = options()
+
+
+@st.composite
+def plans(draw: st.DrawFn, own: st.SearchStrategy[Options] = ANY) -> Plan:
+    graph, cluster = draw(st.sampled_from(GRAPHS)), draw(st.sampled_from(CLUSTERS))
+    chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
+    try:
+        plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, draw(own))
+    except InputError:
+        reject()
+    size = draw(st.floats(1.0, 1e12))
+    programs = draw(
+        st.lists(
+            st.builds(
+                PlannedReduction,
+                over=st.just((0,)),
+                beside=st.sampled_from([(), (1,)] if len(plan.factors) > 1 else [()]),
+                bytes=st.just(size),
+                program=st.just(SUM),
+            ),
+            max_size=2,
+        )
+    )
+    return Plan(
+        origin=plan.origin,
+        graph=graph,
+        cluster=cluster,
+        layouts=plan.layouts,
+        options=plan.options,
+        programs=tuple(programs),
+    )
