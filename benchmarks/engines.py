@@ -52,7 +52,7 @@ def search_with_delta(
         unit, layout, keep = moves[i]
         before = step.layout[unit]
         count, flips = lay(step, unit, layout, touched, flipped)
-        found[i] = delta.propose(step.graph, state, trial, touched[:count], flipped[:flips])
+        found[i] = delta.propose(step.graph, state, trial, touched[:count], flipped[:flips], delta.NEVER)
         if found[i] < best + best * keep // 1_000_000:
             best = found[i]
             delta.commit(step.graph, state, trial)
