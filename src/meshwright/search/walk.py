@@ -167,7 +167,7 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
         while room.role[own, f, held] != now.roles[own, f]:
             held += 1
         table.roles[i, f] = room.role[own, f, (held + step) % room.roles[own, f]]
-    return count
+    return int(count)
 
 
 @compiled
@@ -183,7 +183,7 @@ def cost_of(tasks: TaskGraph, log: Undo, table: Desk, limit: float) -> int:
         if bound > limit:
             return bound
         touched, edges = log.task[: log.number[TASKS]], log.edge[: log.number[EDGES]]
-        return propose(tasks, state, table.trial, touched, edges, int(math.floor(limit)))
+        return propose(tasks, state, table.trial, touched, edges, math.floor(limit))
     _, makespan = full.run(tasks, table.work, table.timeline)
     return makespan
 

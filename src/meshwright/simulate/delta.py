@@ -83,8 +83,8 @@ WORST_PENALTY = 15
 class Delta:
     """A graph under change, for tests and tools; a search calls the compiled functions itself.
 
-    It gives up on a trial that has simulated more than `patience` tasks one by one, by default a
-    sixth of all, and simulates everything; and after that some of the next without trying.
+    It gives up on a trial that has simulated more than `patience` tasks one by one, by default as
+    many as half of all, and simulates everything; and after that some of the next without trying.
     """
 
     def __init__(self, graph: TaskGraph, patience: int | None = None) -> None:
@@ -109,11 +109,16 @@ class Delta:
     @property
     def timeline(self) -> Timeline:
         """The accepted timeline."""
-        state = self.state
-        ready = np.where(state.position >= 0, state.ready, 0)
-        start = np.where(state.position >= 0, ready + state.lag, 0)
-        end = np.where(state.position >= 0, ready + state.span, 0)
-        return Timeline(ready, start, end, state.order[: state.size[0]].copy())
+        return timeline_of(self.state)
+
+
+def timeline_of(state: Accepted) -> Timeline:
+    """The accepted timeline, in whole times."""
+    takes_part = state.position >= 0
+    ready = np.where(takes_part, state.ready, 0)
+    start = np.where(takes_part, ready + state.lag, 0)
+    end = np.where(takes_part, ready + state.span, 0)
+    return Timeline(ready, start, end, state.order[: state.size[0]].copy())
 
 
 @compiled

@@ -5,12 +5,11 @@ from the full engine, and room for trials. Nothing here knows of changes.
 from __future__ import annotations
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 
 from meshwright.foundation.compiled import compiled, inlined
 from meshwright.simulate import full
 from meshwright.simulate.delta_limit import sum_loads, sum_up
-from meshwright.simulate.delta_resources import column, note_uses
+from meshwright.simulate.delta_resources import column, lowest, note_uses
 from meshwright.simulate.delta_state import (
     BLOCK,
     FRAMES,
@@ -21,8 +20,9 @@ from meshwright.simulate.delta_state import (
 )
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph, Timeline
 
-IMPATIENCE = 6
-"""A trial gives up once it has simulated one task in so many one by one: a whole one is faster."""
+IMPATIENCE = 2
+"""A trial gives up once it has simulated one task in so many one by one, dead ones counted: of a
+search, whose limits stop most trials before, fewer gave a slower one."""
 
 
 def accepted(graph: TaskGraph) -> Accepted:
@@ -106,7 +106,7 @@ def _flags(size: int) -> Flags:
 
 def _width(graph: TaskGraph) -> int:
     """The columns of `until`: for every kind or for every resource."""
-    return max(len(graph.resource_kind), graph.hold.shape[1])
+    return int(max(len(graph.resource_kind), graph.hold.shape[1]))
 
 
 def _words(graph: TaskGraph) -> int:
@@ -165,7 +165,7 @@ def holds(graph: TaskGraph, state: Accepted, t: int, start: int, ready: int, fre
     for word in range(state.uses.shape[1]):
         left = state.uses[t, word]
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             begin = start if joint else max(ready, free[r])
             free[r] = begin + graph.hold[t, graph.resource_kind[r]]

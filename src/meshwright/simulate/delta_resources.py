@@ -9,25 +9,24 @@ took it last, but no farther than where all is free.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from typing import cast
 
-from numba.cpython.unsafe.numbers import trailing_zeros
+import numpy as np
+from numba.cpython.unsafe import numbers
 
 from meshwright.foundation.compiled import inlined
 from meshwright.simulate.delta_state import CURSOR, NOW, SHIFT, STALE, Accepted, Trial
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
+
+lowest = cast("Callable[[int], int]", numbers.trailing_zeros)
+"""The place of the lowest bit of a word that has one: loops go from bit to bit by it."""
 
 
 @inlined
 def has(bits: Ints, r: int) -> bool:
     """Whether a resource is in a row of bits."""
     return bool((bits[r >> 6] >> np.int64(r & 63)) & 1)
-
-
-@inlined
-def put(bits: Ints, r: int) -> None:
-    """Put a resource into a row of bits."""
-    bits[r >> 6] |= np.int64(1) << np.int64(r & 63)
 
 
 @inlined
@@ -88,7 +87,7 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
     for word in range(len(new.wanted)):
         left = new.wanted[word]
         while left != 0:
-            new.free_old[64 * word + trailing_zeros(left)] = 0
+            new.free_old[64 * word + lowest(left)] = 0
             left &= left - 1
 
 
@@ -106,7 +105,7 @@ def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
         left = new.wanted[word] & state.uses[t, word]
         new.wanted[word] &= ~left
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             new.free_old[r] = state.ready[t] + state.until[t, column(graph, state.joint[t], r)]
 
@@ -124,7 +123,7 @@ def soil(new: Trial, rows: Ints, t: int) -> None:
         left = rows[t, word] & ~new.dirty[word]
         new.dirty[word] |= left
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             new.free_new[r] = new.free_old[r] + new.at[SHIFT]
 
@@ -139,7 +138,7 @@ def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
     for word in range(len(new.dirty)):
         left = new.dirty[word]
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             old, moved = max(new.free_old[r], now - shift), max(new.free_new[r], now) - shift
             if old == moved:
@@ -165,7 +164,7 @@ def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     for word in range(len(new.dirty)):
         left = state.uses[t, word]
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             until = ready + state.until[t, column(graph, joint, r)]
             stale = max(stale, until)
@@ -193,7 +192,7 @@ def take_singly(graph: TaskGraph, new: Trial, t: int) -> None:
     for word in range(len(new.dirty)):
         left = new.uses[t, word]
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             begin = max(ready, new.free_new[r])
             latest = max(latest, begin)
@@ -212,14 +211,14 @@ def take_jointly(graph: TaskGraph, new: Trial, t: int) -> None:
     for word in range(len(new.dirty)):
         left = new.uses[t, word]
         while left != 0:
-            start = max(start, new.free_new[64 * word + trailing_zeros(left)])
+            start = max(start, new.free_new[64 * word + lowest(left)])
             left &= left - 1
     for kind in range(graph.hold.shape[1]):
         new.until[t, kind] = start - ready + graph.hold[t, kind]
     for word in range(len(new.dirty)):
         left = new.uses[t, word]
         while left != 0:
-            r = 64 * word + trailing_zeros(left)
+            r = 64 * word + lowest(left)
             left &= left - 1
             until = new.until[t, graph.resource_kind[r]]
             new.free_new[r] = ready + until
