@@ -25,6 +25,9 @@ move all that follows by one shift, and so would mark it all: the shift of the m
 counted, and once one is frequent it becomes the frame's: (1) and (2) are established anew for it,
 and tasks that are again where they were, but moved, lose their marks (`delta_frames.move_frame`).
 Choosing the shift badly costs time and nothing else.
+
+A search refuses most proposals: it gives the cost from which on it does, and a trial that is known
+to be above is stopped (`delta_limit`).
 """
 
 from __future__ import annotations
