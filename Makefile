@@ -23,6 +23,8 @@ check: $(VENV)/.developer
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/placements.py
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/search_engines.py
 
 figures: $(VENV)/.developer
 	$(BIN)/python docs/figures/draw.py

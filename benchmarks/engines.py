@@ -17,6 +17,7 @@ import numpy as np
 
 from meshwright.simulate import delta, full
 from meshwright.simulate.delta_state import Accepted, Trial
+from meshwright.simulate.delta_walk import NEVER
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 from task_graphs import UNITS, Step, lay, training_step
 
@@ -52,7 +53,7 @@ def search_with_delta(
         unit, layout, keep = moves[i]
         before = step.layout[unit]
         count, flips = lay(step, unit, layout, touched, flipped)
-        found[i] = delta.propose(step.graph, state, trial, touched[:count], flipped[:flips])
+        found[i] = delta.propose(step.graph, state, trial, touched[:count], flipped[:flips], NEVER)
         if found[i] < best + best * keep // 1_000_000:
             best = found[i]
             delta.commit(step.graph, state, trial)

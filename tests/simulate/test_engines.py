@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from meshwright.simulate import full, reference
 from meshwright.simulate.delta import Delta
-from meshwright.simulate.delta_state import EPOCH, IN_FRAMES, LAST_EPOCH, WHOLE
+from meshwright.simulate.delta_state import BOUND, EPOCH, IN_FRAMES, LAST_EPOCH, WHOLE
 from meshwright.simulate.tasks import Indices, TaskGraph, Timeline
 from support.task_strategies import random_change, random_graph, undo
 from task_graphs import UNITS, lay, task_graph, training_step
@@ -170,6 +170,46 @@ def check_changes(random: Random, graph: TaskGraph, changes: int) -> int:
     if len(graph.live) <= 30:
         assert same(accepted, reference.simulate(graph))
     return frames
+
+
+@given(RANDOMS)
+def test_a_limit_changes_nothing_below_it(random: Random) -> None:
+    check_limits(random)
+
+
+def test_many_seeded_limits() -> None:
+    stopped = sum(check_limits(Random(seed)) for seed in range(CASES // 4))
+    assert stopped > CASES // 10, "the limits stopped too few trials"
+
+
+def check_limits(random: Random) -> int:
+    """Propose changes under limits, accept some; leaves how many trials were stopped."""
+    graph, stopped = random_graph(random), 0
+    shorten_holds(graph)
+    delta, accepted = Delta(graph, patience=NEVER_GIVE_UP), full.simulate(graph)
+    for _ in range(MOVES_OF_A_GRAPH):
+        change = random_change(random, graph)
+        shorten_holds(graph)
+        expected = full.simulate(graph)
+        limit = random.randint(accepted.makespan - 3, accepted.makespan + 3)
+        found = delta.propose(indices(change.touched), indices(change.edges), limit)
+        if expected.makespan <= limit:
+            assert found == expected.makespan
+        else:
+            assert limit < found <= expected.makespan
+        stopped += int(delta.trial.at[BOUND] > limit)
+        if found <= limit:
+            delta.commit()
+            accepted = expected
+        else:
+            undo(graph, change)
+        assert same(delta.timeline, accepted)
+    return stopped
+
+
+def shorten_holds(graph: TaskGraph) -> None:
+    """Let no task hold a resource longer than it lasts, as limits ask for."""
+    np.minimum(graph.hold, graph.duration[:, np.newaxis], out=graph.hold)
 
 
 @pytest.mark.parametrize("devices", [4, 64])

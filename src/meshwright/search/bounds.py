@@ -1,69 +1,77 @@
-"""What a change cannot do better than. Compiled. Enters: a task graph with a change. Leaves: lower
-bounds of its makespan, far cheaper than simulating it.
+"""What a change cannot do better than. Compiled. Enters: a task graph with a change. Leaves: a
+lower bound of its makespan, far cheaper than simulating it.
 
-    heaviest   no resource can do with less than the sum of what tasks hold it for; the sums are
-               kept up to date by what a change takes away and adds
-    longest    no chain of tasks can do with less than the sum of its durations; tasks are numbered
-               so that edges lead to higher numbers, and one pass over the edges finds it
-A proposal that would be refused at such a cost is refused at once: searches take the same steps as
-without the bounds.
+No resource can do with less than the sum of what tasks hold it for: its load (`heaviest`). Loads
+are kept up to date by what a change takes away and adds (`shift`). A proposal that would be refused
+at such a cost is refused at once: searches take the same steps as without the bound.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from meshwright.foundation.compiled import compiled
+from meshwright.foundation.compiled import compiled, inlined
 from meshwright.search.change import TASKS, Undo
+from meshwright.simulate.delta_resources import has
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 
-def loads(tasks: TaskGraph) -> Ints:
-    """For every resource the sum of what live tasks hold it for."""
-    found = np.zeros(len(tasks.resource_kind), np.int64)
-    for task in np.flatnonzero(tasks.live):
-        add(tasks, tasks.places, tasks.hold, int(task), 1, found)
-    return found
+class Members(NamedTuple):
+    """The resources of every set, by kind: a task looks only at kinds that it holds."""
+
+    start: Indices
+    """[s, k + 1]"""
+    resource: Indices
 
 
-@compiled
-def add(tasks: TaskGraph, places: Indices, hold: Ints, row: int, sign: int, load: Ints) -> None:
-    """Add to the loads, or take away, what a task with these places and holds holds."""
-    starts, resources, kinds = tasks.set_start, tasks.set_resource, tasks.resource_kind
-    first, second = places[row, 0], places[row, 1]
+def members(tasks: TaskGraph) -> Members:
+    """The sets of a task graph."""
+    sets, kinds = len(tasks.set_start) - 1, tasks.hold.shape[1]
+    kind = tasks.resource_kind[tasks.set_resource]
+    owner = np.repeat(np.arange(sets), np.diff(tasks.set_start))
+    order = np.lexsort((tasks.set_resource, kind, owner))
+    counted = np.bincount(owner * kinds + kind, minlength=sets * kinds).reshape(sets, kinds)
+    start = np.concatenate((np.zeros((sets, 1), np.int64), counted.cumsum(axis=1)), axis=1)
+    return Members(
+        (start + tasks.set_start[:-1, np.newaxis]).astype(np.int32),
+        tasks.set_resource[order],
+    )
+
+
+@inlined
+def add(of: Members, bits: Ints, first: int, second: int, kind: int, held: int, load: Ints) -> None:
+    """Add to the loads of all resources of a kind in the union of two sets."""
     if first != NOWHERE:
-        for at in range(starts[first], starts[first + 1]):
-            r = resources[at]
-            load[r] += sign * hold[row, kinds[r]]
+        for at in range(of.start[first, kind], of.start[first, kind + 1]):
+            load[of.resource[at]] += held
     if second != NOWHERE:
-        for at in range(starts[second], starts[second + 1]):
-            r = resources[at]
-            if first == NOWHERE or not _holds(starts, resources, first, r):
-                load[r] += sign * hold[row, kinds[r]]
+        for at in range(of.start[second, kind], of.start[second, kind + 1]):
+            r = of.resource[at]
+            if first == NOWHERE or not has(bits[first], r):
+                load[r] += held
 
 
 @compiled
-def _holds(starts: Indices, resources: Indices, place: int, resource: int) -> bool:
-    """Whether a set has a resource; sets are sorted."""
-    low, high = starts[place], starts[place + 1]
-    while low < high:
-        middle = (low + high) >> 1
-        if resources[middle] < resource:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < starts[place + 1] and resources[low] == resource)
-
-
-@compiled
-def shift(tasks: TaskGraph, log: Undo, load: Ints, sign: int) -> None:
-    """Move the loads along with a change (sign 1), or back (sign -1)."""
-    live, places, hold, task = log.live, log.places, log.hold, log.task
+def shift(tasks: TaskGraph, log: Undo, of: Members, bits: Ints, load: Ints) -> None:
+    """Move the loads along with a change."""
+    task, live, places, hold = log.task, log.live, log.places, log.hold
+    live_now, places_now, hold_now = tasks.live, tasks.places, tasks.hold
     for i in range(log.number[TASKS]):
-        if live[i]:
-            add(tasks, places, hold, i, -sign, load)
-        if tasks.live[task[i]]:
-            add(tasks, tasks.places, tasks.hold, task[i], sign, load)
+        t = task[i]
+        first, second = places[i, 0], places[i, 1]
+        first_now, second_now = places_now[t, 0], places_now[t, 1]
+        there = live_now[t] and live[i] and first == first_now and second == second_now
+        for kind in range(hold.shape[1]):
+            before = hold[i, kind] if live[i] else 0
+            after = hold_now[t, kind] if live_now[t] else 0
+            if there:
+                before, after = 0, after - before
+            if before != 0:
+                add(of, bits, first, second, kind, -before, load)
+            if after != 0:
+                add(of, bits, first_now, second_now, kind, after, load)
 
 
 @compiled
@@ -72,22 +80,4 @@ def heaviest(load: Ints) -> int:
     most = 0
     for r in range(len(load)):
         most = max(most, load[r])
-    return most
-
-
-@compiled
-def longest(tasks: TaskGraph, head: Ints) -> int:
-    """The longest chain of live tasks; `head` is room for one number a task."""
-    live, duration, succ_start = tasks.live, tasks.duration, tasks.succ_start
-    succ, edge_live = tasks.succ, tasks.edge_live
-    n, most = len(live), 0
-    for t in range(n):
-        head[t] = 0
-    for t in range(n):
-        if live[t]:
-            end = head[t] + duration[t]
-            most = max(most, end)
-            for edge in range(succ_start[t], succ_start[t + 1]):
-                if edge_live[edge] and head[succ[edge]] < end:
-                    head[succ[edge]] = end
     return most

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
-from meshwright.search.bounds import heaviest, loads, longest, shift
+from meshwright.search.bounds import Members, heaviest, members, shift
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND, ILLEGAL
@@ -101,10 +101,9 @@ class Desk(NamedTuple):
     timeline: Timeline
     state: Accepted
     trial: Trial
+    members: Members
     load: Ints
-    """[resources] see `bounds`."""
-    head: Ints
-    """[tasks]"""
+    """[resources] those of `state` before the change whose cost was asked for last."""
 
 
 def desk(problem: Problem, engine: Engine = "delta") -> Desk:
@@ -118,8 +117,8 @@ def desk(problem: Problem, engine: Engine = "delta") -> Desk:
         timeline=full.timeline_of(problem.tasks),
         state=delta.state,
         trial=delta.trial,
-        load=loads(problem.tasks),
-        head=np.zeros(len(problem.tasks.live), np.int64),
+        members=members(problem.tasks),
+        load=delta.state.load.copy(),
     )
 
 
@@ -168,23 +167,25 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
         while room.role[own, f, held] != now.roles[own, f]:
             held += 1
         table.roles[i, f] = room.role[own, f, (held + step) % room.roles[own, f]]
-    return count
+    return int(count)
 
 
 @compiled
 def cost_of(tasks: TaskGraph, log: Undo, table: Desk, limit: float) -> int:
     """The makespan of the task graph with a change, or some lower bound of it above the limit."""
     if table.delta:
-        shift(tasks, log, table.load, 1)
-        bound = heaviest(table.load)
-        if bound <= limit:
-            bound = longest(tasks, table.head)
+        state, before = table.state, table.load
+        load = state.load
+        for r in range(len(load)):
+            before[r] = load[r]
+        shift(tasks, log, table.members, state.bits, load)
+        bound = heaviest(load)
         if bound > limit:
             return bound
         touched, edges = log.task[: log.number[TASKS]], log.edge[: log.number[EDGES]]
-        return propose(tasks, table.state, table.trial, touched, edges)
-    _, whole = full.run(tasks, table.work, table.timeline)
-    return whole
+        return propose(tasks, state, table.trial, touched, edges, math.floor(limit))
+    _, makespan = full.run(tasks, table.work, table.timeline)
+    return makespan
 
 
 @compiled
@@ -198,7 +199,9 @@ def keep(tasks: TaskGraph, table: Desk) -> None:
 def refuse(now: Board, log: Undo, table: Desk) -> None:
     """Take back the change whose cost was asked for last."""
     if table.delta:
-        shift(now.tasks, log, table.load, -1)
+        load, before = table.state.load, table.load
+        for r in range(len(load)):
+            load[r] = before[r]
     take_back(now.tasks, now.roles, now.room.moved, log)
 
 

@@ -25,6 +25,9 @@ move all that follows by one shift, and so would mark it all: the shift of the m
 counted, and once one is frequent it becomes the frame's: (1) and (2) are established anew for it,
 and tasks that are again where they were, but moved, lose their marks (`delta_frames.move_frame`).
 Choosing the shift badly costs time and nothing else.
+
+A search refuses most proposals: it gives the cost from which on it does, and a trial that is known
+to be above is stopped (`delta_limit`).
 """
 
 from __future__ import annotations
@@ -36,9 +39,11 @@ from meshwright.simulate import full
 from meshwright.simulate.delta_accept import accepted, trial
 from meshwright.simulate.delta_commit import commit as commit
 from meshwright.simulate.delta_frames import move_frame
+from meshwright.simulate.delta_limit import sum_loads
 from meshwright.simulate.delta_state import (
     BITS,
     BLIND,
+    BOUND,
     CANDIDATE,
     CURSOR,
     EPOCH,
@@ -81,8 +86,8 @@ WORST_PENALTY = 15
 class Delta:
     """A graph under change, for tests and tools; a search calls the compiled functions itself.
 
-    It gives up on a trial that has simulated more than `patience` tasks one by one, by default a
-    sixth of all, and simulates everything; and after that some of the next without trying.
+    It gives up on a trial that has simulated more than `patience` tasks one by one, by default as
+    many as half of all, and simulates everything; and after that some of the next without trying.
     """
 
     def __init__(self, graph: TaskGraph, patience: int | None = None) -> None:
@@ -92,9 +97,11 @@ class Delta:
         if patience is not None:
             self.trial.at[PATIENCE] = patience
 
-    def propose(self, touched: Indices, edges: Indices) -> int:
-        """The makespan after the graph was changed."""
-        makespan = propose(self.graph, self.state, self.trial, touched, edges)
+    def propose(self, touched: Indices, edges: Indices, limit: int = NEVER) -> int:
+        """The makespan after the graph was changed, or some lower bound of it above a limit."""
+        if limit != NEVER:
+            sum_loads(self.graph, self.state, self.trial.uses)
+        makespan = propose(self.graph, self.state, self.trial, touched, edges, limit)
         assert makespan != CYCLE, "the live edges have a cycle"
         return int(makespan)
 
@@ -105,22 +112,35 @@ class Delta:
     @property
     def timeline(self) -> Timeline:
         """The accepted timeline."""
-        state = self.state
-        ready = np.where(state.position >= 0, state.ready, 0)
-        start = np.where(state.position >= 0, ready + state.lag, 0)
-        end = np.where(state.position >= 0, ready + state.span, 0)
-        return Timeline(ready, start, end, state.order[: state.size[0]].copy())
+        return timeline_of(self.state)
+
+
+def timeline_of(state: Accepted) -> Timeline:
+    """The accepted timeline, in whole times."""
+    takes_part = state.position >= 0
+    ready = np.where(takes_part, state.ready, 0)
+    start = np.where(takes_part, ready + state.lag, 0)
+    end = np.where(takes_part, ready + state.span, 0)
+    return Timeline(ready, start, end, state.order[: state.size[0]].copy())
 
 
 @compiled
-def propose(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> int:
-    """The makespan of a changed graph, or CYCLE; the trial is ready to be committed."""
+def propose(
+    graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices, limit: int
+) -> int:
+    """The makespan of a changed graph, or CYCLE; the trial is ready to be committed.
+
+    Or some lower bound of the makespan above the limit, and then it is not. A limit needs `load`,
+    and tasks that hold no resource longer than they last.
+    """
     if new.at[BLIND] > 0:
         new.at[BLIND] -= 1
         return simulate_whole(graph, new)
     begin(graph, state, new, touched, edges)
     needed = ELECTION
     while step(graph, state, new):
+        if new.at[BOUND] > limit:
+            break
         if new.at[IN_DONE] > new.at[PATIENCE]:
             new.at[PENALTY] = min(2 * new.at[PENALTY] + 1, WORST_PENALTY)
             new.at[BLIND] = new.at[PENALTY]
@@ -134,6 +154,8 @@ def propose(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edg
                 move_frame(graph, state, new, new.at[CANDIDATE], key)
                 needed += ELECTION_GROWTH
     new.at[PENALTY] //= 2
+    if new.at[BOUND] > limit:
+        return int(new.at[BOUND])
     for at in range(new.at[IN_ACTIVE]):
         if new.state[new.active[at]] == WAITING:
             return CYCLE
@@ -172,6 +194,7 @@ def begin(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges
     new.frame_from[0], new.frame_shift[0] = 0, 0
     new.at[IN_FRAMES] = 1
     new.dirty[:] = 0
+    new.ahead[:] = 0
     for at in range(len(touched) + len(edges)):
         t = touched[at] if at < len(touched) else graph.succ[edges[at - len(touched)]]
         if not marked(new, t):

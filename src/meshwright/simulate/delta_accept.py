@@ -8,49 +8,56 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled, inlined
 from meshwright.simulate import full
+from meshwright.simulate.delta_limit import sum_loads, sum_up
+from meshwright.simulate.delta_resources import column, lowest, note_uses
 from meshwright.simulate.delta_state import (
     BLOCK,
     FRAMES,
     PATIENCE,
     SCALARS,
-    UNUSED,
     Accepted,
     Trial,
 )
-from meshwright.simulate.tasks import NOWHERE, Flags, Indices, Ints, TaskGraph, Timeline
+from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph, Timeline
 
-IMPATIENCE = 6
-"""A trial gives up once it has simulated one task in so many one by one: a whole one is faster."""
+IMPATIENCE = 2
+"""A trial gives up once it has simulated one task in so many one by one, dead ones counted: of a
+search, whose limits stop most trials before, fewer gave a slower one."""
 
 
 def accepted(graph: TaskGraph) -> Accepted:
     """The accepted timeline of a graph, from the full engine."""
-    n = len(graph.live)
+    n, resources, kinds = len(graph.live), len(graph.resource_kind), graph.hold.shape[1]
     state = Accepted(
         ready=_ints(n),
         lag=_ints(n),
         span=_ints(n),
         tail=_ints(n),
         until=np.zeros((n, _width(graph)), np.int64),
+        uses=np.zeros((n, _words(graph)), np.int64),
         joint=_flags(n),
-        places=np.zeros((n, 2), np.int32),
         position=_indices(n),
         order=_indices(n),
         high=_ints(n),
         peak=_ints(n // BLOCK + 1),
         size=_ints(2),
         bits=_bits(graph),
+        kinds=_kinds(graph),
+        load=_ints(resources),
+        weighed=_indices(kinds),
+        taken=np.zeros((n + 1, kinds), np.int64),
     )
     work, timeline = full.scratch(graph), full.timeline_of(graph)
     count, _ = full.run(graph, work, timeline)
     assert count == graph.live.sum(), "the live edges have a cycle"
+    sum_loads(graph, state, state.uses)
     accept_whole(graph, timeline, count, work.free, state)
     return state
 
 
 def trial(graph: TaskGraph) -> Trial:
     """Room for trials of changes of a graph."""
-    n, resources, words = len(graph.live), len(graph.resource_kind), _bits(graph).shape[1]
+    n, resources, words = len(graph.live), len(graph.resource_kind), _words(graph)
     scalars = _ints(SCALARS)
     scalars[PATIENCE] = n // IMPATIENCE
     return Trial(
@@ -64,6 +71,7 @@ def trial(graph: TaskGraph) -> Trial:
         span=_ints(n),
         tail=_ints(n),
         until=np.zeros((n, _width(graph)), np.int64),
+        uses=np.zeros((n, words), np.int64),
         active=_indices(n),
         todo=_indices(n + len(graph.succ)),
         done=_indices(n),
@@ -77,6 +85,7 @@ def trial(graph: TaskGraph) -> Trial:
         wanted=_ints(words),
         free_old=_ints(resources),
         free_new=_ints(resources),
+        ahead=_ints(graph.hold.shape[1]),
         order=_indices(n),
         work=full.scratch(graph),
         whole=full.timeline_of(graph),
@@ -96,17 +105,30 @@ def _flags(size: int) -> Flags:
 
 
 def _width(graph: TaskGraph) -> int:
-    """The columns of `until`: for every kind, for every resource of the widest set."""
-    return int(max(np.diff(graph.set_start).max(initial=0), graph.hold.shape[1]))
+    """The columns of `until`: for every kind or for every resource."""
+    return int(max(len(graph.resource_kind), graph.hold.shape[1]))
+
+
+def _words(graph: TaskGraph) -> int:
+    """The words of a row of bits."""
+    return (len(graph.resource_kind) + 63) // 64
 
 
 def _bits(graph: TaskGraph) -> Ints:
     """The sets of resources as rows of bits."""
     sets = len(graph.set_start) - 1
-    bits = np.zeros((sets, (len(graph.resource_kind) + 63) // 64), np.int64)
+    bits = np.zeros((sets, _words(graph)), np.int64)
     for s in range(sets):
         for r in graph.set_resource[graph.set_start[s] : graph.set_start[s + 1]]:
             bits[s, r >> 6] |= np.int64(1) << np.int64(r & 63)
+    return bits
+
+
+def _kinds(graph: TaskGraph) -> Ints:
+    """The resources of each kind as rows of bits."""
+    bits = np.zeros((graph.hold.shape[1], _words(graph)), np.int64)
+    for r, kind in enumerate(graph.resource_kind):
+        bits[kind, r >> 6] |= np.int64(1) << np.int64(r & 63)
     return bits
 
 
@@ -126,50 +148,34 @@ def accept_whole(
         state.span[t] = timeline.end[t] - ready
         state.lag[t] = timeline.start[t] - ready
         state.joint[t] = graph.joint[t]
-        state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
-        held = holds(graph, t, timeline.start[t], ready, free, state.until)
+        note_uses(graph, state, state.uses, t)
+        held = holds(graph, state, t, timeline.start[t], ready, free)
         state.tail[t] = max(state.span[t], held)
     state.size[0] = count
-    summarise(state, 0)
+    summarise(graph, state, 0)
 
 
 @inlined
-def holds(graph: TaskGraph, t: int, start: int, ready: int, free: Ints, until: Ints) -> int:
+def holds(graph: TaskGraph, state: Accepted, t: int, start: int, ready: int, free: Ints) -> int:
     """Fill a task's row of `until` and make its resources taken; leaves the latest of the row.
 
     `start` is the latest on any resource, `free` what is free from when before the task.
     """
-    latest = 0
-    if graph.joint[t]:
-        for kind in range(graph.hold.shape[1]):
-            hold = graph.hold[t, kind]
-            until[t, kind] = start - ready + hold if hold > 0 else UNUSED
-            latest = max(latest, until[t, kind])
-        for side in range(2):
-            place = graph.places[t, side]
-            if place != NOWHERE:
-                for at in range(graph.set_start[place], graph.set_start[place + 1]):
-                    r = graph.set_resource[at]
-                    left = until[t, graph.resource_kind[r]]
-                    if left != UNUSED:
-                        free[r] = ready + left
-        return latest
-    place = graph.places[t, 0]
-    if place != NOWHERE:
-        first = graph.set_start[place]
-        for at in range(first, graph.set_start[place + 1]):
-            r = graph.set_resource[at]
-            hold = graph.hold[t, graph.resource_kind[r]]
-            until[t, at - first] = UNUSED
-            if hold > 0:
-                free[r] = max(ready, free[r]) + hold
-                until[t, at - first] = free[r] - ready
-                latest = max(latest, free[r] - ready)
+    latest, joint = 0, graph.joint[t]
+    for word in range(state.uses.shape[1]):
+        left = state.uses[t, word]
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            begin = start if joint else max(ready, free[r])
+            free[r] = begin + graph.hold[t, graph.resource_kind[r]]
+            state.until[t, column(graph, joint, r)] = free[r] - ready
+            latest = max(latest, free[r] - ready)
     return latest
 
 
 @compiled
-def summarise(state: Accepted, first: int) -> None:
+def summarise(graph: TaskGraph, state: Accepted, first: int) -> None:
     """Bring what is kept by position up to date from a position on, and the makespan."""
     count = state.size[0]
     high = state.high[first - 1] if first > 0 else 0
@@ -186,6 +192,7 @@ def summarise(state: Accepted, first: int) -> None:
     state.size[1] = 0
     for at in range((count + BLOCK - 1) // BLOCK):
         state.size[1] = max(state.size[1], state.peak[at])
+    sum_up(graph, state)
 
 
 @inlined

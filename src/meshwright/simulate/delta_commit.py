@@ -37,14 +37,14 @@ def commit(graph: TaskGraph, state: Accepted, new: Trial) -> None:
         state.ready[t], state.lag[t] = new.ready[t], new.lag[t]
         state.span[t], state.tail[t] = new.span[t], new.tail[t]
         state.joint[t] = graph.joint[t]
-        state.places[t, 0], state.places[t, 1] = graph.places[t, 0], graph.places[t, 1]
+        copy_row(new.uses, t, state.uses, t)
         copy_row(new.until, t, state.until, t)
     for position in range(new.at[FIRST], count):
         t = new.order[position]
         state.order[position] = t
         state.position[t] = position
     state.size[0] = count
-    summarise(state, new.at[FIRST])
+    summarise(graph, state, new.at[FIRST])
 
 
 @inlined

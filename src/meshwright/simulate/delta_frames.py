@@ -7,6 +7,7 @@ shift puts it, marks on all that is not where the new frame says, no mark on wha
 from __future__ import annotations
 
 from meshwright.foundation.compiled import compiled, copy_row, inlined
+from meshwright.simulate.delta_limit import move_cursor
 from meshwright.simulate.delta_resources import has, look_up, weigh, word_of_all
 from meshwright.simulate.delta_state import (
     BITS,
@@ -59,7 +60,8 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
     new.frame_from[new.at[IN_FRAMES]] = cursor
     new.frame_shift[new.at[IN_FRAMES]] = shift
     new.at[IN_FRAMES] += 1
-    new.at[CURSOR], new.at[SHIFT] = cursor, shift
+    move_cursor(state, new, cursor)
+    new.at[SHIFT] = shift
     new.at[FARTHEST] = max(new.at[FARTHEST], shift)
     new.at[FIRST] = min(new.at[FIRST], cursor)
     for word in range(len(new.dirty)):
@@ -92,6 +94,7 @@ def freeze(graph: TaskGraph, state: Accepted, new: Trial, cursor: int) -> None:
             new.ready[t] = state.ready[t] + shift_at(new, position)
             new.lag[t], new.span[t], new.tail[t] = state.lag[t], state.span[t], state.tail[t]
             copy_row(state.until, t, new.until, t)
+            copy_row(state.uses, t, new.uses, t)
             new.done[new.at[IN_DONE]] = t
             new.at[IN_DONE] += 1
 

@@ -9,23 +9,24 @@ took it last, but no farther than where all is free.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import numpy as np
+from numba.cpython.unsafe import numbers
 
 from meshwright.foundation.compiled import inlined
-from meshwright.simulate.delta_state import CURSOR, NOW, SHIFT, STALE, UNUSED, Accepted, Trial
+from meshwright.simulate.delta_state import CURSOR, NOW, SHIFT, STALE, Accepted, Trial
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
+
+lowest = cast("Callable[[int], int]", numbers.trailing_zeros)
+"""The place of the lowest bit of a word that has one: loops go from bit to bit by it."""
 
 
 @inlined
 def has(bits: Ints, r: int) -> bool:
     """Whether a resource is in a row of bits."""
     return bool((bits[r >> 6] >> np.int64(r & 63)) & 1)
-
-
-@inlined
-def put(bits: Ints, r: int) -> None:
-    """Put a resource into a row of bits."""
-    bits[r >> 6] |= np.int64(1) << np.int64(r & 63)
 
 
 @inlined
@@ -44,16 +45,27 @@ def empty(bits: Ints) -> bool:
 
 
 @inlined
-def want(state: Accepted, new: Trial, first: int, second: int) -> bool:
-    """Want the clean resources of two sets; leaves whether there are any."""
+def note_uses(graph: TaskGraph, state: Accepted, rows: Ints, t: int) -> None:
+    """Write the resources that a task of the graph uses into its row."""
+    first, second = graph.places[t, 0], graph.places[t, 1]
+    for word in range(rows.shape[1]):
+        held = placed = 0
+        for kind in range(graph.hold.shape[1]):
+            if graph.hold[t, kind] > 0:
+                held |= state.kinds[kind, word]
+        if first != NOWHERE:
+            placed |= state.bits[first, word]
+        if second != NOWHERE:
+            placed |= state.bits[second, word]
+        rows[t, word] = held & placed
+
+
+@inlined
+def want(new: Trial, rows: Ints, t: int) -> bool:
+    """Want the clean resources of a task; leaves whether there are any."""
     any_bits = 0
     for word in range(len(new.wanted)):
-        bits = 0
-        if first != NOWHERE:
-            bits |= state.bits[first, word]
-        if second != NOWHERE:
-            bits |= state.bits[second, word]
-        new.wanted[word] = bits & ~new.dirty[word]
+        new.wanted[word] = rows[t, word] & ~new.dirty[word]
         any_bits |= new.wanted[word]
     return bool(any_bits != 0)
 
@@ -73,10 +85,10 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
             if empty(new.wanted):
                 return
     for word in range(len(new.wanted)):
-        if new.wanted[word] != 0:
-            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
-                if has(new.wanted, r):
-                    new.free_old[r] = 0
+        left = new.wanted[word]
+        while left != 0:
+            new.free_old[64 * word + lowest(left)] = 0
+            left &= left - 1
 
 
 @inlined
@@ -89,30 +101,31 @@ def word_of_all(new: Trial, word: int) -> int:
 @inlined
 def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """Read the wanted resources off the task that took them last."""
-    for side in range(2):
-        place = state.places[t, side]
-        if place != NOWHERE:
-            first = graph.set_start[place]
-            for at in range(first, graph.set_start[place + 1]):
-                r = graph.set_resource[at]
-                if has(new.wanted, r):
-                    left = state.until[t, graph.resource_kind[r] if state.joint[t] else at - first]
-                    if left != UNUSED:
-                        new.free_old[r] = state.ready[t] + left
-                        drop(new.wanted, r)
+    for word in range(len(new.wanted)):
+        left = new.wanted[word] & state.uses[t, word]
+        new.wanted[word] &= ~left
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            new.free_old[r] = state.ready[t] + state.until[t, column(graph, state.joint[t], r)]
 
 
 @inlined
-def soil(new: Trial, graph: TaskGraph, first: int, second: int) -> None:
-    """Make the resources of two sets dirty, those that were clean having been looked up."""
-    for side in range(2):
-        place = second if side else first
-        if place != NOWHERE:
-            for at in range(graph.set_start[place], graph.set_start[place + 1]):
-                r = graph.set_resource[at]
-                if not has(new.dirty, r):
-                    put(new.dirty, r)
-                    new.free_new[r] = new.free_old[r] + new.at[SHIFT]
+def column(graph: TaskGraph, joint: bool, r: int) -> int:
+    """Where in a task's row of `until` a resource is."""
+    return int(graph.resource_kind[r]) if joint else r
+
+
+@inlined
+def soil(new: Trial, rows: Ints, t: int) -> None:
+    """Make the resources of a task dirty, those that were clean having been looked up."""
+    for word in range(len(new.dirty)):
+        left = rows[t, word] & ~new.dirty[word]
+        new.dirty[word] |= left
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            new.free_new[r] = new.free_old[r] + new.at[SHIFT]
 
 
 @inlined
@@ -123,29 +136,24 @@ def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
         new.wanted[word] = new.dirty[word]
     look_up(graph, state, new, now - shift)
     for word in range(len(new.dirty)):
-        if new.dirty[word] != 0:
-            for r in range(word * 64, min(word * 64 + 64, len(new.free_old))):
-                if has(new.dirty, r):
-                    old, moved = (
-                        max(new.free_old[r], now - shift),
-                        max(new.free_new[r], now) - shift,
-                    )
-                    if old == moved:
-                        drop(new.dirty, r)
-                    else:
-                        stale = max(stale, old, moved)
+        left = new.dirty[word]
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            old, moved = max(new.free_old[r], now - shift), max(new.free_new[r], now) - shift
+            if old == moved:
+                drop(new.dirty, r)
+            else:
+                stale = max(stale, old, moved)
     new.at[STALE] = stale
 
 
 @inlined
 def touches(state: Accepted, bits: Ints, t: int) -> bool:
-    """Whether an accepted task may use one of some resources."""
+    """Whether an accepted task uses one of some resources."""
     common = 0
-    for side in range(2):
-        place = state.places[t, side]
-        if place != NOWHERE:
-            for word in range(len(bits)):
-                common |= state.bits[place, word] & bits[word]
+    for word in range(len(bits)):
+        common |= state.uses[t, word] & bits[word]
     return bool(common != 0)
 
 
@@ -153,17 +161,15 @@ def touches(state: Accepted, bits: Ints, t: int) -> bool:
 def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
     """The task at the cursor took its resources in the accepted timeline; they are dirty here."""
     ready, joint, shift, stale = state.ready[t], state.joint[t], new.at[SHIFT], new.at[STALE]
-    for side in range(2):
-        place = state.places[t, side]
-        if place != NOWHERE:
-            first = graph.set_start[place]
-            for at in range(first, graph.set_start[place + 1]):
-                r = graph.set_resource[at]
-                left = state.until[t, graph.resource_kind[r] if joint else at - first]
-                if left != UNUSED:
-                    stale = max(stale, ready + left)
-                    if new.free_new[r] - shift == ready + left:
-                        drop(new.dirty, r)
+    for word in range(len(new.dirty)):
+        left = state.uses[t, word]
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            until = ready + state.until[t, column(graph, joint, r)]
+            stale = max(stale, until)
+            if new.free_new[r] - shift == until:
+                drop(new.dirty, r)
     new.at[STALE] = stale
 
 
@@ -183,20 +189,17 @@ def take_new(graph: TaskGraph, new: Trial, t: int) -> None:
 def take_singly(graph: TaskGraph, new: Trial, t: int) -> None:
     """Each resource by itself."""
     ready, latest, tail = new.ready[t], new.ready[t], 0
-    place = graph.places[t, 0]
-    if place != NOWHERE:
-        first = graph.set_start[place]
-        for at in range(first, graph.set_start[place + 1]):
-            r = graph.set_resource[at]
-            hold = graph.hold[t, graph.resource_kind[r]]
-            left = UNUSED
-            if hold > 0:
-                begin = max(ready, new.free_new[r])
-                new.free_new[r] = begin + hold
-                latest = max(latest, begin)
-                left = begin + hold - ready
-            new.until[t, at - first] = left
-            tail = max(tail, left)
+    for word in range(len(new.dirty)):
+        left = new.uses[t, word]
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            begin = max(ready, new.free_new[r])
+            latest = max(latest, begin)
+            until = begin + graph.hold[t, graph.resource_kind[r]]
+            new.free_new[r] = until
+            new.until[t, r] = until - ready
+            tail = max(tail, until - ready)
     new.lag[t] = latest - ready
     new.tail[t] = tail
 
@@ -205,24 +208,20 @@ def take_singly(graph: TaskGraph, new: Trial, t: int) -> None:
 def take_jointly(graph: TaskGraph, new: Trial, t: int) -> None:
     """All resources at once."""
     ready, start, tail = new.ready[t], new.ready[t], 0
-    for side in range(2):
-        place = graph.places[t, side]
-        if place != NOWHERE:
-            for at in range(graph.set_start[place], graph.set_start[place + 1]):
-                r = graph.set_resource[at]
-                if graph.hold[t, graph.resource_kind[r]] > 0:
-                    start = max(start, new.free_new[r])
+    for word in range(len(new.dirty)):
+        left = new.uses[t, word]
+        while left != 0:
+            start = max(start, new.free_new[64 * word + lowest(left)])
+            left &= left - 1
     for kind in range(graph.hold.shape[1]):
-        hold = graph.hold[t, kind]
-        new.until[t, kind] = start - ready + hold if hold > 0 else UNUSED
-        tail = max(tail, new.until[t, kind])
-    for side in range(2):
-        place = graph.places[t, side]
-        if place != NOWHERE:
-            for at in range(graph.set_start[place], graph.set_start[place + 1]):
-                r = graph.set_resource[at]
-                left = new.until[t, graph.resource_kind[r]]
-                if left != UNUSED:
-                    new.free_new[r] = ready + left
+        new.until[t, kind] = start - ready + graph.hold[t, kind]
+    for word in range(len(new.dirty)):
+        left = new.uses[t, word]
+        while left != 0:
+            r = 64 * word + lowest(left)
+            left &= left - 1
+            until = new.until[t, graph.resource_kind[r]]
+            new.free_new[r] = ready + until
+            tail = max(tail, until)
     new.lag[t] = start - ready
     new.tail[t] = tail

@@ -12,9 +12,6 @@ from typing import NamedTuple
 from meshwright.simulate import full
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
 
-UNUSED = -1
-"""In `until`: the task does not use that resource."""
-
 BLOCK = 32
 """Positions to a block of `peak`."""
 
@@ -49,10 +46,11 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     BITS,
     PENALTY,
     BLIND,
-) = range(21)
+    BOUND,
+) = range(22)
 """The places of `Trial.at`. WHOLE is 0, or 1 + how many tasks took part in a whole simulation."""
 
-SCALARS = BLIND + 1
+SCALARS = BOUND + 1
 """The length of `Trial.at`."""
 
 
@@ -68,12 +66,12 @@ class Accepted(NamedTuple):
     tail: Ints
     """[n] when the task has ended and freed all it held - ready."""
     until: Ints
-    """[n, w] when a resource is free again - ready, or UNUSED; of a joint task by kind, of another
-    by place in its set."""
+    """[n, w] when a resource that the task uses is free again - ready; of a joint task by kind, of
+    another by resource."""
+    uses: Ints
+    """[n, words] the resources of the task's sets that it holds."""
     joint: Flags
     """[n]"""
-    places: Indices
-    """[n, 2]"""
     position: Indices
     """[n] in the order, or -1."""
     order: Indices
@@ -86,6 +84,15 @@ class Accepted(NamedTuple):
     """[2] how many tasks took part; the makespan."""
     bits: Ints
     """[s, words] the resources of each set."""
+    kinds: Ints
+    """[k, words] the resources of each kind."""
+    load: Ints
+    """By resource: the sum of what live tasks hold it for, in the graph as it is; a caller that
+    gives limits keeps it."""
+    weighed: Indices
+    """By kind: the resource on which trials are measured."""
+    taken: Ints
+    """[n + 1, kinds] what of the weighed resources was taken before a position."""
 
 
 class Trial(NamedTuple):
@@ -106,6 +113,7 @@ class Trial(NamedTuple):
     span: Ints
     tail: Ints
     until: Ints
+    uses: Ints
     active: Indices
     """[n] marked tasks that may still matter."""
     todo: Indices
@@ -132,6 +140,8 @@ class Trial(NamedTuple):
     """By resource, of dirty ones: free in the accepted timeline before the cursor."""
     free_new: Ints
     """By resource, of dirty ones: free in the trial."""
+    ahead: Ints
+    """By kind: how much more of the weighed resource was taken than before the cursor."""
     order: Indices
     """[n] of use while committing and while moving to another frame."""
     work: full.Scratch

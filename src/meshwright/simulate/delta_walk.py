@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from meshwright.foundation.compiled import inlined
 from meshwright.simulate.delta_accept import latest_end
+from meshwright.simulate.delta_limit import move_cursor, reached
 from meshwright.simulate.delta_resources import (
     empty,
     look_up,
+    note_uses,
     soil,
     take_new,
     take_old,
@@ -41,7 +43,7 @@ from meshwright.simulate.delta_state import (
     Trial,
 )
 from meshwright.simulate.queue import drop_first, push
-from meshwright.simulate.tasks import NOWHERE, TaskGraph
+from meshwright.simulate.tasks import TaskGraph
 
 NEVER = (1 << 63) - 1
 """The key of a queue or an order with nothing left."""
@@ -152,6 +154,7 @@ def vote(new: Trial, shift: int, ballots: int) -> None:
 def take(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
     """A task of the queue takes its resources; leaves whether it ends where the frame says not."""
     take_new(graph, new, t)
+    reached(graph, state, new, t)
     new.state[t] = DONE
     new.done[new.at[IN_DONE]] = t
     new.at[IN_DONE] += 1
@@ -229,7 +232,7 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
     """Take one step; False if there is none left."""
     examine_all(graph, state, new)
     here, shift = new.at[CURSOR], new.at[SHIFT]
-    first = second = NOWHERE
+    rows = state.uses
     key = next_of_queue(graph, state, new)
     if key == NEVER and here == state.size[0]:
         return False
@@ -237,22 +240,22 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
         t = key & ((1 << new.at[BITS]) - 1)
         new.at[IN_QUEUE] = drop_first(new.queue, new.at[IN_QUEUE])
         new.at[NOW] = new.ready[t]
-        first, second = graph.places[t, 0], graph.places[t, 1]
+        note_uses(graph, state, new.uses, t)
+        rows = new.uses
     else:
         t = state.order[here]
         new.at[NOW] = state.ready[t] + shift
-        if marked(new, t):
-            first, second = state.places[t, 0], state.places[t, 1]
-        elif dirt(graph, state, new, t):
-            mark(graph, state, new, t, WAITING)
-            return True
-        elif new.watched[here] != new.at[EPOCH]:
-            jump(graph, state, new)
-            return True
+        if not marked(new, t):
+            if dirt(graph, state, new, t):
+                mark(graph, state, new, t, WAITING)
+                return True
+            if new.watched[here] != new.at[EPOCH]:
+                jump(graph, state, new)
+                return True
     moved = False
-    if marked(new, t) and want(state, new, first, second):
+    if marked(new, t) and want(new, rows, t):
         look_up(graph, state, new, new.at[NOW] - shift)
-        soil(new, graph, first, second)
+        soil(new, rows, t)
     if key != NEVER:
         moved = take(graph, state, new, t)
     elif marked(new, t):
@@ -261,7 +264,7 @@ def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
             take_old(graph, state, new, t)
         else:
             new.at[STALE] = max(new.at[STALE], state.ready[t] + state.tail[t])
-        new.at[CURSOR] += 1
+        move_cursor(state, new, here + 1)
     else:
         new.at[CURSOR] += 1
         new.at[MAKESPAN] = max(new.at[MAKESPAN], new.at[NOW] + state.span[t])
