@@ -85,6 +85,16 @@ class BundleTimes(NamedTuple):
     update: Costs
     """[layouts of the first unit, ... of the last]"""
 
+    def restricted(self, unit: int, layout: int) -> BundleTimes:
+        """The same with one layout left for a unit."""
+        if unit not in self.scope:
+            return self
+        axis = self.scope.index(unit)
+        return BundleTimes(
+            self.scope,
+            *(np.take(own, [layout], axis) for own in (self.there, self.back, self.update)),
+        )
+
 
 def bundle_times(problem: Problem, b: int, layouts: tuple[Codes, ...]) -> BundleTimes | None:
     """The durations of a bundle's tasks in nanoseconds, or None if there are too many."""

@@ -19,6 +19,7 @@ that is largest for these, and mix it in (fictitious play); the best least sum i
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from meshwright.foundation.compiled import compiled
 from meshwright.parallelize.reshard import Codes
 from meshwright.search.buckets import Buckets, Costs, choice, eliminate
-from meshwright.search.durations import bundle_times, choices, unit_times
+from meshwright.search.durations import UnitTimes, bundle_times, choices, unit_times
 from meshwright.search.waist import backward_tasks
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import NONE
@@ -71,6 +72,27 @@ class Relaxation:
         )
         self._after = self._always_after()
         self.backward: Flags = backward_tasks(problem, self._after)
+
+    def restricted(self, unit: int, layout: int) -> Relaxation:
+        """The same with one layout left for a unit."""
+        own, keep = copy(self), slice(layout, layout + 1)
+        own.choices = tuple(c[keep] if u == unit else c for u, c in enumerate(self.choices))
+        own.sizes = tuple(map(len, own.choices))
+        own._units = [
+            UnitTimes(*(column[keep] for column in times)) if u == unit else times
+            for u, times in enumerate(self._units)
+        ]
+        own._bundles = [
+            tables if tables is None else tables.restricted(unit, layout)
+            for tables in self._bundles
+        ]
+        return own
+
+    def heaviest(self) -> int | None:
+        """Of the units with several layouts left the one that can take longest."""
+        open_ = [u for u, size in enumerate(self.sizes) if size > 1]
+        times = self._units
+        return max(open_, key=lambda u: float((times[u].there + times[u].back).max()), default=None)
 
     def least(self, weights: Weights) -> Buckets:
         """The functions whose sum is never more than the makespan, minimised."""
@@ -137,12 +159,17 @@ class Relaxation:
                 self._count(weights, first, behind, tasks.succ)
         return weights
 
-    def weighed(self, chosen: tuple[int, ...], rounds: int) -> tuple[Weights, Buckets]:
-        """Weights whose least sum is high, and their functions; the game starts from layouts."""
-        weights = best = self.worst(chosen)
-        own = kept = self.least(weights)
+    def weighed(self, weights: Weights, rounds: int, enough: float) -> tuple[Weights, Buckets]:
+        """Weights whose least sum is high, from given ones on, and their functions.
+
+        The game ends when the least sum is enough.
+        """
+        best, own = weights, self.least(weights)
+        kept = own
         for number in range(rounds):
-            weights = weights.mixed(self.worst(choice(own)[::-1]), 2 / (number + 3))
+            if kept.least > enough:
+                break
+            weights = weights.mixed(self.worst(choice(own)[::-1]), 2 / (number + 4))
             own = self.least(weights)
             if own.least > kept.least:
                 best, kept = weights, own

@@ -168,19 +168,19 @@ def opened(tree: Tree, ground: Ground) -> None:
     for v in range(worst.shape[1]):
         worst[depth, v] = np.inf
     for v in range(count):
-        if _named(ground.layouts[depth, v], named[depth], ground.renamed):
+        if named_in_order(ground.layouts[depth, v], named[depth], ground.renamed):
             worst[depth, v] = bound[depth, 0, v] + tree.added[0]
             for s in range(1, bound.shape[1]):
                 worst[depth, v] = max(worst[depth, v], bound[depth, s, v] + tree.added[s])
 
 
 @compiled
-def _named(roles: Codes, named: Indices, renamed: Flags) -> bool:
+def named_in_order(roles: Codes, named: Indices, renamed: Flags) -> bool:
     """Whether every coordinate has appeared before, or is the next to appear."""
+    fresh = True
     for f in range(len(roles)):
-        if renamed[f] and PARTIAL - 1 - roles[f] > named[f]:
-            return False
-    return True
+        fresh = fresh and not (renamed[f] and PARTIAL - 1 - roles[f] > named[f])
+    return fresh
 
 
 @compiled
