@@ -90,7 +90,7 @@ def checked_layout(
         )
     for number, (role, factor) in enumerate(zip(layout.roles, own, strict=True)):
         if role.startswith(IDLE):
-            if parse_whole(role[1:]) >= factor.size:
+            if _coordinate(role, what) >= factor.size:
                 raise InputError(
                     f"{what} sits at {role!r} of factor {number}, which has {factor.size}",
                     f"give @0 to @{factor.size - 1}",
@@ -107,6 +107,13 @@ def checked_layout(
                 "give a degree that divides them, or that leaves only the last part shorter",
             )
     return layout
+
+
+def _coordinate(role: str, what: str) -> int:
+    try:
+        return parse_whole(role[1:])
+    except InputError as error:
+        raise error.at(f"role {role!r} of {what}") from None
 
 
 def divides(extents: Iterable[int], degree: int) -> bool:

@@ -11,10 +11,12 @@ factors (in Unity's words: P partition, C combine, R replicate, S sum up, that i
     at one          scatter (P)           broadcast (R)       -, or send
 
 in an order in which little data moves: what makes pieces smaller first, what makes them larger
-last. A dim that several factors cut is numbered with the outermost factor the most significant;
-if a factor joins or leaves, the pieces of those inside of it are other rows than before and move
-too. `every` are the factors along which the same collective runs side by side; along the others
-only one coordinate takes part. Compiled; the meaning is tested against boxes of elements.
+last. A dim that several factors cut is numbered with the outermost factor the most significant. If
+one joins or leaves outside of others that cut the dim before and of others that cut it after, all
+of these exchange their pieces besides: each device sends what it holds to one other, or keeps it;
+that crosses each level about as much as an all-to-all, and counts as one. `every` are the factors
+along which the same collective runs side by side; along the others only one coordinate takes part.
+Compiled; the meaning is tested against sets of elements.
 """
 
 from __future__ import annotations
@@ -86,18 +88,31 @@ def change(made: int, needed: int) -> int:
 
 
 @compiled
-def changes(made: Codes, needed: Codes, out: NDArray[np.int8]) -> bool:
-    """What every factor does; whether any data moves."""
-    moves = False
+def changes(made: Codes, needed: Codes, out: NDArray[np.int8]) -> int:
+    """What every factor does by itself; leaves the factors that exchange pieces, as bits."""
+    exchanging = 0
     for f in range(len(made)):
         out[f] = change(made[f], needed[f])
-        dim = made[f]
-        if out[f] == _KEEP and dim >= 0:
-            for g in range(f):
-                if (made[g] == dim) != (needed[g] == dim):
-                    out[f] = ALL_TO_ALL
-        moves = moves or out[f] >= 0
-    return moves
+        if out[f] == ALL_TO_ALL:
+            exchanging |= 1 << f
+        if made[f] != needed[f]:
+            exchanging |= _renumbered(made, needed, f, made[f])
+            exchanging |= _renumbered(made, needed, f, needed[f])
+    return exchanging
+
+
+@compiled
+def _renumbered(made: Codes, needed: Codes, first: int, dim: int) -> int:
+    """The factors from one on that cut a dim before or after, if there are both."""
+    if dim < 0:
+        return 0
+    before, after = 0, 0
+    for f in range(first, len(made)):
+        if made[f] == dim:
+            before |= 1 << f
+        if needed[f] == dim:
+            after |= 1 << f
+    return before | after if before and after else 0
 
 
 @compiled
@@ -115,27 +130,30 @@ def resharding(
     `operation` gets a row for each: its number, the factors of a group and those along which
     groups run side by side, as bits; `held` the bytes on each member before it.
     """
-    if not changes(made, needed, scratch):
-        return 0
+    exchanging = changes(made, needed, scratch)
     count = 0
     bytes_held = total
+    kinds = 1 << ALL_TO_ALL if exchanging else 0
+    """What there is to do, as bits."""
     spread = 0
     """Factors on all of whose coordinates there is something to do, as bits."""
     for f in range(len(made)):
+        if scratch[f] >= 0:
+            kinds |= 1 << scratch[f]
         if made[f] >= 0 or scratch[f] == _SLICE:
             bytes_held /= sizes[f]
         dropped = made[f] == WHOLE and needed[f] < PARTIAL
         if made[f] >= PARTIAL and not dropped:
             spread |= 1 << f
     for kind in _ORDER:
-        members = 0
+        if not kinds >> kind & 1:
+            continue
+        members = exchanging if kind == ALL_TO_ALL else 0
         ways = 1
         for f in range(len(made)):
             if scratch[f] == kind:
                 members |= 1 << f
                 ways *= sizes[f]
-        if members == 0:
-            continue
         operation[count, 0] = kind
         operation[count, 1] = members
         operation[count, 2] = spread & ~members

@@ -35,6 +35,9 @@ from meshwright.parallelize.states import (
     needed,
 )
 
+SAMPLE = "sample"
+"""The role and the name of splits that micro-batches cut."""
+
 STATISTIC = 4
 """Bytes of a number that normalisations sum: they do so in float32."""
 
@@ -96,9 +99,20 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for number, split in enumerate(self.splits)
         }
 
+    @cached_property
+    def flows(self) -> bool:
+        """Whether it has a backward pass."""
+        return any(any(member.wanted) for member in self.members)
+
     def cuttable(self, number: int, degree: int) -> bool:
         """Whether a split can be cut so many ways."""
         return divides(self.extents[self.splits[number].name], degree)
+
+    def micro_ways(self, number: int, micro_batches: int) -> int:
+        """How many ways micro-batches cut a split: samples, if they can be cut so."""
+        split = self.splits[number]
+        cut = SAMPLE in (split.role, split.name) and self.cuttable(number, micro_batches)
+        return micro_batches if cut else 1
 
 
 def units(graph: OperatorGraph) -> tuple[Unit, ...]:

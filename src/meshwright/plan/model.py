@@ -87,20 +87,33 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 raise InputError(
                     f"the plan lays out {name!r}, which begins no unit of graph "
                     f"{self.graph.name!r}",
-                    f"{nearest(name, names)}; was it made for another version of the graph?",
+                    f"{nearest(name, names)}; or take the graph that it was made for",
                 )
         if len(set(given)) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
             raise InputError(f"the plan lays out {twice!r} twice", "assign its devices once")
         missing = [name for name in names if name not in set(given)]
         if missing:
+            others = f" and {len(missing) - 1} other units" if len(missing) > 1 else ""
             raise InputError(
-                f"the plan has no layout for {missing[0]!r} and {len(missing) - 1} other units",
-                "give every unit one; was it made for another version of the graph?",
+                f"the plan has no layout for {missing[0]!r}{others}",
+                "give every unit one, or take the graph that it was made for",
             )
         for unit in self.units:
             layout = self.layout[unit.name]
             checked_layout(layout, unit.extents, self.factors, f"unit {unit.name!r}")
+            self._refuse_too_small_micro_batches(unit, layout)
+
+    def _refuse_too_small_micro_batches(self, unit: Unit, layout: Layout) -> None:
+        degrees, micro = layout.degrees(self.factors), self.options.micro_batches
+        for number, split in enumerate(unit.splits):
+            degree = degrees.get(split.name, 1)
+            if not unit.cuttable(number, degree * unit.micro_ways(number, micro)):
+                raise InputError(
+                    f"unit {unit.name!r} cuts {split.name!r} {degree} ways, which the "
+                    f"{micro} micro-batches are too small for",
+                    "give fewer micro-batches, a larger batch or another layout",
+                )
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:

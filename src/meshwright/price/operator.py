@@ -51,6 +51,9 @@ PEAKS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "b
 SCANNING = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax", "dropout"})
 """Kinds that reach another share of the memory bandwidth than plain element-wise ones."""
 
+MATRIX_UNITS = ("float16", "bfloat16")
+"""Dtypes whose products run on matrix units."""
+
 SHORTEST = Seconds(2e-6)
 """Shorter passes are compared as if they took this long: about the least that a kernel takes."""
 
@@ -212,14 +215,15 @@ def all_gradients(call: Call) -> tuple[bool, ...]:
 def efficiency(call: Call, rates: Rates = DEFAULT) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
     share = rates.best
+    half = rates.half if _dtype(call) in MATRIX_UNITS else rates.half_plain
     for extent in extents_of(call).values():
-        share *= extent / (extent + rates.half)
+        share *= extent / (extent + half)
     return share * {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
 
 
 def alignment(call: Call) -> int:
     """8, 2 or 1: what divides the extents along which a 16-bit product reads its matrices."""
-    if _dtype(call) not in ("float16", "bfloat16") or not family_of(call.kind).products:
+    if _dtype(call) not in MATRIX_UNITS or not family_of(call.kind).products:
         return 8
     extents = extents_of(call)
     inner = [extents[role] for role in ("parameter", "reduction") if role in extents]

@@ -16,7 +16,11 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     best: float = 0.8
     """The share of the peak rate that a large product reaches."""
     half: float = 96
-    """The extent of a role at which a product reaches half of what it would at a large one."""
+    """The extent at which a 16-bit product reaches half of what it would at a large one."""
+    half_plain: float = 24
+    """The same for other products, which run on plain cores. With it Inception-v3 and ResNet-50
+    train at 143 and 192 images a second on a P100, 39 and 53 on a K80, where TensorFlow's
+    benchmarks of 2017 (tensorflow.org/performance/benchmarks) measured 142, 219, 30 and 52."""
     odd: float = 0.27
     """What is left of the rate if a 16-bit product has an odd extent."""
     unaligned: float = 0.6

@@ -29,6 +29,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor of a bundle, as it is made."""
 
     name: str
+    maker: int
+    """The unit that makes it; of a parameter the first that reads it."""
     bytes: int
     port: Port
     trained: bool
@@ -39,7 +41,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     """Tensors that travel together."""
 
     maker: int
-    """The unit that makes them; of parameters the first that reads them."""
+    """The unit that makes them; of parameters that of the first."""
     parameters: bool
     sources: tuple[Source, ...]
     legs: tuple[Leg, ...]
@@ -82,7 +84,7 @@ def _bundle(
         maker=maker,
         parameters=parameters,
         sources=tuple(
-            Source(name=port.tensor, bytes=port.bytes, port=port, trained=trained)
+            Source(name=port.tensor, maker=maker, bytes=port.bytes, port=port, trained=trained)
             for port, trained in ports
         ),
         legs=tuple(
@@ -91,3 +93,31 @@ def _bundle(
             for number, port in readers[made.tensor]
         ),
     )
+
+
+def bucketed(found: tuple[Bundle, ...], least: int) -> tuple[Bundle, ...]:
+    """The bundles, with parameters put together until they have so many bytes.
+
+    As the backward pass goes, from the last unit to the first; with 0 every bundle stays alone.
+    """
+    if not least:
+        return found
+    kept = sorted((own for own in found if own.parameters), key=lambda own: -own.maker)
+    buckets: list[list[Bundle]] = []
+    full = True
+    for bundle in kept:
+        if full:
+            buckets.append([])
+        buckets[-1].append(bundle)
+        full = sum(source.bytes for own in buckets[-1] for source in own.sources) >= least
+    return (*(own for own in found if not own.parameters), *map(_together, buckets))
+
+
+def _together(bucket: list[Bundle]) -> Bundle:
+    sources: list[Source] = []
+    legs: list[Leg] = []
+    for bundle in bucket:
+        first = len(sources)
+        legs += [msgspec.structs.replace(leg, tensor=first + leg.tensor) for leg in bundle.legs]
+        sources += bundle.sources
+    return Bundle(maker=bucket[0].maker, parameters=True, sources=tuple(sources), legs=tuple(legs))

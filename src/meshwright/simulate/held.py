@@ -27,14 +27,13 @@ from meshwright.graph.layers import layers
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import PARTIAL, State
-from meshwright.parallelize.units import Unit
+from meshwright.parallelize.units import SAMPLE, Unit
 from meshwright.plan.model import Held
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import COMPUTE, NANO
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints, Timeline
-from meshwright.simulate.times import SAMPLE
 
 
 class Curve(NamedTuple):
@@ -162,8 +161,8 @@ class _Parts:
         for bundle in self.problem.bundles:
             if not bundle.parameters:
                 continue
-            unit = bundle.maker
             for number, source in enumerate(bundle.sources):
+                unit = source.maker
                 leg = next(leg for leg in bundle.legs if leg.tensor == number)
                 own = source.bytes / self._ways(unit, source.port.there)
                 copies = self._copies(unit, leg.port.back)
@@ -195,7 +194,7 @@ class _Parts:
     def _weigh(self) -> None:
         problem, micro = self.problem, self.problem.options.micro_batches
         operators = {operator.name: operator for operator in problem.graph.operators}
-        roots = view_roots(problem.graph)
+        roots, whole = view_roots(problem.graph), problem.graph.specs
         seen: set[object] = set()
         for number, unit in enumerate(problem.units):
             degrees = {split: self._degree(number, split) for split in range(len(unit.splits))}
@@ -210,10 +209,13 @@ class _Parts:
                 self._keep(number, unit.name, saved.extra / micro)
                 for name, spec in specs:
                     root = roots[name] if name is not None else None
-                    key = (root, spec and spec.elements, self.roles[number].tobytes())
-                    if root in self._maker and spec is not None and key not in seen:
+                    key = (root, self.roles[number].tobytes())
+                    if root is None or name is None or spec is None or key in seen:
+                        continue
+                    if root in self._maker:
                         seen.add(key)
-                        self._keep(number, root, spec.bytes / micro)
+                        share = spec.elements / max(1, whole[name].elements) / micro
+                        self._keep(number, root, whole[root].bytes * share)
 
     def _keep(self, number: int, name: str | None, size: float) -> None:
         """Count what a unit keeps: as kept, or as there again when its layer runs again."""

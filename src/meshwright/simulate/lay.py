@@ -4,8 +4,9 @@ tasks and edges are live, how long tasks take, and which resources they hold. Co
 A role is a number: that of a split, or a state (`parallelize.states`) for replica and idle. Along a
 factor a tensor is in the state that its unit's split gives it, or in that of the unit's role. A
 bundle is carried once for each different need of its readers, one after the other in one task, and
-so are gradients back. Sharded parameters (ZeRO) are cut along a dim of their own wherever their
-gradients are pending sums. What is not in the tables yet is noted in `Missing`.
+so are gradients back. In layers that run again what was carried there is carried again, before the
+gradients. Sharded parameters (ZeRO) are cut along a dim of their own wherever their gradients are
+pending sums. What is not in the tables yet is noted in `Missing`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, TimeTable, slot_
 SHARD: Final = 99
 """The number of the dim along which optimizer sharding cuts."""
 
+PENDING: Final = 64
+"""Different collectives in a bucket, at most; more run by themselves."""
+
 FOUND: Final = 0
 NO_TIME: Final = 1
 NO_PRICE: Final = 2
@@ -53,6 +57,9 @@ class Work(NamedTuple):
     """What a table lacks: NO_TIME and a key, or NO_PRICE, operation, members, every."""
     moved: NDArray[np.float64]
     """[bundles, 2] bytes that leave a device, there and back."""
+    pending: Ints
+    """[PENDING, 3] collectives of a bucket, as `operation`."""
+    pending_held: NDArray[np.float64]
 
 
 class Rates(NamedTuple):
@@ -65,6 +72,8 @@ class Rates(NamedTuple):
     zero: int
     again: Flags
     """[units] whether a unit runs again in the backward pass."""
+    buckets: bool
+    """Whether gradients of a bundle that are reduced alike are reduced together."""
 
 
 def work(factors: int, kinds: int, bundles: int) -> Work:
@@ -80,6 +89,8 @@ def work(factors: int, kinds: int, bundles: int) -> Work:
         busy=np.zeros(kinds),
         missing=np.zeros(4, np.int64),
         moved=np.zeros((bundles, 2)),
+        pending=np.zeros((PENDING, 3), np.int64),
+        pending_held=np.zeros(PENDING),
     )
 
 
@@ -129,10 +140,11 @@ def lay_unit(
         graph.live[task] = True
         graph.duration[task] = graph.hold[task, 0] = there
         graph.places[task, 0] = place
-        task = bones.backward[unit, m]
-        graph.live[task] = bones.flows[unit]
-        graph.duration[task] = graph.hold[task, 0] = back
-        graph.places[task, 0] = place
+        if bones.flows[unit]:
+            task = bones.backward[unit, m]
+            graph.live[task] = True
+            graph.duration[task] = graph.hold[task, 0] = back
+            graph.places[task, 0] = place
     return FOUND
 
 
@@ -150,6 +162,28 @@ def _priced(table: Table, room: Work, count: int) -> tuple[float, float]:
         time += own
         moved += bytes_moved
     return time, moved
+
+
+@compiled
+def _gather(room: Work, waiting: int, count: int) -> int:
+    """Put collectives with those of a bucket that are alike; leaves how many are different."""
+    operation, held = room.operation, room.held
+    pending, pending_held = room.pending, room.pending_held
+    for i in range(count):
+        at = 0
+        while at < waiting and not (
+            pending[at, 0] == operation[i, 0]
+            and pending[at, 1] == operation[i, 1]
+            and pending[at, 2] == operation[i, 2]
+        ):
+            at += 1
+        if at == waiting:
+            for column in range(3):
+                pending[at, column] = operation[i, column]
+            pending_held[at] = 0.0
+            waiting += 1
+        pending_held[at] += held[i]
+    return waiting
 
 
 @compiled
@@ -210,7 +244,7 @@ def _write(
 def _home(bones: Skeleton, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
     there, back = bones.source_there, bones.leg_back
-    maker = bones.maker[b]
+    maker = bones.source_maker[source]
     sharded = bones.parameters[b] and zero > 0 and bones.trained[source]
     leg = bones.leg_start[b]
     while bones.leg_source[leg] != source:
@@ -260,9 +294,9 @@ def lay_bundle(
     room: Work,
 ) -> int:
     """Write the tasks that carry a bundle, return its gradients and update its parameters."""
-    status = _lay_way(bones, graph, table, rates.zero, radix, b, roles, room, True)
+    status = _lay_way(bones, graph, table, rates, radix, b, roles, room, True)
     if status == FOUND:
-        status = _lay_way(bones, graph, table, rates.zero, radix, b, roles, room, False)
+        status = _lay_way(bones, graph, table, rates, radix, b, roles, room, False)
     if status == FOUND and bones.parameters[b]:
         home = subcube(roles[bones.maker[b]], radix)
         status = _lay_update(bones, graph, table, rates, b, roles, room, home)
@@ -274,7 +308,7 @@ def _lay_way(
     bones: Skeleton,
     graph: TaskGraph,
     table: Table,
-    zero: int,
+    rates: Rates,
     radix: Ints,
     b: int,
     roles: Codes,
@@ -292,7 +326,11 @@ def _lay_way(
     source_state = bones.source_there if there else bones.source_back
     source_bytes, edge_live, sizes = bones.source_bytes, graph.edge_live, table.sizes
     first, last, maker = bones.leg_start[b], bones.leg_start[b + 1], bones.maker[b]
-    kept, factors = bones.parameters[b], roles.shape[1]
+    kept, factors, zero = bones.parameters[b], roles.shape[1], rates.zero
+    source_maker, waiting = bones.source_maker, 0
+    merged = rates.buckets and kept and not there
+    rerun = not there and not kept and rates.again[maker] and bones.flows[maker]
+    rerun = rerun and graph.live[bones.carry[b, 0]]
     sharded = kept and (zero == 3 if there else zero > 0)
     for kind in range(len(busy)):
         busy[kind] = 0.0
@@ -306,7 +344,7 @@ def _lay_way(
                 _home(bones, b, source, roles, zero, home)
             for f in range(factors):
                 if not sharded:
-                    role = roles[maker, f]
+                    role = roles[source_maker[source], f]
                     home[f] = source_state[source, role] if role >= 0 else role
                 role = roles[unit, f]
                 reading[f] = leg_state[leg, role] if role >= 0 else role
@@ -319,6 +357,9 @@ def _lay_way(
                 if waits and not _reads_alike(
                     first, leg, leg_state, flows, leg_source, leg_unit, roles, reading
                 ):
+                    if merged and waiting + count <= PENDING:
+                        waiting = _gather(room, waiting, count)
+                        count = 0
                     time, bytes_moved = _priced(table, room, count)
                     if time < 0:
                         return NO_PRICE
@@ -336,6 +377,9 @@ def _lay_way(
                     total += time
                     moved += bytes_moved
                     waits = True
+            if rerun:
+                # What was carried there is carried once more; on the way back is where it counts.
+                waits = waits or edge_live[bones.leg_edge[leg, 0]]
             if waits:
                 for f in range(factors):
                     role = roles[unit, f]
@@ -348,6 +392,21 @@ def _lay_way(
             edge_live[edges[leg, m]] = waits
             if kept and there:
                 edge_live[bones.leg_again_edge[leg, m]] = waits and sharded and bones.leg_flows[leg]
+    for i in range(waiting):
+        for column in range(3):
+            operation[0, column] = room.pending[i, column]
+        held[0] = room.pending_held[i]
+        time, bytes_moved = _priced(table, room, 1)
+        if time < 0:
+            return NO_PRICE
+        total += time
+        moved += bytes_moved
+    if rerun and wide:
+        carried = bones.carry[b, 0]
+        total += graph.duration[carried]
+        moved += room.moved[b, 0] / bones.carry.shape[1]
+        for kind in range(len(busy)):
+            busy[kind] += graph.hold[carried, kind]
     one = subcube(roles[maker], radix)
     other = subcube(cube, radix) if wide else one
     tasks = bones.carry if there else bones.back
@@ -402,11 +461,12 @@ def _lay_update(
             gather += time
             moved += bytes_moved
     task = bones.update[b]
-    graph.live[task] = trained
-    graph.duration[task] = max(1, round(rates.launch + rates.update * bytes_here))
-    graph.hold[task, 0] = graph.duration[task]
-    graph.places[task, 0] = home
-    if not trained:
+    if trained:
+        graph.live[task] = True
+        graph.duration[task] = max(1, round(rates.launch + rates.update * bytes_here))
+        graph.hold[task, 0] = graph.duration[task]
+        graph.places[task, 0] = home
+    else:
         graph.edge_live[bones.returned_edge[b, 0]] = False
     _write(graph, bones.regather[b], gather, home, home, room.busy)
     graph.edge_live[bones.regather_edge[b]] = gather > 0

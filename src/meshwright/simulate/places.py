@@ -97,17 +97,18 @@ def _touched(cluster: Cluster, at: dict[int, int]) -> Iterator[tuple[int, tuple[
     digits = [at.get(i, 0) for i in range(len(own))]
     device = from_digits(digits, [factor.size for factor in own])
     yield 0, tuple(at.items()), f"device {device}"
-    kind = 0
-    for depth, level in enumerate(cluster.levels):
+    kind, innermost = 0, len(cluster.levels) - 1
+    blocks = dict(cluster.levels[innermost].blocks)
+    for level in cluster.levels:
         for link in level.links:
             kind += 1
             owner = cluster.owner_level(link.per)
-            block = dict(level.blocks).get(link.per)
+            block = blocks.get(link.per)
             above = [i for i, factor in enumerate(own) if factor.level <= owner]
             if block is not None:
-                inner = [i for i in above if own[i].level == depth]
+                inner = [i for i in above if own[i].level == innermost]
                 position = from_digits([digits[i] for i in inner], [own[i].size for i in inner])
-                outer = tuple((i, at[i]) for i in above if i in at and own[i].level < depth)
+                outer = tuple((i, at[i]) for i in above if i in at and own[i].level < innermost)
                 instance: tuple[object, ...] = (outer, position // block)
             else:
                 instance = tuple((i, at[i]) for i in above if i in at)

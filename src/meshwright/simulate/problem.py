@@ -22,10 +22,11 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at, coordinate_of, is_at
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.operator import LAUNCH, STREAMING, OperatorPricer
+from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
-from meshwright.simulate.bundles import Bundle, bundles
+from meshwright.simulate.build import skeleton
+from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
 from meshwright.simulate.lay import (
     FOUND,
     ILLEGAL,
@@ -38,9 +39,8 @@ from meshwright.simulate.lay import (
 )
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
-from meshwright.simulate.skeleton import skeleton
 from meshwright.simulate.tasks import Flags
-from meshwright.simulate.times import MOST_SPLITS, SAMPLE, Times
+from meshwright.simulate.times import MOST_SPLITS, Times
 
 Chained = Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]]
 
@@ -67,9 +67,8 @@ class Problem:
         self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
         self.operators = operators or OperatorPricer(cluster.device)
         micro = self.options.micro_batches
-        self.bundles = tuple(
-            _micro(bundle, self.units, micro) for bundle in bundles(graph, self.units)
-        )
+        found = bucketed(bundles(graph, self.units), self.options.bucket)
+        self.bundles = tuple(_micro(own, self.units, micro) for own in found)
         self.times = Times(self.units, self.operators, cluster.devices, micro)
         self.places = places(cluster, self.apart)
         for unit in self.units:
@@ -82,13 +81,15 @@ class Problem:
             self.units, self.bundles, self.places, len(self.prices.kinds), micro, chained
         )
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
-        moving = cluster.device.memory_bandwidth * STREAMING
+        rates = self.operators.rates
+        moving = cluster.device.memory_bandwidth * rates.streaming
         traffic = TRAFFIC[self.options.optimizer]
         self.rates = Rates(
             update=traffic / moving * NANO,
-            launch=LAUNCH * NANO,
+            launch=rates.launch * NANO,
             zero=self.options.zero,
             again=_again(graph, self.units, self.options.recompute),
+            buckets=bool(self.options.bucket),
         )
         self.roles: Codes = np.full((len(self.units), len(self.factors)), WHOLE, np.int8)
 
@@ -184,16 +185,24 @@ def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
     if micro_batches == 1 or bundle.parameters:
         return bundle
     maker = own[bundle.maker]
-    samples = [n for n, s in enumerate(maker.splits) if s.role == "sample" or s.name == SAMPLE]
+    cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
+    shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
     return msgspec.structs.replace(
         bundle,
         sources=tuple(
-            msgspec.structs.replace(source, bytes=source.bytes // micro_batches)
-            if any(source.port.there[n] >= 0 for n in samples)
-            else source
-            for source in bundle.sources
+            msgspec.structs.replace(source, bytes=source.bytes // micro_batches) if part else source
+            for source, part in zip(bundle.sources, shared, strict=True)
+        ),
+        legs=tuple(
+            _micro_leg(leg, micro_batches) if shared[leg.tensor] else leg for leg in bundle.legs
         ),
     )
+
+
+def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
+    """Halos have rows of one micro-batch; statistics are as many numbers for each."""
+    halo = tuple(rows // micro_batches for rows in leg.port.halo)
+    return msgspec.structs.replace(leg, port=msgspec.structs.replace(leg.port, halo=halo))
 
 
 def _again(graph: OperatorGraph, own: tuple[Unit, ...], recompute: bool) -> Flags:

@@ -41,9 +41,9 @@ def _sums(problem: Problem) -> Iterator[tuple[int, int, float]]:
     scratch = np.zeros(len(sizes), np.int8)
     operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
     for bundle in problem.bundles:
-        maker = problem.roles[bundle.maker]
         for leg in bundle.legs:
             source, reader = bundle.sources[leg.tensor], problem.roles[leg.unit]
+            maker = problem.roles[source.maker]
             ways = [(_states(maker, source.port.there), _states(reader, leg.port.there))]
             if leg.port.back is not None and source.port.back is not None:
                 ways.append((_states(reader, leg.port.back), _states(maker, source.port.back)))

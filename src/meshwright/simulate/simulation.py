@@ -43,7 +43,7 @@ def simulate(
         plan.cluster,
         plan.options,
         apart=apart,
-        chained=chained(layouts, bundles(plan.graph, plan.units), plan.options),
+        chained=chained(plan.units, layouts, bundles(plan.graph, plan.units), plan.options),
         prices=prices,
         operators=operators,
     )

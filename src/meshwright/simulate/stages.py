@@ -8,11 +8,12 @@ backward, forward, backward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 from meshwright.foundation.errors import InputError
 from meshwright.parallelize.layout import Layout
+from meshwright.parallelize.units import Unit
 from meshwright.plan.model import Options
 from meshwright.simulate.bundles import Bundle
 from meshwright.simulate.schedule import Slot, order
@@ -22,6 +23,9 @@ Label = tuple[str, int, int]
 
 Stage = tuple[int | None, ...]
 
+Ends = Mapping[tuple[str, int], tuple[list[int], list[int]]]
+"""For each pass and chunk the units with which it begins and with which it ends."""
+
 
 def stage_of(layout: Layout) -> Stage:
     """Where a unit sits."""
@@ -29,7 +33,10 @@ def stage_of(layout: Layout) -> Stage:
 
 
 def chained(
-    layouts: Sequence[Layout], bundles: Sequence[Bundle], options: Options
+    units: Sequence[Unit],
+    layouts: Sequence[Layout],
+    bundles: Sequence[Bundle],
+    options: Options,
 ) -> Iterator[tuple[Label, Label]]:
     """Edges from the last tasks of a stage's slot to the first ones of its next slot."""
     if options.micro_batches == 1:
@@ -51,7 +58,11 @@ def chained(
         )
     readers = _readers(bundles)
     for place, (_, own) in enumerate(chunks.items()):
-        ends = [_ends(run, readers) for run in own]
+        ends: Ends = {("forward", chunk): _ends(run, readers) for chunk, run in enumerate(own)} | {
+            # The backward pass begins where the forward pass ends; not every unit has one.
+            ("backward", chunk): _ends([u for u in run if units[u].flows], readers)[::-1]
+            for chunk, run in enumerate(own)
+        }
         slots = order(options.schedule, len(chunks), place, options.micro_batches, count)
         for before, after in pairwise(slots):
             for last in _tasks(before, ends, first=False):
@@ -76,8 +87,7 @@ def _ends(run: list[int], readers: dict[int, set[int]]) -> tuple[list[int], list
     return first, last
 
 
-def _tasks(slot: Slot, ends: list[tuple[list[int], list[int]]], *, first: bool) -> Iterator[Label]:
-    opening, closing = ends[slot.chunk]
-    forward = slot.pass_ == "forward"
-    for unit in opening if first == forward else closing:
+def _tasks(slot: Slot, ends: Ends, *, first: bool) -> Iterator[Label]:
+    opening, closing = ends[slot.pass_, slot.chunk]
+    for unit in opening if first else closing:
         yield slot.pass_, unit, slot.micro_batch

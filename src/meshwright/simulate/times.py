@@ -23,9 +23,6 @@ MOST_SPLITS = 8
 DEGREE_BITS = 6
 """Enough for numbers of devices with up to 64 divisors."""
 
-SAMPLE = "sample"
-"""The name of the split that micro-batches cut."""
-
 
 class TimeTable(NamedTuple):
     """Rows found by open addressing."""
@@ -77,7 +74,7 @@ class Times:
         cuttable = np.zeros((len(numbers), MOST_SPLITS, len(self._divisors)), np.int32)
         for number, unit in self._units.items():
             for split in range(len(unit.splits)):
-                micro = self._micro_ways(unit, split)
+                micro = unit.micro_ways(split, self._micro)
                 for at, degree in enumerate(self._divisors):
                     cuttable[number, split, at] = unit.cuttable(split, degree * micro)
         self.table = TimeTable(place, cuttable, *_rows(1024))
@@ -87,7 +84,7 @@ class Times:
         """Price a unit cut in some way."""
         number, degrees = self._decoded(key)
         unit = self._units[number]
-        cut = {s: d * self._micro_ways(unit, s) for s, d in enumerate(degrees)}
+        cut = {s: d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees)}
         there = back = 0.0
         for member in unit.members:
             price = self._pricer.price(member.piece(cut), member.wanted)
@@ -96,11 +93,6 @@ class Times:
         if 2 * self._filled > len(self.table.key):
             self._grow()
         self._insert(key, max(1, round(there * NANO)), max(1, round(back * NANO)))
-
-    def _micro_ways(self, unit: Unit, split: int) -> int:
-        own = unit.splits[split]
-        cut = own.role == "sample" or own.name == SAMPLE
-        return self._micro if cut and unit.cuttable(split, self._micro) else 1
 
     def _decoded(self, key: int) -> tuple[int, list[int]]:
         degrees = []

@@ -1,0 +1,272 @@
+"""Rows of prices against the pricer, by hand, and through the task graph where links are shared."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.foundation.units import BytesPerSecond
+from meshwright.parallelize.layout import factors
+from meshwright.parallelize.reshard import ALL_REDUCE, NAMES
+from meshwright.parallelize.states import WHOLE, at
+from meshwright.price.collective import Collective, Movement
+from meshwright.price.pattern import Digit, Pattern, Use, groups
+from meshwright.price.step import Pricer
+from meshwright.simulate import full
+from meshwright.simulate.places import places, subcube
+from meshwright.simulate.prices import OPERATIONS, Prices, Way, pattern_number, price
+from support.strategies import DEVICE, clusters
+from task_graphs import task_graph
+
+MEMBER, EVERY, FIRST = Use.MEMBER, Use.EVERY, Use.FIRST
+
+NODES = Cluster(
+    name="nodes",
+    levels=(
+        Level(
+            name="node",
+            cardinality=4,
+            links=(
+                Link(
+                    name="nic", per="node", out=BytesPerSecond(12.5e9), into=BytesPerSecond(12.5e9)
+                ),
+            ),
+        ),
+        Level(
+            name="gpu",
+            cardinality=8,
+            links=(
+                Link(name="port", per="gpu", out=BytesPerSecond(3e11), into=BytesPerSecond(3e11)),
+            ),
+        ),
+    ),
+    device=DEVICE,
+    machine="node",
+)
+GIB = float(1 << 30)
+
+
+def pattern_of(cluster: Cluster, inside: int, every: int) -> Pattern:
+    digits: list[list[Digit]] = [[] for _ in cluster.levels]
+    for f, factor in enumerate(factors(cluster)):
+        use = MEMBER if inside >> f & 1 else EVERY if every >> f & 1 else FIRST
+        digits[factor.level].append(Digit(factor.size, use))
+    return tuple(map(tuple, digits))
+
+
+@st.composite
+def drawn(draw: st.DrawFn) -> tuple[Cluster, int, int]:
+    """A cluster, the factors of a group and those beside."""
+    cluster = draw(clusters(3).filter(lambda own: own.devices > 1))
+    uses = [draw(st.sampled_from((MEMBER, EVERY, FIRST))) for _ in factors(cluster)]
+    uses[draw(st.integers(0, len(uses) - 1))] = MEMBER
+    inside, every = (sum(1 << f for f, u in enumerate(uses) if u is w) for w in (MEMBER, EVERY))
+    return cluster, inside, every
+
+
+def named(prices: Prices, way: int) -> list[tuple[str, float]]:
+    return list(zip(prices.kinds, prices.table.busy[way].tolist(), strict=True))
+
+
+def rows(prices: Prices, operation: int, inside: int, every: int) -> list[Way]:
+    """All ways of a row, from the arrays; times in nanoseconds."""
+    prices.fill(operation, inside, every)
+    table = prices.table
+    number = pattern_number(table, inside, every)
+    first, count = int(table.row[operation, number]), int(table.ways[operation, number])
+    return [
+        Way(
+            fixed=float(table.fixed[w]),
+            slope=float(table.slope[w]),
+            busy=tuple(((0, kind), float(own)) for kind, own in named(prices, w) if own),
+            moved=float(table.moved[w]),
+        )
+        for w in range(first, first + count)
+    ]
+
+
+@given(drawn(), st.sampled_from(range(len(NAMES))), st.booleans())
+def test_one_collective_is_what_the_pricer_says(
+    case: tuple[Cluster, int, int], operation: int, best: bool
+) -> None:
+    cluster, inside, every = case
+    kind = OPERATIONS[operation]
+    pricer = Pricer(cluster, algorithm="best" if best else "ring")
+    prices = Prices(pricer, programs=False)
+    found = rows(prices, operation, inside, every)
+    if kind is Movement.SEND:
+        outermost = min(f.level for i, f in enumerate(factors(cluster)) if inside >> i & 1)
+        inside = sum(
+            1 << i
+            for i, f in enumerate(factors(cluster))
+            if f.level == outermost and inside >> i & 1
+        )
+    lines = pricer.lines(kind, pattern_of(cluster, inside, every))
+    for way, line in zip(found, lines, strict=False):
+        assert way.fixed == pytest.approx(line.fixed * 1e9, rel=1e-12)
+        assert way.slope == pytest.approx(line.per_byte * 1e9, rel=1e-12)
+        expected = {
+            f"{cluster.levels[level].name}/{link}": slope * 1e9
+            for (level, link), slope in line.busy
+            if slope
+        }
+        assert {name: own for (_, name), own in way.busy} == pytest.approx(expected, rel=1e-12)
+    levels = {f.level for i, f in enumerate(factors(cluster)) if inside >> i & 1}
+    one_by_one = isinstance(kind, Collective) and kind is not Collective.ALL_REDUCE
+    assert len(found) == len(lines) + (one_by_one and len(levels) > 1)
+
+
+@given(drawn(), drawn())
+def test_rows_are_shared_only_by_what_costs_the_same(
+    case: tuple[Cluster, int, int], other: tuple[Cluster, int, int]
+) -> None:
+    cluster, inside, every = case
+    mask = (1 << len(factors(cluster))) - 1
+    there, beside = other[1] & mask, other[2] & mask
+    table, pricer = Prices(Pricer(cluster)).table, Pricer(cluster)
+    same = pattern_number(table, inside, every) == pattern_number(table, there, beside)
+    one, two = pattern_of(cluster, inside, every), pattern_of(cluster, there, beside)
+    if same:
+        assert pricer.signature(one) == pricer.signature(two)
+    assert pattern_number(table, inside, every) < table.row.shape[1]
+
+
+@given(drawn(), st.sampled_from((1.0, 4096.0, 1e6, 1e9)))
+def test_the_cheapest_way_is_taken(case: tuple[Cluster, int, int], held: float) -> None:
+    cluster, inside, every = case
+    prices = Prices(Pricer(cluster, algorithm="best"), programs=False)
+    for operation in range(len(NAMES)):
+        way = prices.way(operation, inside, every, held)
+        busy = np.zeros(len(prices.kinds))
+        time, moved = price(prices.table, operation, inside, every, held, busy)
+        ways = rows(prices, operation, inside, every)
+        assert time == pytest.approx(min(own.fixed + own.slope * held for own in ways))
+        assert time == pytest.approx((way.fixed + way.slope * held) * 1e9)
+        assert moved == pytest.approx(way.moved * held)
+        assert busy.sum() == pytest.approx(sum(own for _, own in way.busy) * held * 1e9)
+
+
+def test_an_empty_row_says_so() -> None:
+    table = Prices(Pricer(NODES)).table
+    assert price(table, ALL_REDUCE, 1, 0, 1.0, np.zeros(3)) == (-1.0, 0.0)
+
+
+PROGRAMMED = (NODES, *(Cluster.named(n, node=2) for n in ("dgx-a100", "gcp-v100", "summit")))
+
+
+def test_a_sum_is_never_dearer_than_one_all_reduce() -> None:
+    better = 0
+    for cluster in PROGRAMMED:
+        pricer = Pricer(cluster, algorithm="best")
+        prices, everyone = Prices(pricer), (1 << len(factors(cluster))) - 1
+        for inside, every in ((0b1, 0), (0b1, 0b10), (0b11, 0b100), (everyone, 0), (0b110, 0b1)):
+            lines = pricer.lines(Collective.ALL_REDUCE, pattern_of(cluster, inside, every))
+            for held in (1024.0, 1e6, GIB):
+                way = prices.way(ALL_REDUCE, inside, every, held)
+                alone, own = min(line.at(held) for line in lines), way.fixed + way.slope * held
+                assert own <= alone
+                assert (way.program is None) == (own == alone)
+                better += own < alone
+    assert better > 0, "no program is ever better"
+
+
+def by_hand(kind: Collective, node: Use, gpu: Use, share: float, held: float) -> float:
+    """One level's step: all nodes or GPUs are members, the other level as told."""
+    line = min(
+        Pricer(NODES).lines(kind, ((Digit(4, node),), (Digit(8, gpu),))),
+        key=lambda own: own.per_byte,
+    )
+    return line.at(held * share)
+
+
+@pytest.mark.parametrize("held", [1e3, 1e9])
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        (Collective.REDUCE_SCATTER, [(EVERY, MEMBER, 1.0), (MEMBER, EVERY, 1 / 8)]),
+        (Collective.ALL_GATHER, [(MEMBER, EVERY, 1.0), (EVERY, MEMBER, 4.0)]),
+        (Collective.BROADCAST, [(MEMBER, FIRST, 1.0), (EVERY, MEMBER, 1.0)]),
+        (Collective.REDUCE, [(EVERY, MEMBER, 1.0), (MEMBER, FIRST, 1.0)]),
+    ],
+)
+def test_one_collective_a_level(
+    kind: Collective, steps: list[tuple[Use, Use, float]], held: float
+) -> None:
+    prices = Prices(Pricer(NODES))
+    way = rows(prices, OPERATIONS.index(kind), 0b11111, 0)[-1]
+    expected = sum(by_hand(kind, node, gpu, share, held) for node, gpu, share in steps)
+    assert way.fixed + way.slope * held == pytest.approx(expected * 1e9, rel=1e-12)
+
+
+def test_one_collective_a_level_in_seconds() -> None:
+    """ReduceScatter of 1 GB on 4 x 8: 7/8 GB at 300 GB/s; then 8 groups, 3/4 of 1/8 GB each."""
+    way = rows(Prices(Pricer(NODES)), OPERATIONS.index(Collective.REDUCE_SCATTER), 0b11111, 0)[-1]
+    assert way.slope == pytest.approx(7 / 8 / 300 + 8 * (3 / 4) * (1 / 8) / 12.5)
+
+
+@given(drawn())
+def test_bytes_that_leave_devices(case: tuple[Cluster, int, int]) -> None:
+    """By what each member must receive at least, if it holds one byte or gets a part of it."""
+    cluster, inside, every = case
+    prices = Prices(Pricer(cluster), programs=False)
+    found = groups(pattern_of(cluster, inside, every))
+    n, count = len(found[0]), len(found)
+    for operation, each in {
+        "AllReduce": 2 * (n - 1),
+        "ReduceScatter": n - 1,
+        "AllGather": n * (n - 1),
+        "Broadcast": n - 1,
+        "Reduce": n - 1,
+        "AllToAll": n - 1,
+        "Scatter": (n - 1) / n,
+        "Gather": n - 1,
+        "Send": 1,
+        "Shift": n,
+    }.items():
+        way = rows(prices, NAMES.index(operation), inside, every)[0]
+        assert way.moved == pytest.approx(count * each)
+
+
+NODE_FACTORS, GPU_FACTORS = 0b00011, 0b11100
+
+
+def test_eight_sums_at_once_share_a_card_as_one_pattern() -> None:
+    prices = Prices(Pricer(NODES, algorithm="best"))
+    together = prices.way(ALL_REDUCE, NODE_FACTORS, GPU_FACTORS, GIB)
+    alone = prices.way(ALL_REDUCE, NODE_FACTORS, 0, GIB)
+    assert together.fixed + together.slope * GIB == pytest.approx(1.0308, rel=1e-3)
+    assert alone.fixed + alone.slope * GIB == pytest.approx(0.12885, rel=1e-3)
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(1, 0.12885), (8, 1.0308)])
+def test_eight_sums_at_once_share_a_card_as_tasks(count: int, seconds: float) -> None:
+    prices = Prices(Pricer(NODES, algorithm="best"))
+    way = prices.way(ALL_REDUCE, NODE_FACTORS, 0, GIB)
+    own = places(NODES, [True] * 5)
+    duration = round((way.fixed + way.slope * GIB) * 1e9)
+    holds = [0] * len(prices.kinds)
+    for (level, link), slope in way.busy:
+        holds[prices.kinds.index(f"{NODES.levels[level].name}/{link}")] = math.ceil(
+            slope * GIB * 1e9
+        )
+    cubes = []
+    for gpu in range(count):
+        digits = (gpu >> 2 & 1, gpu >> 1 & 1, gpu & 1)
+        roles = np.array([WHOLE, WHOLE, *map(at, digits)], np.int8)
+        cubes.append(int(subcube(roles, own.radix)))
+    sets = [own.set_resource[own.set_start[c] : own.set_start[c + 1]].tolist() for c in cubes]
+    graph = task_graph(
+        edges=[],
+        duration=[duration] * count,
+        places=[[i] for i in range(count)],
+        sets=sets,
+        kinds=own.kind.tolist(),
+        joint=[True] * count,
+        hold=[holds] * count,
+    )
+    assert full.simulate(graph).makespan / 1e9 == pytest.approx(seconds, rel=1e-3)

@@ -1,0 +1,141 @@
+"""Plans simulated: one device for many alike, bytes of data parallelism, one device by itself."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import REPLICA, Layout, factors
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.training import training_step
+from meshwright.search.baselines import BASELINES
+from meshwright.simulate import full
+from meshwright.simulate.held import fullest
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.simulation import simulate
+from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
+from support.training_graphs import random_graph, tiny
+
+CLUSTERS = (
+    Cluster.named("flexflow-p100", node=2, gpu=2),
+    Cluster.named("flexflow-k80", node=2, gpu=2),
+    Cluster.named("summit", node=2),
+    Cluster.named("dgx-h100", node=2, gpu=4),
+    Cluster.named("gcp-v100", node=2, gpu=4),
+)
+GRAPHS = (convolutional(), transformer(), recurrent(), recommendation(20, 90, 40))
+
+
+def everywhere(random: Random, graph: OperatorGraph, cluster: Cluster, options: Options) -> Plan:
+    """Random layouts that use every device."""
+    layouts = []
+    own = factors(cluster)
+    for unit in units(graph):
+        roles: list[str] = []
+        for factor in own:
+            number = random.randrange(-1, len(unit.splits))
+            name = REPLICA if number < 0 else unit.splits[number].name
+            degree = factor.size * Layout(tuple(roles)).degrees(own[: len(roles)]).get(name, 1)
+            micro = 1 if number < 0 else unit.micro_ways(number, options.micro_batches)
+            fits = number < 0 or unit.cuttable(number, degree * micro)
+            roles.append(name if fits else REPLICA)
+        layouts.append(Layout(tuple(roles)))
+    return Plan.of("random", graph, cluster, layouts, options)
+
+
+def check_representatives(plan: Plan) -> None:
+    """One device that stands for all, against all of them."""
+    alone = simulate(plan)
+    assert alone.problem.apart == (False,) * len(plan.factors)
+    problem = Problem(plan.graph, plan.cluster, plan.options, apart=[True] * len(plan.factors))
+    roles = problem.codes([plan.layout[unit.name] for unit in plan.units])
+    problem.lay(roles)
+    timeline = full.simulate(problem.tasks)
+    assert np.array_equal(timeline.end, alone.timeline.end)
+    memory = fullest(problem, roles, timeline)
+    assert msgspec.structs.replace(memory, device="device 0") == alone.prediction.memory
+    assert round(problem.moved) == alone.prediction.moved
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda own: own.name)
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda own: own.name)
+def test_one_device_stands_for_all(cluster: Cluster, graph: OperatorGraph) -> None:
+    random = Random(cluster.name)
+    check_representatives(BASELINES["data parallel"](graph, cluster))
+    for zero in range(4):
+        check_representatives(everywhere(random, graph, cluster, Options(zero=zero)))
+
+
+@given(st.randoms(use_true_random=False))
+def test_one_device_stands_for_all_in_random_graphs(random: Random) -> None:
+    graph, cluster = random_graph(random), random.choice(CLUSTERS[:3])
+    check_representatives(everywhere(random, graph, cluster, Options(recompute=True)))
+
+
+@pytest.mark.parametrize("zero", range(3))
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda own: own.name)
+def test_data_parallelism_moves_gradients_once(cluster: Cluster, zero: int) -> None:
+    """Each of n devices gets all sums: 2 (n - 1) times the parameters leave devices in all."""
+    graph = transformer(batch=24)
+    layouts = [Layout(("sample",) * len(factors(cluster)))] * len(units(graph))
+    plan = Plan.of("data parallel", graph, cluster, layouts, Options(zero=zero))
+    parameters = sum(p.tensor.spec.bytes for p in graph.parameters)
+    moved = simulate(plan).prediction.moved
+    assert moved == pytest.approx(2 * (cluster.devices - 1) * parameters, rel=1e-9)
+
+
+def test_sharded_parameters_are_fetched_twice() -> None:
+    """ZeRO-3: gathered for the forward and for the backward pass, and gradients scattered."""
+    graph, cluster = transformer(batch=24), CLUSTERS[0]
+    layouts = [Layout(("sample",) * 2)] * len(units(graph))
+    plan = Plan.of("zero", graph, cluster, layouts, Options(zero=3))
+    parameters = sum(p.tensor.spec.bytes for p in graph.parameters)
+    moved = simulate(plan).prediction.moved
+    assert moved == pytest.approx(3 * (cluster.devices - 1) * parameters, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["alexnet", "bert-large", "nmt", "mixtral-8x7b", "dlrm"])
+def test_one_device_runs_one_after_the_other(name: str) -> None:
+    graph, cluster = tiny(name), Cluster.named("dgx-a100", node=1, gpu=1)
+    plan = Plan.of("one", graph, cluster, [Layout(())] * len(units(graph)), Options())
+    found, pricer = simulate(plan), OperatorPricer(cluster.device)
+    tasks, bones = found.problem.tasks, found.problem.bones
+    expected = training_step(graph, pricer)
+    passes = sum(
+        int(tasks.duration[t][tasks.live[t]].sum()) for t in (bones.forward, bones.backward)
+    )
+    updates = bones.update[bones.update >= 0]
+    updating = int(tasks.duration[updates][tasks.live[updates]].sum())
+    # Every task is rounded to whole nanoseconds, of which it takes one at least.
+    rounding = int(tasks.live.sum())
+    assert passes == pytest.approx((expected.forward + expected.backward) * 1e9, abs=rounding)
+    launches = int(tasks.live[updates].sum()) * pricer.rates.launch
+    moving = expected.update - 19 * pricer.rates.launch
+    assert updating == pytest.approx((moving + launches) * 1e9, abs=rounding)
+    assert found.timeline.makespan == passes + updating
+    assert found.prediction.compute == found.prediction.step
+    assert found.prediction.moved == 0
+
+
+def test_a_plan_that_does_not_fit_says_by_how_much() -> None:
+    graph, cluster = transformer(), CLUSTERS[0]
+    plan = BASELINES["data parallel"](graph, cluster)
+    whole = simulate(plan).prediction
+    assert whole.missing == 0
+    small = Bytes(whole.memory.total - 1000)
+    narrow = msgspec.structs.replace(
+        cluster, device=msgspec.structs.replace(cluster.device, memory=small)
+    )
+    prediction = simulate(msgspec.structs.replace(plan, cluster=narrow)).prediction
+    assert prediction.missing == 1000
+    assert prediction.memory == whole.memory

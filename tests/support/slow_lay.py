@@ -1,0 +1,323 @@
+"""What tasks a layout has, recomputed from definitions: a slow twin of `simulate.lay`.
+
+For each task of a problem: whether it is live, how long it takes, which devices it uses and how long
+it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are priced
+by the operator pricer, movements by the resharding function (judged in test_reshard) and `Prices.way`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.graph.layers import layers
+from meshwright.parallelize.reshard import MOST, NAMES, Codes, resharding
+from meshwright.parallelize.states import PARTIAL, WHOLE
+from meshwright.price.training import TRAFFIC
+from meshwright.simulate.bundles import Bundle, Leg, Source
+from meshwright.simulate.problem import Problem
+
+Label = tuple[str, int, int]
+States = tuple[int, ...]
+Cube = tuple[int | None, ...]
+"""For each factor a coordinate, or None for all."""
+SHARD = 99
+
+Step = tuple[tuple[int, int, int], float]
+"""An operation with its factors, as bits, and the bytes held."""
+
+
+class Task(NamedTuple):
+    """A live task."""
+
+    duration: int
+    cubes: tuple[Cube, ...]
+    hold: tuple[int, ...]
+
+
+class Cost(NamedTuple):
+    """Nanoseconds, by kind those for which links are held, and bytes that leave devices."""
+
+    time: float
+    busy: tuple[float, ...]
+    moved: float
+
+    def plus(self, other: Cost) -> Cost:
+        busy = tuple(a + b for a, b in zip(self.busy, other.busy, strict=True))
+        return Cost(self.time + other.time, busy, self.moved + other.moved)
+
+
+class Twin:
+    """The tasks, edges and bytes of a problem under some roles."""
+
+    def __init__(self, problem: Problem, roles: Codes) -> None:
+        self.problem, self.roles = problem, [tuple(map(int, row)) for row in roles]
+        self.sizes = [factor.size for factor in problem.factors]
+        self.micro = range(problem.options.micro_batches)
+        self.tasks: dict[Label, Task] = {}
+        self.edges: dict[tuple[Label, Label], list[bool]] = defaultdict(list)
+        self.moved = 0.0
+        self.flows = [any(any(m.wanted) for m in unit.members) for unit in problem.units]
+        for unit in range(len(problem.units)):
+            self._unit(unit)
+        for number, bundle in enumerate(problem.bundles):
+            if bundle.parameters:
+                self._parameters(number, bundle)
+            else:
+                self._made(number, bundle)
+
+    def cube(self, states: States) -> Cube:
+        """Where something with these roles or states lies, among devices told apart."""
+        return tuple(
+            -3 - s if s < PARTIAL and telling else None
+            for s, telling in zip(states, self.problem.apart, strict=True)
+        )
+
+    def states(self, unit: int, port: tuple[int, ...]) -> States:
+        """The state of a port's tensor along each factor."""
+        return tuple(port[role] if role >= 0 else role for role in self.roles[unit])
+
+    def _unit(self, unit: int) -> None:
+        own, micro = self.problem.units[unit], self.problem.options.micro_batches
+        degrees = {}
+        for split in range(len(own.splits)):
+            degree = math.prod(
+                size
+                for size, role in zip(self.sizes, self.roles[unit], strict=True)
+                if role == split
+            )
+            degrees[split] = degree * own.micro_ways(split, micro)
+        prices = [
+            self.problem.operators.price(member.piece(degrees), member.wanted)
+            for member in own.members
+        ]
+        there = max(1, round(sum(p.forward.seconds for p in prices) * 1e9))
+        back = max(1, round(sum(p.backward.seconds for p in prices) * 1e9))
+        if self._runs_again(unit):
+            back += there
+        for m in self.micro:
+            self._compute(("forward", unit, m), there, self.roles[unit])
+            if self.flows[unit]:
+                self._compute(("backward", unit, m), back, self.roles[unit])
+            self.edges[("forward", unit, m), ("backward", unit, m)].append(self.flows[unit])
+
+    def _runs_again(self, unit: int) -> bool:
+        """Whether a unit lies in a repeated layer that is recomputed."""
+        graph = self.problem.graph
+        repeated = {
+            graph.operators[i].name
+            for repeat in layers(graph)
+            for index in range(repeat.count)
+            for i in repeat.layer(index)
+        }
+        return self.problem.options.recompute and self.problem.units[unit].name in repeated
+
+    def _compute(self, label: Label, duration: int, roles: States) -> None:
+        hold = (duration, *[0] * (len(self.problem.prices.kinds) - 1))
+        self.tasks[label] = Task(duration, (self.cube(roles),), hold)
+
+    def _made(self, number: int, bundle: Bundle) -> None:
+        """A tensor that a unit makes: there to its readers, its gradient back."""
+        (source,) = bundle.sources
+        maker, port = bundle.maker, source.port
+        home = self.states(maker, port.there)
+        home_back = None if port.back is None else self.states(maker, port.back)
+        again = self._runs_again(maker) and self.flows[maker]
+        there, back = self._nothing(), self._nothing()
+        waiting: list[tuple[Leg, bool, bool]] = []
+        read: set[States] = set()
+        left: set[States] = set()
+        for leg in bundle.legs:
+            needed = self.states(leg.unit, leg.port.there)
+            cost = self._resharded(home, needed, source.bytes)
+            beside = self._beside(leg)
+            go = cost.time > 0 or beside.time > 0
+            there = there.plus(cost if needed not in read else self._nothing()).plus(beside)
+            read.add(needed)
+            come = False
+            if leg.port.back is not None and self.flows[leg.unit]:
+                assert home_back is not None
+                gradient = self.states(leg.unit, leg.port.back)
+                cost = self._resharded(gradient, home_back, source.bytes)
+                come = cost.time > 0 or beside.time > 0
+                back = back.plus(cost if gradient not in left else self._nothing()).plus(beside)
+                left.add(gradient)
+                if again:
+                    come = come or go
+            waiting.append((leg, go, come))
+        if again and there.time > 0:
+            back = back.plus(self._once_more(there))
+        for m in self.micro:
+            carry, reverse = ("carry", number, m), ("return", number, m)
+            forward, backward = ("forward", maker, m), ("backward", maker, m)
+            self._collective(carry, there, maker, [leg.unit for leg, go, _ in waiting if go])
+            self._collective(reverse, back, maker, [leg.unit for leg, _, come in waiting if come])
+            self.edges[forward, carry].append(there.time > 0)
+            self.edges[reverse, backward].append(back.time > 0)
+            for leg, go, come in waiting:
+                reader, undone = ("forward", leg.unit, m), ("backward", leg.unit, m)
+                self.edges[carry, reader].append(go)
+                self.edges[undone, reverse].append(come)
+                self.edges[forward, reader].append(True)
+                self.edges[undone, backward].append(self.flows[leg.unit] and self.flows[maker])
+            self.moved += there.moved + back.moved
+
+    def _parameters(self, number: int, bundle: Bundle) -> None:
+        zero, maker = self.problem.options.zero, bundle.maker
+        there, back, gather = self._nothing(), self._nothing(), self._nothing()
+        bytes_here = 0.0
+        trained = any(source.trained for source in bundle.sources)
+        seen: set[tuple[str, int, States]] = set()
+        returning: list[Step] = []
+        waiting: list[tuple[Leg, bool, bool]] = []
+        for tensor, source in enumerate(bundle.sources):
+            plain = self.states(source.maker, source.port.there)
+            shards = self._sharded(bundle, tensor, source) if zero else plain
+            if source.trained:
+                cut = zip(self.sizes, shards, strict=True)
+                bytes_here += source.bytes / math.prod(size for size, s in cut if s >= 0)
+                if zero in (1, 2):
+                    gather = gather.plus(self._resharded(shards, plain, source.bytes))
+        for leg in bundle.legs:
+            source = bundle.sources[leg.tensor]
+            plain = self.states(source.maker, source.port.there)
+            shards = self._sharded(bundle, leg.tensor, source) if zero else plain
+            needed = self.states(leg.unit, leg.port.there)
+            cost = self._resharded(shards if zero == 3 else plain, needed, source.bytes)
+            beside = self._beside(leg)
+            go = cost.time > 0 or beside.time > 0
+            if ("there", leg.tensor, needed) not in seen:
+                there = there.plus(cost)
+            seen.add(("there", leg.tensor, needed))
+            there = there.plus(beside)
+            come = False
+            if leg.port.back is not None and self.flows[leg.unit]:
+                gradient = self.states(leg.unit, leg.port.back)
+                assert source.port.back is not None
+                home = shards if zero else self.states(source.maker, source.port.back)
+                steps = self._steps(gradient, home, source.bytes)
+                come = bool(steps) or beside.time > 0
+                if ("back", leg.tensor, gradient) not in seen:
+                    returning += steps
+                seen.add(("back", leg.tensor, gradient))
+                back = back.plus(beside)
+            waiting.append((leg, go, come))
+        back = back.plus(self._together(returning))
+        carry, again = ("carry", number, 0), ("again", number, 0)
+        reverse, update = ("return", number, 0), ("update", number, 0)
+        regather = ("regather", number, 0)
+        goers = [leg.unit for leg, go, _ in waiting if go]
+        self._collective(carry, there, maker, goers)
+        if zero == 3:
+            self._collective(again, there, maker, goers)
+        self._collective(reverse, back, maker, [leg.unit for leg, _, come in waiting if come])
+        self._collective(regather, gather, maker, [maker])
+        if trained:
+            device, optimizer = self.problem.cluster.device, self.problem.options.optimizer
+            rates = self.problem.operators.rates
+            rate = TRAFFIC[optimizer] / (device.memory_bandwidth * rates.streaming)
+            time = max(1, round((rates.launch + rate * bytes_here) * 1e9))
+            self._compute(update, time, self.roles[maker])
+        self.edges[reverse, update].append(back.time > 0 and trained)
+        self.edges[update, regather].append(gather.time > 0)
+        for leg, go, come in waiting:
+            flows = leg.port.back is not None and self.flows[leg.unit]
+            learns = bundle.sources[leg.tensor].trained and self.flows[leg.unit]
+            for m in self.micro:
+                reader, undone = ("forward", leg.unit, m), ("backward", leg.unit, m)
+                self.edges[carry, reader].append(go)
+                self.edges[undone, reverse].append(come)
+                self.edges[again, undone].append(go and zero == 3 and flows)
+                self.edges[undone, update].append(learns)
+        self.moved += there.moved * (2 if zero == 3 else 1) + back.moved + gather.moved
+
+    def _sharded(self, bundle: Bundle, tensor: int, source: Source) -> States:
+        """Cut along a dim of its own wherever its gradient is a pending sum."""
+        plain = self.states(source.maker, source.port.there)
+        leg = next(leg for leg in bundle.legs if leg.tensor == tensor)
+        if not source.trained or leg.port.back is None:
+            return plain
+        gradient = self.states(source.maker, leg.port.back)
+        return tuple(SHARD if g == PARTIAL else p for p, g in zip(plain, gradient, strict=True))
+
+    def _once_more(self, cost: Cost) -> Cost:
+        """A task that was rounded to nanoseconds, as a part of another."""
+        duration = max(1, round(cost.time))
+        busy = tuple(float(min(duration, math.ceil(own))) for own in cost.busy)
+        return Cost(float(duration), busy, cost.moved)
+
+    def _nothing(self) -> Cost:
+        return Cost(0.0, (0.0,) * len(self.problem.prices.kinds), 0.0)
+
+    def _steps(self, made: States, needed: States, total: float) -> list[Step]:
+        operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
+        count = resharding(
+            np.array(made, np.int8),
+            np.array(needed, np.int8),
+            np.array(self.sizes, np.int64),
+            float(total),
+            np.zeros(len(made), np.int8),
+            operation,
+            held,
+        )
+        rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
+        return [(tuple(row), own) for row, own in rows]
+
+    def _resharded(self, made: States, needed: States, total: float) -> Cost:
+        cost = self._nothing()
+        for row, held in self._steps(made, needed, total):
+            cost = cost.plus(self._priced(*row, held))
+        return cost
+
+    def _together(self, steps: list[Step]) -> Cost:
+        """Collectives for gradients; in a bucket those that are alike run as one."""
+        if self.problem.options.bucket:
+            alike: dict[tuple[int, int, int], float] = defaultdict(float)
+            for row, held in steps:
+                alike[row] += held
+            steps = list(alike.items())
+        cost = self._nothing()
+        for row, held in steps:
+            cost = cost.plus(self._priced(*row, held))
+        return cost
+
+    def _beside(self, leg: Leg) -> Cost:
+        """What a reader's neighbours exchange: rows beyond cuts, and statistics."""
+        cost = self._nothing()
+        roles = self.roles[leg.unit]
+        for amounts, name in ((leg.port.halo, "Shift"), (leg.port.statistics, "AllReduce")):
+            for split, amount in enumerate(amounts):
+                inside = sum(1 << f for f, role in enumerate(roles) if role == split)
+                every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
+                if not inside or not amount:
+                    continue
+                own = float(amount)
+                if name == "Shift":
+                    # The rows are those of the piece, which other splits cut too.
+                    for size, role in zip(self.sizes, roles, strict=True):
+                        if role >= 0 and role != split and leg.port.there[role] >= 0:
+                            own /= size
+                cost = cost.plus(self._priced(NAMES.index(name), inside, every, own))
+        return cost
+
+    def _priced(self, operation: int, inside: int, every: int, held: float) -> Cost:
+        prices = self.problem.prices
+        way = prices.way(operation, inside, every, held)
+        busy = [0.0] * len(prices.kinds)
+        for (level, link), slope in way.busy:
+            name = f"{self.problem.cluster.levels[level].name}/{link}"
+            busy[prices.kinds.index(name)] += slope * 1e9 * held
+        return Cost((way.fixed + way.slope * held) * 1e9, tuple(busy), way.moved * held)
+
+    def _collective(self, label: Label, cost: Cost, maker: int, readers: list[int]) -> None:
+        if cost.time <= 0:
+            return
+        duration = max(1, round(cost.time))
+        hold = tuple(min(duration, math.ceil(own)) for own in cost.busy)
+        one = self.cube(self.roles[maker])
+        cubes = [self.cube(self.roles[reader]) for reader in readers]
+        hull = tuple(own[0] if len(set(own)) == 1 else None for own in zip(*cubes, strict=True))
+        self.tasks[label] = Task(duration, (one, hull) if hull != one else (one,), hold)
