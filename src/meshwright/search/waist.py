@@ -64,6 +64,7 @@ def backward_tasks(problem: Problem, after: Flags) -> Flags:
     live = problem.tasks.live
     narrow = (
         options.zero == 0
+        and not options.recompute
         and options.micro_batches == 1
         and all(after[t, waist] for t in np.flatnonzero(forward) if t != waist)
         and all(after[waist, t] for t in np.flatnonzero(back & live))
