@@ -21,7 +21,7 @@ from meshwright.search.baselines.data import data_parallel
 from meshwright.search.change import board, undo
 from meshwright.search.walk import BEST, COST, LONGEST, PROPOSED, Engine, Walk, desk, space, stroll
 from meshwright.simulate import full, simulation
-from meshwright.simulate.lay import FOUND
+from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem
 
 MODELS = (

@@ -30,8 +30,8 @@ from meshwright.search.walk import (
     stroll,
 )
 from meshwright.simulate import full, reference
+from meshwright.simulate.carry import FOUND
 from meshwright.simulate.delta import timeline_of
-from meshwright.simulate.lay import FOUND
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Timeline
 

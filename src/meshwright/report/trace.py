@@ -127,20 +127,19 @@ def _memory(curve: Curve, process: int) -> Iterator[Event]:
     for number, moment in enumerate(moments):
         if number + 1 < len(moments) and moments[number + 1] == moment:
             continue
-        gradients = int(curve.gradients[number])
-        fixed = {
+        held = {
             "parameters": round(own.parameters),
             "optimizer": round(own.optimizer),
-            "workspace": round(own.workspace),
-            "gradients": gradients,
+            "gradients": int(curve.gradients[number]),
+            "activations": int(curve.kept[number]) + round(own.inputs),
+            "workspace": int(curve.passing[number]) + round(own.libraries),
         }
-        rest = int(curve.bytes[number]) - sum(fixed.values())
         yield {
             "ph": "C",
             "name": "memory (bytes)",
             "pid": process,
             "ts": moment / MICRO,
-            "args": fixed | {"activations": rest},
+            "args": held,
         }
 
 

@@ -20,7 +20,7 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.search.budget import Budget
 from meshwright.search.change import Undo, board, undo
 from meshwright.search.checkpoint import ChainState, Checkpoint, Keeper
-from meshwright.search.polish import VAIN, descend, place
+from meshwright.search.polish import VAIN, descend, layouts_of, place
 from meshwright.search.walk import (
     BEST,
     COST,
@@ -49,7 +49,13 @@ TURN = 1000
 """Proposals that a chain makes before the next one has its turn."""
 
 WALKING = 0.75
-"""The share of the budget after which walking ends and the descent begins."""
+"""The share of the budget after which walking ends and the descent begins, at the latest."""
+
+EARLIEST = 0.5
+"""And at the earliest: where trying all changes of single units takes longer than that leaves."""
+
+PASSES = 4
+"""Times over all changes of single units for which the descent should have time."""
 
 Stopped = Literal["budget", "settled", "interrupted"]
 
@@ -96,7 +102,7 @@ def search(
     run = _Run(problem, starts, budget, seed, engine, before)
     stopped: Stopped = "budget"
     try:
-        while run.used < WALKING and run.walk():
+        while run.used < run.walking and run.walk():
             run.tell(progress, keeper, "walking")
         while run.used < 1 and not run.descend():
             run.tell(progress, keeper, "descending")
@@ -159,6 +165,7 @@ class _Run:
         self.problem, self.budget, self.engine = problem, budget, engine
         self.room: Space = space(problem)
         self.log: Undo = undo(problem, LONGEST)
+        self._changes = sum(layouts_of(self.room, unit) for unit in range(len(problem.units)))
         self.where: Ints = place()
         self.settled = False
         self._desk: Desk | None = None
@@ -197,9 +204,15 @@ class _Run:
         """The chain with the lowest cost so far."""
         return min(self.chains, key=lambda chain: int(chain.walk.number[BEST]))
 
+    @property
+    def walking(self) -> float:
+        """The share of the budget that is for walking."""
+        each = self.used / max(1, self.proposals)
+        return min(WALKING, max(EARLIEST, 1 - PASSES * self._changes * each))
+
     def walk(self) -> bool:
         """Let the next chain have its turn; whether any still gets anywhere."""
-        patience = max(2.0 * TURN, 0.5 * WALKING * self._proposals_each())
+        patience = max(2.0 * TURN, 0.5 * self.walking * self._proposals_each())
         awake = [chain for chain in self.chains if not chain.resting(patience)]
         if not awake:
             return False

@@ -3,11 +3,13 @@ state so many proposals later.
 
 With cost c of the current layouts and c' of the proposed ones a proposal is taken with probability
     min(1, exp((c - c') / temperature)),
-true Metropolis, as all three kinds of proposals are symmetric (as likely forwards as backwards):
+true Metropolis, as all four kinds of proposals are symmetric (as likely forwards as backwards):
     redraw   one unit gets for every factor a role drawn anew, all alike
     retouch  one unit gets for one factor a role drawn anew
     rotate   some units in a row move on along the list of their roles for one factor, all by the
              same number of places, which is as likely to be k as -k
+    regroup  the same, for one or more factors, of all units that share parameters with one, or of
+             all that run the same calls: what is used together can move together
 A proposal that cannot be cut so is refused and counts. If a table lacks a row, the walk goes back
 to before the proposal and says so; supplied, it draws the same again.
 """
@@ -35,7 +37,10 @@ from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
 
 Engine = Literal["delta", "full"]
 
-LONGEST: Final = 16
+LONGEST: Final = 64
+"""Units that one proposal may change."""
+
+ROW: Final = 16
 """Units in a row that one proposal may change."""
 
 
@@ -46,6 +51,12 @@ class Space(NamedTuple):
     """[units, factors, most roles]"""
     roles: Indices
     """[units, factors] how many there are."""
+    group: Indices
+    """[2, units] the group of a unit: of those that share parameters, of those of its type."""
+    group_start: Indices
+    """[2, groups + 1]"""
+    member: Indices
+    """[2, units] the units of the groups."""
 
 
 def space(problem: Problem) -> Space:
@@ -69,7 +80,23 @@ def space(problem: Problem) -> Space:
         for f, own in enumerate(unit):
             role[u, f, : len(own)] = own
             count[u, f] = len(own)
-    return Space(role, count)
+    own = [_sharing(problem), [int(number) for number in problem.times.type]]
+    group = np.array([np.unique(numbers, return_inverse=True)[1] for numbers in own], np.int32)
+    members = np.argsort(group, axis=1, kind="stable").astype(np.int32)
+    starts = [
+        np.searchsorted(np.sort(numbers), np.arange(len(problem.units) + 1)) for numbers in group
+    ]
+    return Space(role, count, group, np.array(starts, np.int32), members)
+
+
+def _sharing(problem: Problem) -> list[int]:
+    """For each unit the first of those with which it shares parameters, directly or not."""
+    first = list(range(len(problem.units)))
+    for bundle in problem.bundles:
+        if bundle.parameters:
+            joined = {first[leg.unit] for leg in bundle.legs} | {first[bundle.maker]}
+            first = [min(joined) if own in joined else own for own in first]
+    return first
 
 
 class Walk(NamedTuple):
@@ -145,29 +172,55 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
     units, factors = now.roles.shape
     unit = below(walk.random, units)
     kind = below(walk.random, 10)
-    if kind < 8:
+    if kind < 6:
         table.unit[0] = unit
         copy_row(now.roles, unit, table.roles, 0)
         f = below(walk.random, factors)
         for g in range(factors):
-            if kind < 4 or g == f:
+            if kind < 3 or g == f:
                 drawn = below(walk.random, room.roles[unit, g])
                 table.roles[0, g] = room.role[unit, g, drawn]
         return 1
-    count = min(1 + below(walk.random, LONGEST), units - unit)
+    if kind < 8:
+        count = min(1 + below(walk.random, ROW), units - unit)
+        for i in range(count):
+            table.unit[i] = unit + i
+    else:
+        count = _draw_group(room, walk, table, unit)
+    for i in range(count):
+        copy_row(now.roles, table.unit[i], table.roles, i)
     f = below(walk.random, factors)
+    for g in range(factors):
+        if g == f or (kind >= 8 and below(walk.random, 4) == 0):
+            _rotate(room, walk, table, count, g)
+    return count
+
+
+@compiled
+def _draw_group(room: Space, walk: Walk, table: Desk, unit: int) -> int:
+    """Put a group of a unit onto the desk, or as many in a row of it as there is room for."""
+    which = below(walk.random, 2)
+    number = room.group[which, unit]
+    first, last = room.group_start[which, number], room.group_start[which, number + 1]
+    if last - first > LONGEST:
+        first += below(walk.random, last - first - LONGEST + 1)
+        last = first + LONGEST
+    for i in range(last - first):
+        table.unit[i] = room.member[which, first + i]
+    return int(last - first)
+
+
+@compiled
+def _rotate(room: Space, walk: Walk, table: Desk, count: int, f: int) -> None:
+    """Move units on along the list of their roles for a factor, all by as many places."""
     step = 1 + below(walk.random, room.role.shape[2])
     if below(walk.random, 2):
         step = -step
     for i in range(count):
-        own = unit + i
-        table.unit[i] = own
-        copy_row(now.roles, own, table.roles, i)
-        held = 0
-        while room.role[own, f, held] != now.roles[own, f]:
+        own, held = table.unit[i], 0
+        while room.role[own, f, held] != table.roles[i, f]:
             held += 1
         table.roles[i, f] = room.role[own, f, (held + step) % room.roles[own, f]]
-    return int(count)
 
 
 @compiled

@@ -1,0 +1,184 @@
+"""Exhaustive search: brute force on tiny problems, and the laws that its bounds rest on."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import coordinate_of, is_at
+from meshwright.plan.model import Options
+from meshwright.search.buckets import choice, eliminate
+from meshwright.search.exhaustive import exhaustive
+from meshwright.search.mcmc import random_roles
+from meshwright.search.relax import Relaxation
+from meshwright.search.waist import Waits, waist, waited
+from meshwright.simulate import full
+from meshwright.simulate.problem import Problem
+
+TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
+PAIRS = Cluster.named("flexflow-p100", node=2, gpu=2)
+THREE = Cluster.named("flexflow-p100", node=1, gpu=3)
+
+
+def chain(batch: int = 4096, wide: int = 64) -> OperatorGraph:
+    n = f"n={batch}"
+    return parse_graph(
+        f"""graph chain
+        input x: float32[{n}, d=32]
+        input t: int64[{n}]
+        parameter a: float32[o={wide}, i=32]
+        parameter b: float32[o=16, i={wide}]
+        operator first: p: float32[{n}, d={wide}] = linear(x, a)
+        operator relu: q: float32[{n}, d={wide}] = relu(p)
+        operator second: r: float32[{n}, d=16] = linear(q, b)
+        operator loss: l: float32[] = cross_entropy_loss(r, t)
+        output l
+        loss l"""
+    )
+
+
+def branches() -> OperatorGraph:
+    """Two products of one input that share a parameter, and their sum."""
+    return parse_graph(
+        """graph branches
+        input x: float32[n=512, d=64]
+        input y: float32[n=512, d=64]
+        parameter a: float32[o=64, i=64]
+        operator left: p: float32[n=512, d=64] = linear(x, a)
+        operator right: q: float32[n=512, d=64] = linear(y, a)
+        operator sum: s: float32[n=512, d=64] = add(p, q)
+        output s"""
+    )
+
+
+def makespan(problem: Problem, roles: Codes) -> int:
+    problem.lay(roles)
+    return full.simulate(problem.tasks).makespan
+
+
+def brute(problem: Problem) -> int:
+    """The lowest makespan of all plans, each written and simulated from scratch."""
+    every = Relaxation(problem).choices
+    return min(makespan(problem, np.array(own, np.int8)) for own in product(*every))
+
+
+CASES = {
+    "chain of 2": (chain(), TWO),
+    "small batch": (chain(batch=8), TWO),
+    "wide": (chain(batch=8, wide=65536), TWO),
+    "shared parameter": (branches(), TWO),
+    "three": (branches(), THREE),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_brute_force_finds_the_same(name: str) -> None:
+    graph, cluster = CASES[name]
+    problem = Problem(graph, cluster)
+    found = exhaustive(problem)
+    assert found.proved
+    assert found.stopped == "complete"
+    assert found.nanoseconds == brute(problem) == makespan(problem, found.roles)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_optimum_to_beat_is_proved_and_a_poor_one_beaten(name: str) -> None:
+    graph, cluster = CASES[name]
+    problem = Problem(graph, cluster)
+    alone = exhaustive(problem)
+    for start in (alone.roles, random_roles(problem, 1)):
+        again = exhaustive(problem, start)
+        assert (again.proved, again.nanoseconds) == (True, alone.nanoseconds)
+
+
+def test_a_budget_leaves_a_bound_below_the_best() -> None:
+    problem = Problem(chain(), PAIRS)
+    first = random_roles(problem, 0)
+    found = exhaustive(problem, first, seconds=0.0)
+    assert found.stopped == "budget"
+    assert not found.proved
+    assert found.bound <= exhaustive(problem).nanoseconds <= found.nanoseconds
+    assert found.nanoseconds <= makespan(problem, first)
+
+
+def test_an_interrupt_leaves_the_best_so_far() -> None:
+    def interrupt(parts: int, bound: int, best: int) -> None:
+        raise KeyboardInterrupt
+
+    problem = Problem(chain(), PAIRS)
+    first = random_roles(problem, 0)
+    found = exhaustive(problem, first, progress=interrupt)
+    assert found.stopped in ("interrupted", "complete")
+    assert found.nanoseconds <= makespan(problem, first)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(chain(), PAIRS), Problem(branches(), PAIRS), Problem(chain(), PAIRS, Options(zero=1))],
+    ids=["chain", "branches", "zero"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_and_waiting_never_exceed_the_makespan(problem: Problem, seed: int) -> None:
+    relaxed, random = Relaxation(problem), Random(seed)
+    own = waist(problem, relaxed.backward)
+    plans = [tuple(random.randrange(n) for n in relaxed.sizes) for _ in range(40)]
+    weights = relaxed.worst(plans[0])
+    added = np.zeros(1)
+    for plan in plans:
+        weights = weights.mixed(relaxed.worst(plan), random.random())
+        waits = Waits(relaxed.waiting(weights)[None], weights.idle)
+        for other in plans:
+            whole = makespan(problem, relaxed.roles(other))
+            bound = sum(
+                float(cost[tuple(other[u] for u in scope)])
+                for scope, cost in relaxed._functions(weights)
+            )
+            for depth in range(len(other)):
+                waited(problem.tasks, own, depth, waits, added)
+                assert bound + added[0] <= whole + 1e-3
+
+
+def test_a_chain_has_a_waist_and_sharded_parameters_have_none() -> None:
+    assert Relaxation(Problem(chain(), TWO)).backward.any()
+    assert not Relaxation(Problem(chain(), TWO, Options(zero=1))).backward.any()
+
+
+@given(seed=st.integers(0, 1000), factor=st.integers(0, 1))
+@settings(max_examples=20, deadline=None)
+def test_coordinates_can_be_renamed(seed: int, factor: int) -> None:
+    problem = Problem(branches(), PAIRS)
+    roles = random_roles(problem, seed)
+    renamed = roles.copy()
+    for row in renamed:
+        if is_at(int(row[factor])):
+            row[factor] += 2 * coordinate_of(int(row[factor])) - 1
+    assert makespan(problem, roles) == makespan(problem, renamed)
+
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_eliminating_finds_the_least_sum(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    scopes = st.sets(st.integers(0, len(sizes) - 1), min_size=1, max_size=3).map(sorted)
+    functions = []
+    for scope in (*data.draw(st.lists(scopes, max_size=6)), *([i] for i in range(len(sizes)))):
+        shape = [sizes[i] for i in scope]
+        drawn = data.draw(st.lists(st.integers(0, 9), min_size=27, max_size=27))
+        cost = np.array(drawn[: int(np.prod(shape))], np.float64).reshape(shape)
+        functions.append((tuple(scope), cost))
+
+    def total(own: tuple[int, ...]) -> float:
+        return sum(float(cost[tuple(own[i] for i in scope)]) for scope, cost in functions)
+
+    buckets = eliminate(sizes, functions)
+    assert buckets.exact
+    assert buckets.least == min(map(total, product(*map(range, sizes)))) == total(choice(buckets))

@@ -1,0 +1,159 @@
+"""Searches: never worse than where they start, reproducible, interruptible, and truly Metropolis."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
+from meshwright.parallelize.reshard import Codes
+from meshwright.search.budget import Budget
+from meshwright.search.change import board, undo
+from meshwright.search.mcmc import TURN, Found, Progress, random_roles, search
+from meshwright.search.relax import Relaxation
+from meshwright.search.walk import COST, LONGEST, Walk, desk, space, stroll
+from meshwright.simulate import full
+from meshwright.simulate.lay import FOUND
+from meshwright.simulate.problem import Problem
+
+TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
+FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
+
+
+def pair(batch: int = 8192) -> OperatorGraph:
+    """Two units that share a parameter, and nothing else."""
+    return parse_graph(
+        f"""graph pair
+        input x: float32[n={batch}, d=64]
+        parameter a: float32[o=64, i=64]
+        operator first: p: float32[n={batch}, d=64] = linear(x, a)
+        operator second: q: float32[n={batch}, d=64] = linear(p, a)
+        output q"""
+    )
+
+
+def makespan(problem: Problem, roles: Codes) -> int:
+    problem.lay(roles)
+    return full.simulate(problem.tasks).makespan
+
+
+def starts(problem: Problem) -> dict[str, Codes]:
+    return {f"random {seed}": random_roles(problem, seed) for seed in range(2)}
+
+
+def same(one: Found, other: Found) -> bool:
+    steps = [(proposals, cost) for proposals, _, cost in one.history]
+    return (
+        bool((one.roles == other.roles).all())
+        and one.nanoseconds == other.nanoseconds
+        and one.proposals == other.proposals
+        and steps == [(proposals, cost) for proposals, _, cost in other.history]
+    )
+
+
+def test_never_worse_than_the_best_start_and_the_cost_is_true() -> None:
+    problem = Problem(pair(), FOUR)
+    own = starts(problem)
+    found = search(problem, own, Budget(proposals=4000))
+    assert found.nanoseconds <= min(makespan(problem, roles) for roles in own.values())
+    assert found.nanoseconds == makespan(problem, found.roles)
+
+
+def test_the_same_seed_gives_the_same_whatever_the_engine() -> None:
+    problem = Problem(pair(), FOUR)
+    own, budget = starts(problem), Budget(proposals=6000)
+    first = search(problem, own, budget, seed=3)
+    assert same(first, search(problem, own, budget, seed=3))
+    assert same(first, search(problem, own, budget, seed=3, engine="full"))
+
+
+def test_visits_follow_the_metropolis_distribution() -> None:
+    """Frequencies against exp(-cost / temperature) over all legal layouts of two units.
+
+    Visits are counted every 40 proposals, when little of the last state is left. The sum of
+    (seen - expected)² / expected then has about as many degrees of freedom as there are states;
+    the bound is twice that, many times its standard deviation sqrt(2 x states) away.
+    """
+    problem = Problem(pair(), TWO)
+    every = [np.array(own, np.int8) for own in product(*Relaxation(problem).choices)]
+    cost = {roles.tobytes(): makespan(problem, roles) for roles in every}
+    least = min(cost.values())
+    temperature = (max(cost.values()) - least) / 2
+    weight = {key: math.exp((least - own) / temperature) for key, own in cost.items()}
+    roles = every[0]
+    problem.lay(roles)
+    number = np.zeros(6, np.int64)
+    number[COST] = cost[roles.tobytes()]
+    walk = Walk(np.array([7], np.uint64), number, np.array([temperature]), roles.copy())
+    table, log, room = desk(problem), undo(problem, LONGEST), space(problem)
+    seen = dict.fromkeys(cost, 0)
+    samples = 60 * len(cost)
+    for _ in range(samples):
+        assert stroll(board(problem), log, room, walk, table, 40) == FOUND
+        seen[problem.roles.tobytes()] += 1
+        assert number[COST] == cost[problem.roles.tobytes()]
+    expected = {key: samples * own / sum(weight.values()) for key, own in weight.items()}
+    assert min(expected.values()) > 5
+    deviation = sum((seen[key] - own) ** 2 / own for key, own in expected.items())
+    assert deviation < 2 * len(cost)
+
+
+def test_an_interrupt_returns_the_best_so_far() -> None:
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    problem = Problem(pair(), FOUR)
+    own = starts(problem)
+    found = search(problem, own, Budget(proposals=10**9), progress=interrupt)
+    assert (found.stopped, found.proposals) == ("interrupted", TURN)
+    assert found.nanoseconds == makespan(problem, found.roles)
+    assert found.nanoseconds <= min(makespan(problem, roles) for roles in own.values())
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_interrupted_and_resumed_is_uninterrupted(tmp_path: Path, turns: int) -> None:
+    left = [turns]
+
+    def interrupt(progress: Progress) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    problem = Problem(pair(), FOUR)
+    own, budget, path = starts(problem), Budget(proposals=12 * TURN), str(tmp_path / "state")
+    whole = search(problem, own, budget)
+    broken = search(problem, own, budget, checkpoint=path, progress=interrupt)
+    assert broken.stopped == "interrupted"
+    assert same(whole, search(problem, own, budget, checkpoint=path))
+
+
+def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
+    problem = Problem(pair(), FOUR)
+    own, budget, path = starts(problem), Budget(proposals=1000), tmp_path / "state"
+    search(problem, own, budget, checkpoint=str(path))
+    written = path.read_bytes()
+    with pytest.raises(InputError, match="belongs to a search with another"):
+        search(problem, own, budget, seed=1, checkpoint=str(path))
+    for text, message in (
+        (b"nonsense", "cannot be read"),
+        (written[: len(written) // 2], "cannot be read"),
+        (written.replace(b'checkpoint":1', b'checkpoint":99'), "version 99"),
+    ):
+        path.write_bytes(text)
+        with pytest.raises(InputError, match=message):
+            search(problem, own, budget, checkpoint=str(path))
+    with pytest.raises(InputError, match="cannot be written"):
+        search(problem, own, budget, checkpoint=str(tmp_path / "nowhere" / "state"))
+
+
+@pytest.mark.parametrize("budget", [{"proposals": 0}, {"seconds": 0.0}, {"seconds": -1.0}, {}])
+def test_a_budget_of_nothing_is_refused(budget: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="budget"):
+        Budget(**budget)  # type: ignore[arg-type]
