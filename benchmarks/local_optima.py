@@ -22,8 +22,8 @@ from meshwright.search.change import Board, Undo, apply, board, take_back, undo
 from meshwright.search.compare import Comparison, compare, told_apart
 from meshwright.search.walk import Space, space
 from meshwright.simulate import full
+from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.full import Scratch
-from meshwright.simulate.lay import FOUND, ILLEGAL
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 

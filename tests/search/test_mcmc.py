@@ -20,7 +20,7 @@ from meshwright.search.mcmc import TURN, Found, Progress, random_roles, search
 from meshwright.search.relax import Relaxation
 from meshwright.search.walk import COST, LONGEST, Walk, desk, space, stroll
 from meshwright.simulate import full
-from meshwright.simulate.lay import FOUND
+from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)

@@ -18,7 +18,8 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.search.buckets import Costs
 from meshwright.search.change import Board, board
 from meshwright.search.walk import space
-from meshwright.simulate.lay import FOUND, key_of, lay_bundle
+from meshwright.simulate.carry import FOUND
+from meshwright.simulate.lay import key_of, lay_bundle
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import COMPUTE
 from meshwright.simulate.problem import Problem

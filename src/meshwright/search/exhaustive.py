@@ -43,7 +43,7 @@ from meshwright.search.tree import (
 )
 from meshwright.search.waist import Waits, waist
 from meshwright.simulate import full
-from meshwright.simulate.lay import FOUND
+from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Flags, Indices
 

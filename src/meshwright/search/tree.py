@@ -22,8 +22,9 @@ from meshwright.search.buckets import Buckets, Costs
 from meshwright.search.change import Board
 from meshwright.search.waist import Waist, Waits, waited
 from meshwright.simulate import full
+from meshwright.simulate.carry import FOUND
 from meshwright.simulate.full import Scratch
-from meshwright.simulate.lay import FOUND, lay_bundle, lay_unit
+from meshwright.simulate.lay import lay_bundle, lay_unit
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
 
 ROUNDING: Final = 1e-3
