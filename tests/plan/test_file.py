@@ -109,7 +109,7 @@ WRONG: list[tuple[Callable[[Content], object], str]] = [
     (lambda content: content["options"].update(schedule="2f2b"), "2f2b"),
     (break_shape, "its graph is not consistent: operator conv"),
     (break_order, "its graph is not consistent: operator loss reads r"),
-    (empty_name, "operator conv reads '', which nobody makes"),
+    (empty_name, "operator conv reads a tensor without a name"),
     (empty_links, "has no link"),
     (other_cluster, "has 2 roles, 'sample sample'; give one for each of the cluster's 5 prime"),
     (set_layout(0, "conf", "sample sample"), "did you mean 'conv'"),

@@ -54,7 +54,8 @@ def _order(graph: OperatorGraph) -> Iterator[str]:
             if name is None:
                 continue
             if name not in graph.tensors:
-                yield f"operator {operator.name} reads {name!r}, which nobody makes"
+                what = name or "a tensor without a name"
+                yield f"operator {operator.name} reads {what}, which nobody makes"
             elif name not in born:
                 yield f"operator {operator.name} reads {name}, which is made later"
         born.update(tensor.name for tensor in operator.outputs)
