@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import time
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -10,17 +16,17 @@ from numpy.typing import NDArray
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-KEPT: dict[str, Any] = {"cache": True, "_nrt": False}
-"""Compiled code is kept on disk. It counts no references to arrays, which would take most of the
-time of a function that gets dozens of them; it cannot make any either."""
+BARE: dict[str, Any] = {"_nrt": False}
+"""Compiled code counts no references to arrays, which would take most of the time of a function
+that gets dozens of them; it cannot make any either."""
+
+UNUSED = 14 * 86400.0
+"""Seconds after which compiled code of other versions is thrown away."""
 
 
 def compiled(function: Function) -> Function:
-    """The function, compiled at its first call.
-
-    What it calls is compiled into it: after a change of that, delete `__pycache__`.
-    """
-    return cast(Function, numba.njit(**KEPT)(function))
+    """The function, compiled at its first call and kept on disk."""
+    return cast(Function, _kept(numba.njit(**BARE)(function)))
 
 
 def inlined(function: Function) -> Function:
@@ -30,7 +36,39 @@ def inlined(function: Function) -> Function:
         "no_cpython_wrapper": True,
         "no_cfunc_wrapper": True,
     }
-    return cast(Function, numba.njit(**KEPT, **alone)(function))
+    return cast(Function, _kept(numba.njit(**BARE, **alone)(function)))
+
+
+def _kept(dispatcher: Any) -> Any:
+    """A compiled function whose code is kept in a folder of this version of all of Meshwright.
+
+    By itself Numba looks only at the file of a function for changes, but its code holds that of
+    the functions which it calls.
+    """
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_folder())
+    try:
+        dispatcher.enable_caching()
+    finally:
+        numba.config.CACHE_DIR = before
+    return dispatcher
+
+
+@cache
+def _folder() -> Path:
+    """Where compiled code of this version is kept: beside the user's other caches."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for source in sorted(package.rglob("*.py")):
+        state = source.stat()
+        digest.update(f"{source} {state.st_size} {state.st_mtime_ns}\n".encode())
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshwright"
+    own = home / f"compiled-{digest.hexdigest()[:16]}"
+    if not own.exists():
+        for other in home.glob("compiled-*"):
+            if time.time() - other.stat().st_mtime > UNUSED:
+                shutil.rmtree(other, ignore_errors=True)
+    return own
 
 
 @compiled
