@@ -110,7 +110,7 @@ def main() -> None:
             assert where[3] == found.nanoseconds
             print(
                 f"{name:14} {devices:7} {where[3] / 1e6:9.3f} {found.proposals:10} {took:8.1f}s "
-                f"{'local' if found.local_optimum else found.stopped:>6} {where[5]:14} {where[4]:7}",
+                f"{'local' if found.local_optimum else 'budget':>6} {where[5]:14} {where[4]:7}",
                 flush=True,
             )
 

@@ -1,4 +1,4 @@
-"""Searches: never worse than where they start, reproducible, interruptible, and truly Metropolis."""
+"""Searches: never worse than where they start, reproducible, interruptible, truly Metropolis."""
 
 from __future__ import annotations
 

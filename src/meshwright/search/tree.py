@@ -139,7 +139,7 @@ def _place_of(sums: Sums, function: int, chosen: Indices, depth: int) -> int:
     at, offset, stride = 0, sums.offset, sums.stride
     for unit in range(depth):
         at += chosen[unit] * stride[function, unit]
-    return at + offset[function]
+    return int(at + offset[function])
 
 
 @compiled

@@ -80,8 +80,8 @@ def space(problem: Problem) -> Space:
         for f, own in enumerate(unit):
             role[u, f, : len(own)] = own
             count[u, f] = len(own)
-    own = [_sharing(problem), [int(number) for number in problem.times.type]]
-    group = np.array([np.unique(numbers, return_inverse=True)[1] for numbers in own], np.int32)
+    alike = [_sharing(problem), [int(number) for number in problem.times.type]]
+    group = np.array([np.unique(numbers, return_inverse=True)[1] for numbers in alike], np.int32)
     members = np.argsort(group, axis=1, kind="stable").astype(np.int32)
     starts = [
         np.searchsorted(np.sort(numbers), np.arange(len(problem.units) + 1)) for numbers in group
@@ -193,7 +193,7 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
     for g in range(factors):
         if g == f or (kind >= 8 and below(walk.random, 4) == 0):
             _rotate(room, walk, table, count, g)
-    return count
+    return int(count)
 
 
 @compiled
