@@ -120,7 +120,7 @@ class Change(NamedTuple):
 def undo(graph: TaskGraph, change: Change) -> None:
     """Make the graph what it was."""
     for now, before in zip(graph, change.before, strict=True):
-        now[...] = before
+        np.copyto(np.asarray(now), np.asarray(before))
 
 
 def random_change(random: Random, graph: TaskGraph) -> Change:

@@ -45,12 +45,13 @@ def _kept(dispatcher: Any) -> Any:
     By itself Numba looks only at the file of a function for changes, but its code holds that of
     the functions which it calls.
     """
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_folder())
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_folder())
     try:
         dispatcher.enable_caching()
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
     return dispatcher
 
 

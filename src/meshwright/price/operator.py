@@ -28,7 +28,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.counts import Counts, backward, forward, is_real
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call, Value
-from meshwright.graph.pieces import representative, splits_of
+from meshwright.graph.pieces import representative
 from meshwright.price.rates import Rates
 from meshwright.price.table import MeasuredCall, PriceTable
 
@@ -239,7 +239,8 @@ def extents_of(call: Call) -> dict[str, int]:
     {'rows': 128, 'parameter': 5, 'reduction': 3}
     """
     extents: dict[str, int] = {}
-    for split in splits_of(call):
+    # Also splits of one unit, which nobody can cut: a product of one row is a slow one.
+    for split in family_of(call.kind).splits(call):
         name = "rows" if split.role in ("sample", "attribute") else split.role
         extents[name] = extents.get(name, 1) * split.extent
     return extents
