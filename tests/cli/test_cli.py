@@ -197,7 +197,7 @@ MISTAKES = [
     ),
     (
         [*PLACE, "--reduce", "data", "--backend", "mpi"],
-        "there is no backend 'mpi'; known: 'gloo', 'nccl'.",
+        "there is no backend 'mpi'; known: 'gloo', 'nccl', 'pairs'.",
     ),
     (
         [*PLACE, "--reduce", "data", "--resize", "node"],

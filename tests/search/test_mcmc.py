@@ -149,7 +149,7 @@ def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
         path.write_bytes(text)
         with pytest.raises(InputError, match=message):
             search(problem, own, budget, checkpoint=str(path))
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot write"):
         search(problem, own, budget, checkpoint=str(tmp_path / "nowhere" / "state"))
 
 
