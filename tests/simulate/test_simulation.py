@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
@@ -139,3 +140,15 @@ def test_a_plan_that_does_not_fit_says_by_how_much() -> None:
     prediction = simulate(msgspec.structs.replace(plan, cluster=narrow)).prediction
     assert prediction.missing == 1000
     assert prediction.memory == whole.memory
+
+
+def test_a_symmetric_plan_on_16384_devices_has_one_device_and_one_of_each_link() -> None:
+    cluster = Cluster.named("dgx-h100", node=2048)
+    graph = load_model("zoo:lenet", cluster.devices).graph
+    simulation = simulate(BASELINES["data parallel"](graph, cluster))
+    assert simulation.problem.places.names == (
+        "device 0",
+        "nic of gpu 0",
+        "nvswitch of gpu 0",
+    )
+    assert simulation.prediction.moved == 2 * (cluster.devices - 1) * 4 * graph.parameter_count

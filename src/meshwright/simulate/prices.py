@@ -275,24 +275,25 @@ class Prices:
                 yield _of_program(space, priced, payload)
 
     def hierarchy(self, inside: int, every: int) -> Hierarchy:
-        """The synthesis hierarchy of a sum over some factors."""
+        """The synthesis hierarchy of a sum over some factors.
+
+        Factors that do the same are one axis, unless the wiring tells positions apart.
+        """
         cluster = self.pricer.cluster
-        axes, rows, summed = [], [], []
-        idle = [1] * len(cluster.levels)
+        rows: dict[str, list[int]] = {}
         for number, factor in enumerate(self.factors):
-            row = [1] * len(cluster.levels)
-            row[factor.level] = factor.size
-            if inside >> number & 1:
-                summed.append(f"f{number}")
-            elif not every >> number & 1:
-                idle[factor.level] *= factor.size
-                continue
-            axes.append(Axis(f"f{number}", factor.size))
-            rows.append(tuple(row))
-        if math.prod(idle) > 1:
-            axes.append(Axis(IDLE, math.prod(idle)))
-            rows.append(tuple(idle))
-        return Hierarchy(Placement(tuple(axes), tuple(rows)), cluster.level_names, summed)
+            name = "sum" if inside >> number & 1 else "beside" if every >> number & 1 else IDLE
+            if cluster.wired and name != IDLE:
+                name += str(number)
+            rows.setdefault(name, [1] * len(cluster.levels))[factor.level] *= factor.size
+        if IDLE in rows:
+            rows[IDLE] = rows.pop(IDLE)
+        placement = Placement(
+            tuple(Axis(name, math.prod(row)) for name, row in rows.items()),
+            tuple(map(tuple, rows.values())),
+        )
+        summed = [name for name in rows if name.startswith("sum")]
+        return Hierarchy(placement, cluster.level_names, summed)
 
     def _pattern(self, inside: int, every: int) -> Pattern:
         digits: list[list[Digit]] = [[] for _ in self.pricer.cluster.levels]
