@@ -1,0 +1,1 @@
+"""Graphs rewritten by rules that are generated, proved and then trusted."""

@@ -1,0 +1,253 @@
+"""Rules as text. Enters: text. Leaves: rules. `str(rule)` is the way back.
+
+    rules     one rule a line; `#` begins a comment
+    rule      NAME : side => side [if condition and ...] [for any NAME, ...]
+    side      term, or (term, term, ...) for a rule with several outputs
+    term      NAME, or NAME [attribute, ...] (term, ...) .OUTPUT
+    condition quantity = | != | < | <= | divides quantity
+    quantity  NUMBER, NAME, TENSOR.DIM, degree(TENSOR, AXIS), rank(TENSOR)
+
+A mistake is reported with its position, what stands there and what was expected. Whether operators
+exist and how many inputs they take is checked against a table that the caller gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.rewrite.terms import (
+    Attribute,
+    Condition,
+    Degree,
+    Quantity,
+    Rank,
+    Relation,
+    Rule,
+    Size,
+    Tensor,
+    Term,
+    Variable,
+    variables,
+)
+
+T = TypeVar("T")
+
+_TOKEN = re.compile(r"\s*(=>|!=|<=|\.\.|-?\d+|[A-Za-z_][\w-]*(?<!-)|[^\s])")
+_NAME = re.compile(r"[A-Za-z_][\w-]*")
+_RELATIONS: Mapping[str, Relation] = {
+    "=": "=", "!=": "!=", "<": "<", "<=": "<=", "divides": "divides",
+}  # fmt: skip
+_WORDS = {"if", "and", "for", "any", "divides", "degree", "rank"}
+
+
+class Reader:
+    """Tokens one after the other, each with its position."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens = [(found[1], found.start(1)) for found in _TOKEN.finditer(text)]
+        self._next = 0
+
+    def peek(self) -> str:
+        """The next token, nothing at the end."""
+        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
+
+    def take(self) -> str:
+        """The next token, which is then behind."""
+        token = self.peek()
+        self._next += 1
+        return token
+
+    def accept(self, token: str) -> bool:
+        """Whether the next token is this one, which is then behind."""
+        found = self.peek() == token
+        self._next += found
+        return found
+
+    def expect(self, *tokens: str) -> str:
+        """The next token, which has to be one of these."""
+        if self.peek() not in tokens:
+            raise self.wrong(" or ".join(map(repr, tokens)))
+        return self.take()
+
+    def name(self, what: str) -> str:
+        """The next token, which has to be a name."""
+        if not _NAME.fullmatch(self.peek()) or self.peek() in _WORDS:
+            raise self.wrong(what)
+        return self.take()
+
+    def number(self, what: str) -> int:
+        """The next token, which has to be a whole number."""
+        if not re.fullmatch(r"-?\d+", self.peek()):
+            raise self.wrong(what)
+        return int(self.take())
+
+    def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
+        """Items with commas between them."""
+        found = [item()]
+        while self.accept(","):
+            found.append(item())
+        return tuple(found)
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self.peek():
+            raise self.wrong("the end of the line")
+
+    def wrong(self, expected: str) -> InputError:
+        """The mistake at the next token."""
+        there = self._next < len(self._tokens)
+        column = self._tokens[self._next][1] if there else len(self.text)
+        given = repr(self.peek()) if there else "the end of the line"
+        return InputError(
+            f"{shown(self.text, 100)} has {given} at column {column + 1}", f"expected {expected}"
+        )
+
+
+def parse_rules(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> tuple[Rule, ...]:
+    """The rules of a file, each named once."""
+    found: dict[str, Rule] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.partition("#")[0].strip()
+        if not bare:
+            continue
+        try:
+            rule = parse_rule(bare, arity)
+        except InputError as error:
+            raise error.at(f"line {number}") from None
+        if rule.name in found:
+            raise InputError(f"line {number} names a second rule {rule.name!r}", "rename one")
+        found[rule.name] = rule
+    return tuple(found.values())
+
+
+def parse_rule(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> Rule:
+    """A rule; `arity` tells for each known operator how many inputs it may have.
+
+    >>> print(parse_rule("fuse: relu( linear(x,w) ) => linear_relu(x, w)"))
+    fuse: relu(linear(x, w)) => linear_relu(x, w)
+    >>> parse_rule("fuse: relu(linear(x, w) => y")
+    Traceback (most recent call last):
+    ...
+    meshwright.foundation.errors.InputError: 'fuse: relu(linear(x, w) => y' has '=>' at column 25; \
+expected ',' or ')'.
+    """
+    reader = Reader(text)
+    name = reader.name("the name of the rule")
+    reader.expect(":")
+    source = _side(reader, arity)
+    reader.expect("=>")
+    target = _side(reader, arity)
+    conditions: list[Condition] = []
+    if reader.accept("if"):
+        conditions.append(_condition(reader))
+        while reader.accept("and"):
+            conditions.append(_condition(reader))
+    free: tuple[str, ...] = ()
+    if reader.accept("for"):
+        reader.expect("any")
+        free = reader.listed(lambda: reader.name("a tensor"))
+    reader.end()
+    rule = Rule(name=name, source=source, target=target, conditions=tuple(conditions), free=free)
+    _refuse_unbound(rule)
+    return rule
+
+
+def parse_term(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> Tensor:
+    """A graph with one output, as an expression."""
+    reader = Reader(text)
+    term = _term(reader, arity)
+    reader.end()
+    return term
+
+
+def _refuse_unbound(rule: Rule) -> None:
+    known = {v.name for v in variables(rule.source)}
+    if len(rule.source) != len(rule.target):
+        raise InputError(
+            f"rule {rule.name!r} replaces {len(rule.source)} tensors by {len(rule.target)}",
+            "give both sides equally many",
+        )
+    unbound = [v.name for v in variables(rule.target) if v.name not in known]
+    if missing := [name for name in unbound if name not in rule.free]:
+        raise InputError(
+            f"the target of rule {rule.name!r} reads {', '.join(missing)}, which its source does "
+            f"not bind",
+            f"use {', '.join(sorted(known))}, or end the rule with 'for any {', '.join(missing)}'",
+        )
+    for condition in rule.conditions:
+        for quantity in (condition.left, condition.right):
+            if isinstance(quantity, Size | Degree | Rank) and quantity.tensor not in known:
+                raise InputError(
+                    f"the condition '{condition}' of rule {rule.name!r} speaks of "
+                    f"{quantity.tensor!r}",
+                    f"speak of {', '.join(sorted(known))}",
+                )
+
+
+def _side(reader: Reader, arity: Mapping[str, tuple[int, ...]] | None) -> tuple[Tensor, ...]:
+    if reader.accept("("):
+        terms = reader.listed(lambda: _term(reader, arity))
+        reader.expect(",", ")")
+        return terms
+    return (_term(reader, arity),)
+
+
+def _term(reader: Reader, arity: Mapping[str, tuple[int, ...]] | None) -> Tensor:
+    begin = reader.peek()
+    name = reader.name("a tensor or an operator")
+    if reader.peek() not in ("[", "("):
+        return Variable(name)
+    if arity is not None and name not in arity:
+        raise InputError(f"there is no operator {begin!r}", nearest(name, arity))
+    attributes: tuple[Attribute, ...] = ()
+    if reader.accept("["):
+        attributes = reader.listed(lambda: _attribute(reader))
+        reader.expect(",", "]")
+    reader.expect("(")
+    inputs = reader.listed(lambda: _term(reader, arity))
+    reader.expect(",", ")")
+    if arity is not None and len(inputs) not in arity[name]:
+        expected = " or ".join(map(str, arity[name]))
+        raise InputError(f"{name} has {len(inputs)} inputs", f"give it {expected}")
+    output = reader.number("the number of an output") if reader.accept(".") else 0
+    return Term(name, inputs, attributes, output)
+
+
+def _attribute(reader: Reader) -> Attribute:
+    if re.fullmatch(r"-?\d+", reader.peek()):
+        return reader.number("a number")
+    return reader.name("a number or a name")
+
+
+def _condition(reader: Reader) -> Condition:
+    left = _quantity(reader)
+    relation = _RELATIONS[reader.expect(*_RELATIONS)]
+    return Condition(left, relation, _quantity(reader))
+
+
+def _quantity(reader: Reader) -> Quantity:
+    if reader.accept("rank"):
+        reader.expect("(")
+        tensor = reader.name("a tensor")
+        reader.expect(")")
+        return Rank(tensor)
+    if reader.accept("degree"):
+        reader.expect("(")
+        tensor = reader.name("a tensor")
+        reader.expect(",")
+        axis = _attribute(reader)
+        reader.expect(")")
+        return Degree(tensor, axis)
+    if re.fullmatch(r"-?\d+", reader.peek()):
+        return reader.number("a number")
+    name = reader.name("a number, a name, a size, 'degree' or 'rank'")
+    return Size(name, _attribute(reader)) if reader.accept(".") else name
+
+
+def lines(rules: Iterable[Rule]) -> str:
+    """Rules as a file."""
+    return "".join(f"{rule}\n" for rule in rules)
