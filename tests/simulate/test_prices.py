@@ -147,8 +147,9 @@ def test_the_cheapest_way_is_taken(case: tuple[Cluster, int, int], held: float) 
         ways = rows(prices, operation, inside, every)
         assert time == pytest.approx(min(own.fixed + own.slope * held for own in ways))
         assert time == pytest.approx((way.fixed + way.slope * held) * 1e9)
-        assert moved == pytest.approx(way.moved * held)
-        assert busy.sum() == pytest.approx(sum(own for _, own in way.busy) * held * 1e9)
+        tied = [own for own in ways if own.fixed + own.slope * held == pytest.approx(time)]
+        assert moved in [pytest.approx(own.moved * held) for own in tied]
+        assert busy.sum() in [pytest.approx(sum(b for _, b in own.busy) * held) for own in tied]
 
 
 def test_an_empty_row_says_so() -> None:

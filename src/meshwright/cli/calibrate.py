@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from meshwright.cli.console import new_console, progress
-from meshwright.cli.options import chosen
+from meshwright.cli.options import BatchOption, chosen
 
 
 def calibrate(
     model: Annotated[str, typer.Argument(help="Whose operators: zoo:NAME, file.py:function, ...")],
     out: Annotated[str, typer.Option(help="The table of prices; goes on where it stopped.")],
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
-    batch: Annotated[int | None, typer.Option(help="Samples in a step.")] = None,
+    batch: BatchOption = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     largest: Annotated[int, typer.Option(help="Most pieces an operator is cut into.")] = 8,
     budget: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 PIPED_WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""
@@ -25,6 +26,15 @@ def new_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     return console
+
+
+def print_parts(*parts: str | Table) -> None:
+    """Sentences and tables on standard output, an empty line between two."""
+    console = new_console()
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def print_left_out(console: Console, total: int, top: int, noun: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, progress
-from meshwright.cli.options import JsonOption, chosen
+from meshwright.cli.options import BatchOption, JsonOption, captured_graph, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +43,7 @@ def models(
 
 def capture(
     model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
-    batch: Annotated[int | None, typer.Option(help="Samples in a step.")] = None,
+    batch: BatchOption = None,
     optimizer: OptimizerOption = "adam",
     mixed: Annotated[
         bool, typer.Option("--mixed", help="The optimizer keeps float32 copies of the weights.")
@@ -64,7 +64,6 @@ def capture(
     """
     import msgspec
 
-    from meshwright.capture.load import load_model
     from meshwright.foundation.errors import InputError
     from meshwright.foundation.files import write_whole
     from meshwright.price.figures import model_figures
@@ -75,18 +74,16 @@ def capture(
     kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
     if batch is not None and batch < 1:
         raise InputError(f"--batch is {batch}", "give 1 or more")
-    captured = load_model(model, batch)
-    for warning in captured.warnings:
-        typer.echo(f"meshwright: {warning}", err=True)
+    graph = captured_graph(model, batch)
     if save is not None:
-        write_whole(save, msgspec.json.encode(captured.graph))
-    figures = model_figures(captured.graph, kind, mixed=mixed, recompute=recompute)
+        write_whole(save, msgspec.json.encode(graph))
+    figures = model_figures(graph, kind, mixed=mixed, recompute=recompute)
     if json:
         print_json(figures_document(figures, batch))
     elif text:
-        print(captured.graph)
+        print(graph)
     else:
-        new_console().print(describe_model(captured.graph, figures))
+        new_console().print(describe_model(graph, figures))
 
 
 def _figures(sources: Iterable[str], optimizer: str) -> list[ModelFigures]:

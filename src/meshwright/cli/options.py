@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster
+    from meshwright.graph.model import OperatorGraph
     from meshwright.search.rank import Ranker
 
 _T = TypeVar("_T", bound=str)
@@ -27,7 +28,7 @@ AxesOption = Annotated[
 BytesOption = Annotated[
     str, typer.Option("--bytes", help="Payload on each device, with a unit.", metavar="SIZE")
 ]
-BackendOption = Annotated[str, typer.Option(help="nccl or gloo: which algorithms run.")]
+BackendOption = Annotated[str, typer.Option(help="nccl, gloo or pairs: which algorithms run.")]
 AlgorithmOption = Annotated[
     str, typer.Option(help="ring, tree, or best: the faster one for each step.")
 ]
@@ -39,6 +40,7 @@ HierarchyOption = Annotated[
     str,
     typer.Option(help="Synthesis hierarchy: hardware, axis, reduction, row, column or system."),
 ]
+BatchOption = Annotated[int | None, typer.Option(help="Samples in a step.")]
 TopOption = Annotated[int, typer.Option(help="Most lines of a table.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, see docs/json.md.")]
 
@@ -72,6 +74,16 @@ def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
         if value == given:
             return value
     raise InputError(f"{option} is {given!r}", nearest(given, allowed))
+
+
+def captured_graph(model: str, batch: int | None) -> OperatorGraph:
+    """The graph of a model; what its user should know goes to standard error."""
+    from meshwright.capture.load import load_model
+
+    captured = load_model(model, batch)
+    for warning in captured.warnings:
+        typer.echo(f"meshwright: {warning}", err=True)
+    return captured.graph
 
 
 def require_lines(top: int) -> None:

@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.console import new_console, print_json, share_bar
+from meshwright.cli.console import print_json, print_parts, share_bar
 from meshwright.cli.options import (
+    BackendOption,
+    BatchOption,
     ClusterOption,
     GpusOption,
     JsonOption,
     NodesOption,
     ResizeOption,
+    captured_graph,
     chosen,
     chosen_cluster,
 )
 
 if TYPE_CHECKING:
-    from meshwright.graph.model import OperatorGraph
     from meshwright.plan.model import Plan
     from meshwright.search.budget import Budget
     from meshwright.search.walk import Engine
-
-BatchOption = Annotated[int | None, typer.Option(help="Samples in a step.")]
 
 
 def simulate(
@@ -80,16 +80,13 @@ def simulate(
     if json:
         print_json(plans.simulation_document(simulation, engine))
         return
-    console = new_console()
-    console.print(plans.describe_plan(loaded), soft_wrap=True)
-    console.print()
-    console.print(plans.table_of_prediction(simulation.prediction))
-    console.print()
-    console.print(plans.describe_memory(simulation.prediction, loaded.cluster), soft_wrap=True)
-    console.print()
-    console.print(plans.table_of_costs(costliest(simulation, plans.MOST)))
-    console.print()
-    console.print(plans.table_of_occupancies(occupancies(simulation)))
+    print_parts(
+        plans.describe_plan(loaded),
+        plans.table_of_prediction(simulation.prediction),
+        plans.describe_memory(simulation.prediction, loaded.cluster),
+        plans.table_of_costs(costliest(simulation, plans.MOST)),
+        plans.table_of_occupancies(occupancies(simulation)),
+    )
 
 
 def compare(
@@ -103,7 +100,7 @@ def compare(
         str, typer.Option(help="Of the search: a time, or a number of proposals.")
     ] = "20s",
     seed: Annotated[int, typer.Option(min=0, max=2**32, help="Of the search.")] = 0,
-    backend: Annotated[str, typer.Option(help="nccl, gloo or pairs.")] = "nccl",
+    backend: BackendOption = "nccl",
     checkpoint: Annotated[
         str | None, typer.Option(help="Keep the search in this file; go on if it is there.")
     ] = None,
@@ -125,7 +122,7 @@ def compare(
     library = backend_named(backend)
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     _require_places(save, checkpoint)
-    graph = _captured(model, batch)
+    graph = captured_graph(model, batch)
 
     from meshwright.plan.file import save_plan
     from meshwright.report import plans
@@ -151,16 +148,13 @@ def compare(
         asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": save}
         print_json(plans.comparison_document(found, asked))
         return
-    console = new_console()
-    console.print(plans.describe_comparison(found), soft_wrap=True)
-    console.print()
-    console.print(plans.table_of_strategies(found))
-    console.print()
-    if found.refused:
-        console.print(plans.describe_refusals(found), soft_wrap=True)
-    console.print(plans.describe_search(found), soft_wrap=True)
+    sentences = [plans.describe_refusals(found)] if found.refused else []
+    sentences.append(plans.describe_search(found))
     if save is not None:
-        console.print(f"The plan of the search is in {save}.", soft_wrap=True)
+        sentences.append(f"The plan of the search is in {save}.")
+    print_parts(
+        plans.describe_comparison(found), plans.table_of_strategies(found), "\n".join(sentences)
+    )
 
 
 def _budget(text: str) -> Budget:
@@ -190,17 +184,7 @@ def _require_places(save: str | None, checkpoint: str | None) -> None:
         raise InputError(f"--save and --checkpoint are both {save!r}", "give two different files")
 
 
-def _captured(model: str, batch: int | None) -> OperatorGraph:
-    """The graph of a model; what its user should know goes to standard error."""
-    from meshwright.capture.load import load_model
-
-    captured = load_model(model, batch)
-    for warning in captured.warnings:
-        typer.echo(f"meshwright: {warning}", err=True)
-    return captured.graph
-
-
 def _require_model(plan: Plan, model: str, batch: int | None) -> None:
     from meshwright.plan.fits import require_graph
 
-    require_graph(plan, _captured(model, batch))
+    require_graph(plan, captured_graph(model, batch))

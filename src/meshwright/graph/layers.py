@@ -78,6 +78,16 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     return tuple(sorted(found, key=lambda repeat: repeat.start))
 
 
+def layer_of(graph: OperatorGraph) -> dict[str, tuple[int, int]]:
+    """The repeat, by its start, and the copy in which each operator lies that is in any."""
+    return {
+        graph.operators[position].name: (repeat.start, index)
+        for repeat in layers(graph)
+        for index in range(repeat.count)
+        for position in repeat.layer(index)
+    }
+
+
 def _tokens(graph: OperatorGraph) -> Tokens:
     """Equal numbers for operators with equal calls."""
     numbers: dict[object, int] = {}

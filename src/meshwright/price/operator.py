@@ -33,7 +33,6 @@ from meshwright.price.rates import Rates
 from meshwright.price.table import MeasuredCall, PriceTable
 
 DEFAULT = Rates()
-LAUNCH, STREAMING = DEFAULT.launch, DEFAULT.streaming
 
 Source = Literal["measured", "interpolated", "estimated"]
 Pass = Literal["forward", "backward"]

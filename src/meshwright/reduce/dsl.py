@@ -104,3 +104,7 @@ def _parse_instruction(text: str) -> Instruction:
     if under is not None:
         kind = Parallel(under) if form.startswith("Parallel") else Master(under)
     return Instruction(slice_, kind, _COLLECTIVES[name])
+
+
+ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
+"""One AllReduce over everybody that reduces together."""

@@ -20,7 +20,7 @@ from meshwright.plan.model import Options, Plan, Prediction
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
-from meshwright.search.baselines import BASELINES
+from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.mcmc import Found, Progress, random_roles, search
 from meshwright.search.walk import Engine
@@ -78,13 +78,11 @@ def compare(
     operators = OperatorPricer(cluster.device)
     strategies: list[Strategy] = []
     refused: list[tuple[str, str]] = []
-    for name, strategy in BASELINES.items():
-        try:
-            plan = strategy(graph, cluster)
-        except InputError as error:
-            refused.append((name, str(error)))
-            continue
-        strategies.append(Strategy(name, plan, simulate(plan, prices, operators).prediction))
+    for name, own in applied(graph, cluster):
+        if isinstance(own, InputError):
+            refused.append((name, str(own)))
+        else:
+            strategies.append(Strategy(name, own, simulate(own, prices, operators).prediction))
     problem = Problem(
         graph, cluster, options, apart=told_apart(cluster), prices=prices, operators=operators
     )

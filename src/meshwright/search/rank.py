@@ -18,9 +18,8 @@ from meshwright.foundation.integers import parse_whole
 from meshwright.foundation.units import Bytes, Seconds, format_bytes, parse_bytes
 from meshwright.place.axes import Axis, axis_indices, checked_axes
 from meshwright.place.placement import Placement, interchangeable, placements
-from meshwright.price.collective import Collective
 from meshwright.price.step import Pricer
-from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
+from meshwright.reduce.dsl import ALL_REDUCE, Program
 from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
 from meshwright.reduce.predict import NoProgramError, PricedProgram, cheapest, predict, predict_all
 from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
@@ -28,8 +27,6 @@ from meshwright.reduce.verify import verified
 
 MOST_STEPS = 20
 """The longest programs that may be asked for: their number grows exponentially."""
-
-ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
 
 
 class Reduction(msgspec.Struct, frozen=True):

@@ -180,18 +180,35 @@ def beside(
 
 
 @compiled
+def states_of(by_split: Bytes8, row: int, roles: Codes, unit: int, out: Codes) -> None:
+    """The states of a tensor along every factor, given those under each split of its unit."""
+    for f in range(roles.shape[1]):
+        role = roles[unit, f]
+        out[f] = by_split[row, role] if role >= 0 else role
+
+
+@compiled
+def differ(one: Codes, other: Codes) -> bool:
+    """Whether two rows of states are not the same."""
+    for f in range(len(one)):  # noqa: SIM110 - compiled, a generator would be slow
+        if one[f] != other[f]:
+            return True
+    return False
+
+
+@compiled
 def home_of(bones: Skeleton, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
-    there, back = bones.source_there, bones.leg_back
-    maker = bones.source_maker[source]
-    sharded = bones.parameters[b] and zero > 0 and bones.trained[source]
+    maker, back = bones.source_maker[source], bones.leg_back
+    states_of(bones.source_there, source, roles, maker, out)
+    if not (bones.parameters[b] and zero > 0 and bones.trained[source]):
+        return
     leg = bones.leg_start[b]
     while bones.leg_source[leg] != source:
         leg += 1
     for f in range(roles.shape[1]):
         role = roles[maker, f]
-        out[f] = there[source, role] if role >= 0 else role
-        if sharded and role >= 0 and back[leg, role] == PARTIAL:
+        if role >= 0 and back[leg, role] == PARTIAL:
             out[f] = SHARD
 
 

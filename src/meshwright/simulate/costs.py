@@ -12,7 +12,7 @@ from meshwright.foundation.units import Bytes, Seconds
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
-from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline
+from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline, loads
 
 
 class Use(NamedTuple):
@@ -91,12 +91,10 @@ def costliest(simulation: Simulation, most: int) -> list[Cost]:
 def occupancies(simulation: Simulation) -> list[Occupancy]:
     """How busy the compute streams and every kind of link are."""
     problem, timeline = simulation.problem, simulation.timeline
-    busy = [0] * len(problem.places.kind)
-    for use in uses(problem.tasks, timeline):
-        busy[use.resource] += use.hold
+    busy = loads(problem.tasks)
     found = []
     for number, name in enumerate(problem.prices.kinds):
-        own = [b for b, kind in zip(busy, problem.places.kind, strict=True) if kind == number]
+        own = busy[problem.places.kind == number].tolist()
         if own:
             whole = max(1, timeline.makespan)
             share = max(own) / whole

@@ -31,9 +31,11 @@ from meshwright.simulate.carry import (
     charge,
     charge_bucket,
     clear,
+    differ,
     home_of,
     put_together,
     reads_alike,
+    states_of,
     widen,
 )
 from meshwright.simulate.places import subcube
@@ -186,14 +188,10 @@ def _lay_way(
             home, reading = (made, needed) if there else (needed, made)
             if sharded:
                 home_of(bones, b, source, roles, zero, home)
-            for f in range(roles.shape[1]):
-                if not sharded:
-                    role = roles[source_maker[source], f]
-                    home[f] = source_state[source, role] if role >= 0 else role
-                role = roles[unit, f]
-                reading[f] = leg_state[leg, role] if role >= 0 else role
-                waits = waits or home[f] != reading[f]
-            if waits:
+            else:
+                states_of(source_state, source, roles, source_maker[source], home)
+            states_of(leg_state, leg, roles, unit, reading)
+            if differ(home, reading):
                 count = resharding(
                     made, needed, sizes, source_bytes[source], scratch, operation, held
                 )

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
-from meshwright.graph.layers import layers
-from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph
+from meshwright.graph.layers import layer_of
+from meshwright.graph.model import ITEM_BYTES, Call, Operator
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import PARTIAL, State
 from meshwright.parallelize.units import SAMPLE, Member, Unit
@@ -55,7 +55,7 @@ class Parts:
         self._kept: set[str] = set()
         """The roots that some unit keeps."""
         self._roots = view_roots(problem.graph)
-        self._layer_of = _layers(problem.graph) if problem.options.recompute else {}
+        self._layer_of = layer_of(problem.graph) if problem.options.recompute else {}
         """The layers that run again, by the names of their operators."""
         self._together: dict[object, list[int]] = defaultdict(list)
         for number, unit in enumerate(problem.units):
@@ -238,13 +238,3 @@ class Parts:
         """How many devices make parts of the same gradient."""
         states = enumerate(back or ())
         return math.prod(self._degree(number, s) for s, state in states if state == PARTIAL)
-
-
-def _layers(graph: OperatorGraph) -> dict[str, object]:
-    """The repeated layer that each operator lies in, if any."""
-    return {
-        graph.operators[position].name: (repeat.start, index)
-        for repeat in layers(graph)
-        for index in range(repeat.count)
-        for position in repeat.layer(index)
-    }

@@ -2,20 +2,21 @@
 prices. Leaves: for the roles of all units a `TaskGraph`.
 
 The arrays are made once; `lay` writes roles into them and fills what the tables of prices and times
-lack. Factors along which some operator may sit at one coordinate tell devices apart (`apart`); all
-others are simulated by one representative.
+lack. Given the layouts of a pipeline, each stage works through its micro-batches in the order of
+its schedule. Factors along which some operator may sit at one coordinate tell devices apart
+(`apart`); all others are simulated by one representative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
-from meshwright.graph.layers import layers
+from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
 from meshwright.parallelize.reshard import Codes
@@ -31,10 +32,9 @@ from meshwright.simulate.carry import FOUND, ILLEGAL, NO_TIME, Work, work
 from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.stages import chained
 from meshwright.simulate.tasks import Flags
 from meshwright.simulate.times import MOST_SPLITS, Times
-
-Chained = Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]]
 
 
 class Problem:
@@ -47,7 +47,7 @@ class Problem:
         options: Options | None = None,
         *,
         apart: Sequence[bool] | None = None,
-        chained: Chained = (),
+        pipeline: Sequence[Layout] = (),
         prices: Prices | None = None,
         operators: OperatorPricer | None = None,
     ) -> None:
@@ -69,8 +69,9 @@ class Problem:
                     f"operator {unit.name!r} can be split in {len(unit.splits)} ways",
                     f"at most {MOST_SPLITS} are handled",
                 )
+        edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
         self.bones, self.tasks, self.labels = skeleton(
-            self.units, self.bundles, self.places, len(self.prices.kinds), micro, chained
+            self.units, self.bundles, self.places, len(self.prices.kinds), micro, edges
         )
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
         rates = self.operators.rates
@@ -199,11 +200,5 @@ def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
 
 def _again(graph: OperatorGraph, own: tuple[Unit, ...], recompute: bool) -> Flags:
     """Whether each unit lies in a repeated layer that runs again."""
-    if not recompute:
-        return np.zeros(len(own), np.bool_)
-    repeated = {
-        graph.operators[i].name
-        for repeat in layers(graph)
-        for i in range(repeat.start, repeat.stop)
-    }
+    repeated = layer_of(graph) if recompute else {}
     return np.array([unit.name in repeated for unit in own], np.bool_)

@@ -12,18 +12,14 @@ import numpy as np
 from meshwright.parallelize.reshard import ALL_REDUCE, MOST, Codes, resharding
 from meshwright.parallelize.states import State
 from meshwright.plan.model import Plan, PlannedReduction
-from meshwright.price.collective import Collective
-from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Program
+from meshwright.reduce import dsl
 from meshwright.simulate.problem import Problem
-
-ALONE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
-"""One AllReduce over everybody."""
 
 
 def with_programs(plan: Plan, problem: Problem) -> Plan:
     """The plan with a program for each different reduction, the largest first."""
     way = problem.prices.way
-    found = {own: str(way(ALL_REDUCE, *own).program or ALONE) for own in _sums(problem)}
+    found = {own: str(way(ALL_REDUCE, *own).program or dsl.ALL_REDUCE) for own in _sums(problem)}
     programs = tuple(
         PlannedReduction(over=_factors(over), beside=_factors(beside), bytes=held, program=text)
         for (over, beside, held), text in sorted(found.items(), key=lambda it: -it[0][2])

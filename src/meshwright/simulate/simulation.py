@@ -13,12 +13,10 @@ from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Plan, Prediction
 from meshwright.price.operator import OperatorPricer
 from meshwright.simulate import full
-from meshwright.simulate.bundles import bundles
 from meshwright.simulate.held import fullest
 from meshwright.simulate.prices import COMPUTE, NANO, Prices
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.stages import chained
-from meshwright.simulate.tasks import TaskGraph, Timeline
+from meshwright.simulate.tasks import TaskGraph, Timeline, loads
 
 
 class Simulation(NamedTuple):
@@ -47,7 +45,7 @@ def simulate(
         plan.cluster,
         plan.options,
         apart=apart,
-        chained=chained(plan.units, layouts, bundles(plan.graph, plan.units), plan.options),
+        pipeline=layouts,
         prices=prices,
         operators=operators,
     )
@@ -58,20 +56,11 @@ def simulate(
 
 
 def _prediction(problem: Problem, timeline: Timeline) -> Prediction:
-    busy: dict[int, int] = {}
-    tasks, places = problem.tasks, problem.places
-    for task in timeline.order.tolist():
-        place = int(tasks.places[task, 0])
-        if tasks.hold[task, COMPUTE]:
-            for resource in places.set_resource[
-                places.set_start[place] : places.set_start[place + 1]
-            ]:
-                if places.kind[resource] == COMPUTE:
-                    busy[resource] = busy.get(resource, 0) + int(tasks.duration[task])
+    computing = loads(problem.tasks)[problem.places.kind == COMPUTE]
     memory = fullest(problem, problem.roles, timeline)
     return Prediction(
         step=Seconds(timeline.makespan / NANO),
-        compute=Seconds(max(busy.values(), default=0) / NANO),
+        compute=Seconds(int(computing.max()) / NANO),
         moved=Bytes(round(problem.moved)),
         memory=memory,
         missing=Bytes(max(0, memory.total - problem.cluster.device.memory)),

@@ -22,14 +22,10 @@ Label = tuple[str, int, int]
 """Of a task: its kind, the number of its unit, its micro-batch."""
 
 Stage = tuple[int | None, ...]
+"""For each factor the coordinate at which a unit sits, or None if at all."""
 
 Ends = Mapping[tuple[str, int], tuple[list[int], list[int]]]
 """For each pass and chunk the units with which it begins and with which it ends."""
-
-
-def stage_of(layout: Layout) -> Stage:
-    """Where a unit sits."""
-    return layout.coordinates()
 
 
 def chained(
@@ -43,7 +39,7 @@ def chained(
         return
     runs = [
         (stage, [number for number, _ in own])
-        for stage, own in groupby(enumerate(layouts), key=lambda it: stage_of(it[1]))
+        for stage, own in groupby(enumerate(layouts), key=lambda it: it[1].coordinates())
     ]
     chunks: dict[Stage, list[list[int]]] = {}
     for stage, run in runs:

@@ -83,3 +83,17 @@ class Timeline(NamedTuple):
     def makespan(self) -> int:
         """When the last task ends."""
         return int(self.end.max(initial=0))
+
+
+def loads(graph: TaskGraph) -> Ints:
+    """How long each resource is held in all."""
+    found = np.zeros(len(graph.resource_kind), np.int64)
+    for task in np.flatnonzero(graph.live):
+        sets = [
+            graph.set_resource[graph.set_start[place] : graph.set_start[place + 1]]
+            for place in graph.places[task]
+            if place != NOWHERE
+        ]
+        held = np.unique(np.concatenate(sets)) if sets else np.zeros(0, np.int32)
+        found[held] += graph.hold[task, graph.resource_kind[held]]
+    return found

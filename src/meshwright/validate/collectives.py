@@ -8,19 +8,14 @@ constants that were fitted without it.
 
 from __future__ import annotations
 
-import csv
-import io
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 import msgspec
 
 from meshwright.foundation.errors import InputError, nearest, shown
-from meshwright.foundation.integers import parse_whole
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.price.protocol import (
     MACHINES,
@@ -29,6 +24,7 @@ from meshwright.price.protocol import (
     all_reduce_seconds,
     protocol,
 )
+from meshwright.validate.table import Cells, embedded_table, parse_table, read_table, whole
 
 COLUMNS = ("gpu", "ranks", "bytes", "out_of_place_ns")
 """Those that are read; others, as the tables' `in_place_ns`, may be there."""
@@ -104,64 +100,32 @@ def embedded_rows() -> list[AllReduceRow]:
     6144
     """
     name = "vtrain_allreduce.csv"
-    text = files("meshwright.validate").joinpath(f"data/{name}").read_text(encoding="utf-8")
-    return list(_rows(text, name))
+    return list(parse_table(embedded_table(name), name, COLUMNS, _row))
 
 
 def load_rows(path: str) -> list[AllReduceRow]:
     """The rows of a file with the same columns."""
-    wanted = f"give a CSV file with the columns {', '.join(COLUMNS)}"
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {path!r} ({reason})", wanted) from None
-    rows = list(_rows(text, path))
+    rows = list(parse_table(read_table(path, COLUMNS), path, COLUMNS, _row))
     if not rows:
-        raise InputError(f"{path!r} has no rows", wanted)
+        raise InputError(
+            f"{path!r} has no rows", f"give a CSV file with the columns {', '.join(COLUMNS)}"
+        )
     return rows
 
 
-def _rows(text: str, file: str) -> Iterator[AllReduceRow]:
-    reader = csv.DictReader(io.StringIO(text))
-    try:
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        records = [(reader.line_num, record) for record in reader]
-    except csv.Error as error:
-        place = f"{file}, line {reader.line_num + 1}"
-        raise InputError(f"{place}: not valid CSV ({error})", "correct that line") from None
-    if missing:
-        raise InputError(f"{file}: there is no column {missing[0]!r}", "add it to the first line")
-    for line, record in records:
-        try:
-            yield _row({column: (record[column] or "").strip() for column in COLUMNS})
-        except InputError as error:
-            raise error.at(f"{file}, line {line}") from None
-
-
-def _row(cells: Mapping[str, str]) -> AllReduceRow:
+def _row(cells: Cells) -> AllReduceRow:
     if cells["gpu"] not in MACHINES:
         raise InputError(f"gpu is {shown(cells['gpu'])}", nearest(cells["gpu"], MACHINES))
     most = MACHINES[cells["gpu"]].most
-    ranks = _whole(cells, "ranks", least=2)
+    ranks = whole(cells, "ranks", least=2)
     if ranks > most:
         raise InputError(f"ranks is {ranks}", f"a machine of {cells['gpu']}s has {most}")
     return AllReduceRow(
         gpu=cells["gpu"],
         ranks=ranks,
-        bytes=Bytes(_whole(cells, "bytes", least=1)),
-        measured_s=Seconds(_whole(cells, "out_of_place_ns", least=1) / 1e9),
+        bytes=Bytes(whole(cells, "bytes", least=1)),
+        measured_s=Seconds(whole(cells, "out_of_place_ns", least=1) / 1e9),
     )
-
-
-def _whole(cells: Mapping[str, str], column: str, least: int) -> int:
-    try:
-        found = parse_whole(cells[column])
-    except InputError as error:
-        raise error.at(column) from None
-    if found < least:
-        raise InputError(f"{column} is {found}", f"give {least} or more")
-    return found
 
 
 def compare(rows: Iterable[AllReduceRow]) -> list[AllReduceComparison]:

@@ -4,20 +4,20 @@ sentence that names the file, the line, the column and what was expected there.
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Iterator
-from importlib.resources import files
-from pathlib import Path
-
 import msgspec
 
 from meshwright.foundation.errors import InputError, nearest, shown
-from meshwright.foundation.integers import parse_whole
 from meshwright.foundation.units import Seconds
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Matrix, Placement, parse_matrix
+from meshwright.validate.table import (
+    Cells,
+    embedded_table,
+    parse_table,
+    positive,
+    read_table,
+    whole,
+)
 
 CLUSTERS = {"A100": "gcp-a100", "V100": "gcp-v100"}
 """The cluster of the catalogue for each value of the `gpu` column."""
@@ -60,53 +60,31 @@ def embedded_rows() -> list[Row]:
     >>> len(embedded_rows())
     62
     """
-    text = files("meshwright.validate").joinpath("data/p2_a100.csv").read_text(encoding="utf-8")
-    return list(_rows(text, "p2_a100.csv"))
+    name = "p2_a100.csv"
+    return list(parse_table(embedded_table(name), name, COLUMNS, _row))
 
 
 def load_rows(path: str) -> list[Row]:
     """The rows of a file with the same columns."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {path!r} ({getattr(error, 'strerror', None) or error})",
-            f"give a CSV file with the columns {', '.join(COLUMNS)}",
-        ) from None
-    rows = list(_rows(text, path))
+    rows = list(parse_table(read_table(path, COLUMNS), path, COLUMNS, _row))
     if not rows:
         raise InputError(f"{path!r} has no rows", f"give some under {', '.join(COLUMNS)}")
     return rows
 
 
-def _rows(text: str, file: str) -> Iterator[Row]:
-    reader = csv.DictReader(io.StringIO(text))
-    try:
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        records = [(reader.line_num, record) for record in reader]
-    except csv.Error as error:
-        place = f"{file}, line {reader.line_num + 1}"
-        raise InputError(f"{place}: not valid CSV ({error})", "correct that line") from None
-    if missing:
-        raise InputError(f"{file}: there is no column {missing[0]!r}", "add it to the first line")
-    for line, record in records:
-        try:
-            yield _row({column: (record[column] or "").strip() for column in COLUMNS})
-        except InputError as error:
-            raise error.at(f"{file}, line {line}") from None
-
-
-def _row(cells: dict[str, str]) -> Row:
+def _row(cells: Cells) -> Row:
     if cells["gpu"] not in CLUSTERS:
         raise InputError(f"gpu is {shown(cells['gpu'])}", nearest(cells["gpu"], CLUSTERS))
     row = Row(
         gpu=cells["gpu"],
-        nodes=_whole(cells, "nodes"),
-        gpus_per_node=_whole(cells, "gpus_per_node"),
+        nodes=whole(cells, "nodes"),
+        gpus_per_node=whole(cells, "gpus_per_node"),
         axes=_wholes(cells, "axes"),
         reduce_axes=_wholes(cells, "reduce_axes"),
         matrix=parse_matrix(cells["matrix"]),
-        measured={column: _seconds(cells, column) for column in TIMES if cells[column]},
+        measured={
+            column: Seconds(positive(cells, column, "seconds")) for column in TIMES if cells[column]
+        },
     )
     hierarchy = row.placement.hierarchy
     if hierarchy != (row.nodes, row.gpus_per_node):
@@ -122,27 +100,8 @@ def _row(cells: dict[str, str]) -> Row:
     return row
 
 
-def _whole(cells: dict[str, str], column: str) -> int:
-    try:
-        return parse_whole(cells[column])
-    except InputError as error:
-        raise error.at(column) from None
-
-
-def _wholes(cells: dict[str, str], column: str) -> tuple[int, ...]:
+def _wholes(cells: Cells, column: str) -> tuple[int, ...]:
     words = cells[column].split()
     if not words:
         raise InputError(f"{column} is empty", "give whole numbers, as '4 16'")
-    return tuple(_whole({column: word}, column) for word in words)
-
-
-def _seconds(cells: dict[str, str], column: str) -> Seconds:
-    try:
-        value = float(cells[column])
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise InputError(
-            f"{column} is {shown(cells[column])}", "give a finite number of seconds above 0"
-        )
-    return Seconds(value)
+    return tuple(whole({column: word}, column) for word in words)

@@ -4,21 +4,23 @@ checked rows, or a sentence that names the file, the line, the column and what w
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from itertools import combinations
-from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, shown
-from meshwright.foundation.integers import parse_whole
+from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.validate.megatron import Sizes
+from meshwright.validate.table import (
+    Cells,
+    embedded_table,
+    parse_table,
+    positive,
+    read_table,
+    whole,
+)
 
 NODE = 8
 """GPUs of a node."""
@@ -118,63 +120,21 @@ def embedded_step_rows() -> list[IterationRow]:
     >>> len(embedded_step_rows())
     763
     """
-    folder = files("meshwright.validate").joinpath("data")
-    return [
-        row
-        for name in EMBEDDED
-        for row in parse_step_rows(folder.joinpath(name).read_text(encoding="utf-8"), name)
-    ]
+    tables = (parse_table(embedded_table(name), name, COLUMNS, _row) for name in EMBEDDED)
+    return [row for table in tables for row in table]
 
 
 def load_step_rows(path: str) -> list[IterationRow]:
     """The rows of a file with the same columns."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {path!r} ({getattr(error, 'strerror', None) or error})",
-            f"give a CSV file with the columns {', '.join(COLUMNS)}",
-        ) from None
-    rows = list(parse_step_rows(text, path))
+    rows = list(parse_table(read_table(path, COLUMNS), path, COLUMNS, _row))
     if not rows:
         raise InputError(f"{path!r} has no rows", f"give some under {', '.join(COLUMNS)}")
     return rows
 
 
-def parse_step_rows(text: str, file: str) -> Iterator[IterationRow]:
-    """The rows of a table; other columns than `COLUMNS` are passed over."""
-    reader = csv.DictReader(io.StringIO(text))
-    try:
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        records = [(reader.line_num, record) for record in reader]
-    except csv.Error as error:
-        place = f"{file}, line {reader.line_num + 1}"
-        raise InputError(f"{place}: not valid CSV ({error})", "correct that line") from None
-    if missing:
-        raise InputError(f"{file}: there is no column {missing[0]!r}", "add it to the first line")
-    for line, record in records:
-        try:
-            yield _row({column: (record[column] or "").strip() for column in COLUMNS})
-        except InputError as error:
-            raise error.at(f"{file}, line {line}") from None
-
-
-def _row(cells: dict[str, str]) -> IterationRow:
-    numbers = {}
-    for column in WHOLES:
-        try:
-            numbers[column] = parse_whole(cells[column])
-        except InputError as error:
-            raise error.at(column) from None
-    try:
-        milliseconds = float(cells["iteration_ms"])
-    except ValueError:
-        milliseconds = math.nan
-    if not (milliseconds > 0 and math.isfinite(milliseconds)):
-        raise InputError(
-            f"iteration_ms is {shown(cells['iteration_ms'])}",
-            "give a finite number of milliseconds above 0",
-        )
+def _row(cells: Cells) -> IterationRow:
+    numbers = {column: whole(cells, column) for column in WHOLES}
+    milliseconds = positive(cells, "iteration_ms", "milliseconds")
     return IterationRow(**numbers, iteration_ms=milliseconds)
 
 

@@ -4,7 +4,7 @@ applies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
@@ -31,12 +31,15 @@ BASELINES: Mapping[str, Strategy] = {
 """By name; each raises an `InputError` where it does not apply."""
 
 
-def applicable(graph: OperatorGraph, cluster: Cluster) -> dict[str, Plan]:
-    """The plans of all strategies that apply."""
-    plans: dict[str, Plan] = {}
+def applied(graph: OperatorGraph, cluster: Cluster) -> Iterator[tuple[str, Plan | InputError]]:
+    """The plan of every strategy, or why it does not apply."""
     for name, strategy in BASELINES.items():
         try:
-            plans[name] = strategy(graph, cluster)
-        except InputError:
-            continue
-    return plans
+            yield name, strategy(graph, cluster)
+        except InputError as error:
+            yield name, error
+
+
+def applicable(graph: OperatorGraph, cluster: Cluster) -> dict[str, Plan]:
+    """The plans of all strategies that apply."""
+    return {name: own for name, own in applied(graph, cluster) if isinstance(own, Plan)}

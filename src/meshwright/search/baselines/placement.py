@@ -27,7 +27,7 @@ from meshwright.parallelize.layout import Layout, factors
 from meshwright.parallelize.reshard import SEND
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.operator import STREAMING, OperatorPricer
+from meshwright.price.operator import DEFAULT, OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
 from meshwright.search.baselines.roles import inside_machine, seat
@@ -158,7 +158,7 @@ def _seconds(unit: Unit, pricer: OperatorPricer) -> float:
 def _updates(graph: OperatorGraph, parts: Sequence[Unit], cluster: Cluster) -> list[float]:
     """For each unit the seconds of updating the weights that it is the first to read."""
     trained = {p.tensor.name: p.tensor.spec.bytes for p in graph.parameters if p.trainable}
-    rate = cluster.device.memory_bandwidth * STREAMING / TRAFFIC[Options().optimizer]
+    rate = cluster.device.memory_bandwidth * DEFAULT.streaming / TRAFFIC[Options().optimizer]
     found = []
     for unit in parts:
         own = {port.tensor for port in unit.inputs} & trained.keys()
