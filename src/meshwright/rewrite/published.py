@@ -1,8 +1,8 @@
 """The published rules of Unity, read into our language. Enters: the JSON form. Leaves: rules.
 
 The file says nothing of what its dims mean; this reading was derived from the rules themselves
-(docs/rules.md). Tensors have three dims: 0 is the replica dim, ours `copies`; 1 is the sample dim of
-data and the output channel of a weight; 2 is the channel of data and the input channel of a weight.
+(docs/rules.md). Tensors have three dims: 0 is the replica dim, ours `copies`; 1 is the sample dim
+of data and the output channel of a weight; 2 the channel of data and the input channel of a weight.
 A split cuts where the concat before it joined. External inputs -1, -2, -3 are called a, b, c and
 -4, -5, -6 u, v, w; one that only the target reads is free.
 """

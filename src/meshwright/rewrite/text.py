@@ -178,13 +178,14 @@ def _refuse_unbound(rule: Rule) -> None:
             f"not bind",
             f"use {', '.join(sorted(known))}, or end the rule with 'for any {', '.join(missing)}'",
         )
+    named = known | set(rule.free)
     for condition in rule.conditions:
         for quantity in (condition.left, condition.right):
-            if isinstance(quantity, Size | Degree | Rank) and quantity.tensor not in known:
+            if isinstance(quantity, Size | Degree | Rank) and quantity.tensor not in named:
                 raise InputError(
                     f"the condition '{condition}' of rule {rule.name!r} speaks of "
                     f"{quantity.tensor!r}",
-                    f"speak of {', '.join(sorted(known))}",
+                    f"speak of {', '.join(sorted(named))}",
                 )
 
 
