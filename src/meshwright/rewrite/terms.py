@@ -75,12 +75,13 @@ class Degree(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rank(msgspec.Struct, frozen=True, tag=True):
-    """How many dims a variable has: `rank(x)`."""
+    """How many dims a variable has, or fewer: `rank(x)`, `rank(x)-1`."""
 
     tensor: str
+    less: int = 0
 
     def __str__(self) -> str:
-        return f"rank({self.tensor})"
+        return f"rank({self.tensor})" + (f"-{self.less}" if self.less else "")
 
 
 Quantity = Attribute | Size | Degree | Rank

@@ -5,7 +5,7 @@
     side      term, or (term, term, ...) for a rule with several outputs
     term      NAME, or NAME [attribute, ...] (term, ...) .OUTPUT
     condition plain(TENSOR), or quantity = | != | < | <= | divides quantity
-    quantity  NUMBER, NAME, TENSOR.DIM, degree(TENSOR, AXIS), rank(TENSOR)
+    quantity  NUMBER, NAME, TENSOR.DIM, degree(TENSOR, AXIS), rank(TENSOR), rank(TENSOR)-NUMBER
 
 A mistake is reported with its position, what stands there and what was expected. Whether operators
 exist and how many inputs they take is checked against a table that the caller gives.
@@ -243,7 +243,7 @@ def _quantity(reader: Reader) -> Quantity:
         reader.expect("(")
         tensor = reader.name("a tensor")
         reader.expect(")")
-        return Rank(tensor)
+        return Rank(tensor, -reader.number("") if reader.peek().startswith("-") else 0)
     if reader.accept("degree"):
         reader.expect("(")
         tensor = reader.name("a tensor")

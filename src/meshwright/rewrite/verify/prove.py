@@ -5,9 +5,8 @@ axes (size and degree of every dim, copies, sums, steps) and equal elements. Wor
 until each is decided far enough for both sides to be written out; then canonical forms are
 compared.
 
-Ranks: dims that a rule cannot tell apart and that lie side by side behave as one dim whose size is
-their product, and a missing one as a dim of size one. A rule that tells t dims apart thus needs to
-be proved only up to rank 2 t + 1.
+A rule about tensors of any rank is proved up to the rank beyond which it can tell nothing apart
+(`symbolic.highest_rank`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from meshwright.rewrite.types import COPY
 from meshwright.rewrite.verify.defined import orderless
 from meshwright.rewrite.verify.polynomials import canonical
 from meshwright.rewrite.verify.spaces import BeyondError, RefineError, VacuousError
-from meshwright.rewrite.verify.symbolic import Evaluation, Value, touched
+from meshwright.rewrite.verify.symbolic import Evaluation, Value, highest_rank
 from meshwright.rewrite.verify.world import ChooseError, World, require
 
 DEEPEST = 200
@@ -58,7 +57,7 @@ def prove(
     >>> prove(parse_rule("r: reduce[copies, d](replicate[d](x)) => relu(x)"))
     Open(reason='the sides differ')
     """
-    most = _highest_rank(rule, known)
+    most = _most(rule, known)
     if most > HIGHEST:
         return Open(f"it may tell tensors of {most} dims apart")
     deadline = time.monotonic() + seconds
@@ -90,11 +89,12 @@ def prove(
     return Proof(worlds, vacuous) if worlds else Open("no tensors were found to compare")
 
 
-def _highest_rank(rule: Rule, known: Mapping[str, Definition]) -> int:
-    fixed = [q for c in rule.conditions for q in quantities(c) if isinstance(q, int)]
+def _most(rule: Rule, known: Mapping[str, Definition]) -> int:
+    """The highest rank to be looked at: what conditions name is looked at in any case."""
+    named = [q for c in rule.conditions for q in quantities(c) if isinstance(q, int)]
     if all(any(_fixes(c, v.name) for c in rule.conditions) for v in variables(rule.source)):
-        return max(fixed)
-    return max(2 * touched(rule, known) + 1, *fixed, 0)
+        return max(named)
+    return max(highest_rank(rule, known), *named, 0)
 
 
 def _fixes(condition: Condition | Plain, tensor: str) -> bool:

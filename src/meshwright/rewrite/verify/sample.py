@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError
+from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError, Window
 from meshwright.rewrite.shards import Array, Shards, cut
 from meshwright.rewrite.terms import (
     AXES,
@@ -66,6 +66,7 @@ def instances(
     chance = random.Random(seed)
     names = [v.name for v in dict.fromkeys((*variables(rule.source), *variables(rule.target)))]
     fixed = _fixed_ranks(rule, known)
+    windows = _Windows(rule, known)
     plain_names = {c.tensor for c in rule.conditions if isinstance(c, Plain)}
     for number in range(tries):
         common = chance.choice((1, 2, 2, 3, 3, 4))
@@ -77,9 +78,55 @@ def instances(
             )
             for name in names
         }
+        types = {name: windows.smaller(name, type_, chance) for name, type_ in types.items()}
         bound = _bound(rule, types, chance, common)
+        if bound is not None:
+            bound |= windows.settings(chance)
         if bound is not None and _fits(rule, types, bound, known):
             yield Instance(types, bound, seed * tries + number)
+
+
+class _Windows:
+    """What slides over what: kernels are smaller than what they slide over."""
+
+    def __init__(self, rule: Rule, known: Mapping[str, Definition]) -> None:
+        self._kernels: set[tuple[str, int]] = set()
+        self._names: dict[str, tuple[int, ...]] = {}
+        for node in (*nodes(rule.source), *nodes(rule.target)):
+            if node.operator == "halo":
+                self._note(node.attributes[2], (0, 1, 2))
+            if node.operator not in known:
+                continue
+            own = known[node.operator]
+            given = dict(zip(own.parameters, node.attributes, strict=False))
+            slides = [i for read in own.reads for i in read.indices if isinstance(i, Window)]
+            for window in slides:
+                self._note(given[window.stride], (1, 1, 2))
+                self._note(given[window.padding], (0, 1))
+            places = {window.place for window in slides}
+            for operand, tensor in zip(own.operands, node.inputs, strict=False):
+                for dim, index in enumerate(own.indices(operand)):
+                    if isinstance(index, Label) and index.name in places:
+                        self._kernels |= {(v.name, dim) for v in variables((tensor,))}
+
+    def _note(self, name: Attribute, values: tuple[int, ...]) -> None:
+        if isinstance(name, str):
+            self._names.setdefault(name, values)
+
+    def smaller(self, name: str, type_: Type, chance: random.Random) -> Type:
+        """A tensor of which the dims inside a window are small."""
+        size = chance.choice((1, 2, 3, 3))
+        return (
+            *type_[:FRONT],
+            *(
+                Axis(size) if (name, dim) in self._kernels else axis
+                for dim, axis in enumerate(type_[FRONT:])
+            ),
+        )
+
+    def settings(self, chance: random.Random) -> dict[str, Attribute]:
+        """Strides, paddings and rows of neighbours."""
+        return {name: chance.choice(values) for name, values in self._names.items()}
 
 
 def types_of(
@@ -139,7 +186,7 @@ def _fixed_ranks(rule: Rule, known: Mapping[str, Definition]) -> dict[str, int]:
                 found[tensor.name] = len(indices)
     for condition in rule.conditions:
         match condition:
-            case Condition(left=Rank(tensor=name), relation="=", right=int() as value):
+            case Condition(left=Rank(tensor=name, less=0), relation="=", right=int() as value):
                 found[name] = value
             case _:
                 pass
@@ -186,8 +233,8 @@ def quantity(own: Quantity, types: Mapping[str, Type], bound: Mapping[str, Attri
             value = bound[own]
             assert isinstance(value, int)
             return value
-        case Rank(tensor=tensor):
-            return rank(types[tensor])
+        case Rank(tensor=tensor, less=less):
+            return rank(types[tensor]) - less
         case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
             name = bound.get(dim, dim) if isinstance(dim, str) else dim
             axis = types[tensor][axis_number(name, rank(types[tensor]))]

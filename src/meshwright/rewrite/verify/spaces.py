@@ -135,9 +135,7 @@ def unify(one: Space, other: Space) -> None:
         return None
     for own, across in ((one, other), (other, one)):
         if len(own) == 1 and len(own[0]) == 1 and across:
-            if any(own[0][0] in segment for segment in across):
-                raise BeyondError("a size in terms of itself")
-            raise RefineError(own[0][0], across)
+            raise RefineError(*solved(own[0][0], across))
     if len(one) == len(other) == 1:
         return _unify_products(one[0], other[0])
     if not one or not other:
@@ -146,6 +144,22 @@ def unify(one: Space, other: Space) -> None:
     if times > 1 and len({*one}) == len({*other}) == 1:
         return unify(one[: len(one) // times], other[: len(other) // times])
     raise BeyondError(f"whether {one} is {other}")
+
+
+def solved(symbol: str, space: Space) -> tuple[str, Space]:
+    """What follows if a symbol is this space, which may have the symbol in it.
+
+    >>> solved("n", (("d", "n"),))
+    ('d', ((),))
+    """
+    within = [segment for segment in space if symbol in segment]
+    if not within:
+        return symbol, space
+    if len(space) > 1:
+        raise VacuousError
+    rest = list(space[0])
+    rest.remove(symbol)
+    return rest[0], UNIT
 
 
 def _without_common(one: Space, other: Space) -> tuple[Space, Space]:

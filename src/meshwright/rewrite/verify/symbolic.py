@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label
 from meshwright.rewrite.terms import AXES, Attribute, Rule, Tensor, Term, Variable, nodes
 from meshwright.rewrite.types import COPY, FRONT, STEP
 from meshwright.rewrite.verify.polynomials import (
@@ -136,18 +136,18 @@ class Evaluation:
 
     def _guess_ranks(self, definition: Definition, node: Term) -> None:
         """Ranks of inputs that follow from the definition and from the ranks of others."""
-        many: int | None = None
+        free: int | None = None
         for operand, tensor in zip(definition.operands, node.inputs, strict=True):
             indices = definition.indices(operand)
-            fixed = [index for index in indices if not getattr(index, "many", False)]
+            fixed = [index for index in indices if not many(index)]
             key = f"rank {tensor}"
             is_open = isinstance(tensor, Variable) and key not in self.world.numbers
             if is_open and len(fixed) == len(indices):
                 raise ChooseError((key, len(fixed)))
-            if is_open and many is not None:
-                raise ChooseError((key, len(fixed) + many))
+            if is_open and free is not None:
+                raise ChooseError((key, len(fixed) + free))
             if len(fixed) < len(indices):
-                many = self.value(tensor).rank - len(fixed)
+                free = self.value(tensor).rank - len(fixed)
 
 
 def _over(
@@ -475,15 +475,30 @@ _DIMS: Mapping[str, int] = {"transpose": 2}
 """How many of an operator's attributes name an axis, where it is not one."""
 
 
-def touched(rule: Rule, known: Mapping[str, Definition]) -> int:
-    """How many dims a rule may tell apart: those it names, and those its operators name."""
-    dims: set[Attribute] = set()
-    named = beside = 0
+def highest_rank(rule: Rule, known: Mapping[str, Definition]) -> int:
+    """The rank up to which a rule has to be proved.
+
+    Dims are told apart if they are counted from the front, from the end, or named by a variable.
+    Between those, dims that lie side by side behave as one whose size is their product, and a
+    missing one as a dim of size one: of v variables, v + 1 such groups lie around them.
+    """
+    front = end = 0
+    names: set[str] = set()
     for node in (*nodes(rule.source), *nodes(rule.target)):
         if node.operator in known:
-            own = known[node.operator].output
-            named = max(named, sum(not label.many for label in own))
-        else:
-            dims.update(node.attributes[: _DIMS.get(node.operator, 1)])
-            beside += node.operator in ("flatten", "unflatten")
-    return len(dims.difference(AXES)) + named + beside
+            definition = known[node.operator]
+            for operand in definition.operands:
+                end = max(end, sum(not many(index) for index in definition.indices(operand)))
+            continue
+        beside = node.operator in ("flatten", "unflatten")
+        for dim in node.attributes[: _DIMS.get(node.operator, 1)]:
+            if isinstance(dim, int):
+                front, end = max(front, dim + 1 + beside), max(end, -dim)
+            elif dim not in AXES:
+                names |= {dim, f"{dim} + 1"} if beside else {dim}
+    return front + end + 2 * len(names) + 1
+
+
+def many(index: object) -> bool:
+    """Whether an index stands for any number of dims."""
+    return isinstance(index, Label) and index.many

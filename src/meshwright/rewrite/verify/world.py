@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from meshwright.rewrite.definitions import MisfitError
 from meshwright.rewrite.terms import (
     Attribute,
     Condition,
@@ -25,13 +26,13 @@ from meshwright.rewrite.types import COPY, FRONT, STEP, SUM, axis_number
 from meshwright.rewrite.verify.spaces import (
     ONE,
     UNIT,
-    BeyondError,
     Monomial,
     Space,
     VacuousError,
     equate,
     monomial,
     resolve,
+    solved,
     unify,
 )
 
@@ -65,9 +66,10 @@ class World(NamedTuple):
         if isinstance(value, int):
             return self._replace(numbers={**self.numbers, name: value})
         resolved = resolve(value, self.known)
-        if any(name in segment for segment in resolved):
-            raise BeyondError(f"{name} in terms of itself")
-        return self._replace(known={**self.known, name: value})
+        if resolved == ((name,),):
+            return self
+        symbol, space = solved(name, resolved)
+        return self._replace(known={**self.known, symbol: space})
 
     def rank(self, tensor: str, most: int) -> int:
         """The rank of a tensor."""
@@ -85,7 +87,10 @@ class World(NamedTuple):
             name = self.numbers[key]
             if name >= rank:
                 raise VacuousError
-        return axis_number(name, rank)
+        try:
+            return axis_number(name, rank)
+        except MisfitError:
+            raise VacuousError from None
 
     def monomial(self, value: Attribute) -> Monomial:
         """A degree, as far as it is known."""
@@ -164,8 +169,8 @@ def _value(own: Quantity, world: World, most: int) -> int | Space:
         case str():
             key = f"dim {own}"
             return world.numbers[key] if key in world.numbers else resolve(((own,),), world.known)
-        case Rank(tensor=tensor):
-            return world.rank(tensor, most)
+        case Rank(tensor=tensor, less=less):
+            return world.rank(tensor, most) - less
         case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
             rank = world.rank(tensor, most)
             axis = world.axes_of(tensor, rank)[world.axis(dim, rank)]
