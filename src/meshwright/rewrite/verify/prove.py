@@ -108,7 +108,7 @@ def _fixes(condition: Condition | Plain, tensor: str) -> bool:
 
 
 def _compare(rule: Rule, world: World, most: int, known: Mapping[str, Definition]) -> bool:
-    require(rule, world, most)
+    require(rule, world)
     # What dims must be is asked first: it decides much of what copies and sums can be.
     Evaluation(world, most, known, dims_only=True).outputs((*rule.source, *rule.target))
     evaluation = Evaluation(world, most, known)
