@@ -123,12 +123,17 @@ def verify_published(
     general = verify(rule, known, seconds)
     if general.verdict == "proved":
         return general
-    added = tuple(Plain(v.name) for v in variables((*rule.source, *rule.target)))
-    plain = msgspec.structs.replace(rule, conditions=(*rule.conditions, *added))
-    found = verify(plain, known, seconds)
+    found = verify(for_plain_inputs(rule), known, seconds)
     if found.verdict == "proved":
+        added = for_plain_inputs(rule).conditions[len(rule.conditions) :]
         return msgspec.structs.replace(found, condition=" and ".join(map(str, added)))
     return found if found.verdict == "refuted" else general
+
+
+def for_plain_inputs(rule: Rule) -> Rule:
+    """The rule under the condition that everything it reads is in one piece."""
+    added = tuple(Plain(v.name) for v in variables((*rule.source, *rule.target)))
+    return msgspec.structs.replace(rule, conditions=(*rule.conditions, *added))
 
 
 def try_instance(
