@@ -1,4 +1,4 @@
-"""Products: linear, linear_relu (ours, fused), matmul, mm, bmm, addmm, baddbmm, and grouped products (_grouped_mm).
+"""Products: linear, linear_relu (ours), matmul, mm, bmm, addmm, baddbmm, grouped (_grouped_mm).
 
 Each is out[..., m, n] = sum over k of a[..., m, k] b[..., k, n], perhaps with something added. With
 p products of pairs of numbers, forward takes 2p flops and the gradient of either operand 2p.
