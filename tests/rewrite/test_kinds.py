@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -123,19 +124,26 @@ def torch_gelu(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(torch.nn.functional.gelu(torch.from_numpy(x)).numpy())
 
 
-def meaning(example: Example) -> list[NDArray[np.float64]]:
-    """The definition on whole arrays; what settings of attention mean is told here."""
+Array = NDArray[np.float64]
+
+
+def attention_weight(causal: bool, scale: float) -> Callable[[Array, Array, Array, Array], Array]:
+    """What settings of attention mean: how the score of query m and key n is weighed."""
+    return lambda z, m, n, score: np.asarray(np.exp(score * scale) * ((m >= n) | (not causal)))
+
+
+def meaning(example: Example) -> list[Array]:
+    """The definition on whole arrays."""
     tensors = [t for t in example.case.tensors() if t is not None]
     reading = read(example.case.call)
     assert reading is not None
     operands = [of_array(tensors[n].detach().double().numpy()) for n in reading.order]
-    causal, scale = reading.settings[0] if example.operator == "attention" else (False, 1.0)  # type: ignore[misc]
-
-    def weight(z: object, m: object, n: object, score: NDArray[np.float64]) -> object:
-        return np.exp(score * scale) * (np.asarray(m) >= np.asarray(n) if causal else 1.0)
-
-    functions = {**FUNCTIONS, "gelu": torch_gelu, "weight": weight}
-    settings = (0,) if example.operator == "attention" else reading.settings
+    settings, functions = reading.settings, {**FUNCTIONS, "gelu": torch_gelu}
+    match settings:
+        case ((bool() as causal, float() as scale),):
+            settings, functions["weight"] = (0,), attention_weight(causal, scale)
+        case _:
+            pass
     made = run(example.operator, settings, operands, functions=functions)  # type: ignore[arg-type]
     return [own.whole.reshape(own.whole.shape[3:]) for own in made]
 

@@ -8,7 +8,7 @@ goes, and so does what only it read; one that is still read stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,19 +31,18 @@ def replace(
     site: Site, blueprint: Blueprint, own: Naming, outputs: Names, known: Mapping[str, Definition]
 ) -> tuple[Site, Change]:
     """The site with these outputs computed by the blueprint."""
-    edit = _Edit(site)
     given = own.names[: len(blueprint.given)]
     changed = [name for name in outputs if name not in given]
     changed += own.renamed.values()
     makers = dict.fromkeys(site.makers[name][0] for name in changed)
-    for name in changed:
-        edit.rename_output(name, edit.fresh_tensor(name))
+    edit = _Edit(site)
+    for old, new in own.turned.items():
+        edit.turn_readers(old, new)
+    edit.drop_unread(list(makers), site.ends.union(filter(None, given), own.renamed), changed)
     for old, new in own.renamed.items():
         edit.rename_output(old, new)
-    for old, new in (*own.renamed.items(), *own.turned.items()):
         edit.turn_readers(old, new)
     edit.build(blueprint, own.names, site.nodes[next(iter(makers))].operator.layer, known)
-    edit.drop_unread(list(makers))
     return edit.finished(list(makers), [name for name in given if name is not None])
 
 
@@ -51,14 +50,13 @@ class _Edit:
     """Copies of a site's indexes, and what has been done to them."""
 
     def __init__(self, site: Site) -> None:
-        self._old, self._ends = site, site.ends
+        self._old = site
         self._nodes = dict(site.nodes)
         self._makers, self._readers = dict(site.makers), dict(site.readers)
         self._types, self._tensors = dict(site.types), dict(site.tensors)
         self._taken = set(site.tensors)
         self._added: list[str] = []
         self._came: set[str] = set()
-        self._gone: set[str] = set()
 
     def fresh_tensor(self, stem: str) -> str:
         """A name that no tensor has, nor had before the edit."""
@@ -112,9 +110,8 @@ class _Edit:
             )  # fmt: skip
             for spec, type_, name in zip(piece.outputs, piece.types, wanted, strict=True):
                 own = self.fresh_tensor(stem) if name is None else name
-                before = self._old.tensors.get(own)
-                named = before.dims if before is not None and name is not None else tuple(
-                    zip(dims, spec.shape, strict=True))  # fmt: skip
+                sizes = tuple(zip(dims, spec.shape, strict=True))
+                named = sizes if name is None else self._old.tensors[name].dims
                 self._tensors[own] = Tensor(name=own, dtype=spec.dtype, dims=named)
                 self._types[own] = type_
                 called.append(own)
@@ -141,45 +138,60 @@ class _Edit:
         self._added.append(name)
         self._came.add(name)
 
-    def drop_unread(self, waiting: list[str]) -> None:
-        """Takes out these operators, and what they read, where nobody reads what they make."""
+    def drop_unread(
+        self, waiting: list[str], wanted: Collection[str], replaced: Collection[str]
+    ) -> None:
+        """Takes out these operators, and what they read, where nobody reads what they make.
+
+        What is replaced is made by others from now on; an operator that stays calls it otherwise.
+        """
         while waiting:
-            node = self._nodes.get(name := waiting.pop())
-            if node is None or any(
-                tensor.name in self._readers or tensor.name in self._ends
-                for tensor in node.operator.outputs
-            ):
+            if (name := waiting.pop()) not in self._nodes:
+                continue
+            node = self._nodes[name]
+            own = [tensor.name for tensor in node.operator.outputs]
+            if any((t in self._readers or t in wanted) and t not in replaced for t in own):
                 continue
             del self._nodes[name]
-            self._gone.add(name)
-            for tensor in node.operator.outputs:
-                del self._makers[tensor.name], self._tensors[tensor.name], self._types[tensor.name]
-            for own in dict.fromkeys(node.operands):
-                left = tuple(other for other in self._readers[own] if other != name)
-                if left:
-                    self._readers[own] = left
-                    continue
-                del self._readers[own]
-                if own in self._makers:
-                    waiting.append(self._makers[own][0])
+            for tensor in own:
+                del self._makers[tensor], self._tensors[tensor], self._types[tensor]
+            for read in dict.fromkeys(node.operands):
+                waiting += self._unread(read, name)
+        for tensor in replaced:
+            if tensor in self._makers:
+                self.rename_output(tensor, self.fresh_tensor(tensor))
+
+    def _unread(self, tensor: str, by: str) -> list[str]:
+        """Has an operator no longer read a tensor; its maker, if nobody else does."""
+        left = tuple(other for other in self._readers[tensor] if other != by)
+        if left:
+            self._readers[tensor] = left
+            return []
+        del self._readers[tensor]
+        return [self._makers[tensor][0]] if tensor in self._makers else []
 
     def finished(self, replaced: Names, given: Names) -> tuple[Site, Change]:
         """The new site: what came stands where the first of the replaced operators stood."""
         order = list(self._old.nodes)
-        first = min(map({name: n for n, name in enumerate(order)}.__getitem__, replaced))
+        first = min(map(order.index, replaced))
         ahead = self._needed(given, set(order[first:]))
-        names = (*order[:first], *(name for name in order[first:] if name in ahead), *self._added,
-                 *(name for name in order[first:] if name not in ahead))  # fmt: skip
+        before = [*order[:first], *(name for name in order[first:] if name in ahead)]
+        added = {name: self._nodes[name] for name in self._added}
+        left = self._nodes.keys() - added
+
+        def kept(names: Iterable[str]) -> dict[str, Node]:
+            return {own: self._nodes[own] for own in names if own in left}
+
         site = Site(
             frame=self._old.frame,
-            nodes={name: self._nodes[name] for name in names if name in self._nodes},
+            nodes={**kept(before), **added, **kept(n for n in order[first:] if n not in ahead)},
             makers=self._makers,
             readers=self._readers,
             types=self._types,
             tensors=self._tensors,
         )
-        came = frozenset(self._came) - self._gone
-        return site, Change(gone=frozenset(self._gone), came=came)
+        gone = frozenset(name for name in self._old.nodes if name not in self._nodes)
+        return site, Change(gone=gone, came=frozenset(self._came.intersection(self._nodes)))
 
     def _needed(self, given: Names, after: set[str]) -> set[str]:
         """Operators of a set that these tensors are computed from."""

@@ -21,6 +21,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.apply import Change, replace
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.find import bindings
 from meshwright.rewrite.fit import Blueprint, Parameters, Shape, blueprints
 from meshwright.rewrite.names import naming
@@ -197,6 +198,14 @@ class Matcher:
         known = self._memory.rules.known
         after, change = replace(site, found.blueprint, named, match.outputs, known)
         return self._at(self._memory, _updated(self._memory, self._state, after, change))
+
+
+def apply(
+    graph: OperatorGraph, match: Match, known: Mapping[str, Definition] = DEFINITIONS
+) -> OperatorGraph:
+    """A graph with one match applied, for those who keep no matcher."""
+    values = {name: (value,) for name, value in match.settings if isinstance(value, int)}
+    return Matcher(graph, RuleSet((match.rule,), known), values).rewrite(match).graph
 
 
 def _merged(state: _State, found: Iterable[tuple[_Key, _Found]]) -> _State:
