@@ -138,7 +138,8 @@ def meaning(example: Example) -> list[Array]:
     reading = read(example.case.call)
     assert reading is not None
     operands = [of_array(tensors[n].detach().double().numpy()) for n in reading.order]
-    settings, functions = reading.settings, {**FUNCTIONS, "gelu": torch_gelu}
+    settings = reading.settings
+    functions: dict[str, Callable[..., Array]] = {**FUNCTIONS, "gelu": torch_gelu}
     match settings:
         case ((bool() as causal, float() as scale),):
             settings, functions["weight"] = (0,), attention_weight(causal, scale)

@@ -15,10 +15,9 @@ import msgspec
 
 from meshwright.graph.model import Operator, OperatorGraph, Tensor
 from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.kinds import read
 from meshwright.rewrite.readings import Settings
 from meshwright.rewrite.types import Type
-from meshwright.rewrite.types_of import types_of
+from meshwright.rewrite.types_of import readings_of, typed
 
 
 class Node(NamedTuple):
@@ -69,8 +68,9 @@ class Site(NamedTuple):
 def site_of(graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS) -> Site:
     """A graph, indexed."""
     nodes: dict[str, Node] = {}
+    readings = readings_of(graph, known)
     for operator in graph.operators:
-        reading = read(graph.call(operator), known)
+        reading = readings[operator.name]
         names = [name for name in operator.inputs if name is not None]
         nodes[operator.name] = (
             Node(operator, "", (), tuple(names))
@@ -85,7 +85,7 @@ def site_of(graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS)
                 for output, tensor in enumerate(op.outputs)},
         readers={tensor: tuple(op.name for op in own)
                  for tensor, own in graph.consumers.items() if own},
-        types=types_of(graph, known),
+        types=typed(graph, readings, known),
         tensors=dict(graph.tensors),
     )  # fmt: skip
 

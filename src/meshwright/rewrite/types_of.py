@@ -7,7 +7,7 @@ speaks of runs on whole tensors only, so all that it reads has to lie in one pie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,7 +17,7 @@ from meshwright.graph.model import Tensor as GraphTensor
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
 from meshwright.rewrite.kinds import law, read, write
 from meshwright.rewrite.readings import Reading
-from meshwright.rewrite.types import PARALLEL, Type, plain
+from meshwright.rewrite.types import FRONT, PARALLEL, Type, plain
 
 
 def types_of(
@@ -33,29 +33,54 @@ def types_of(
     >>> types_of(graph)["y"][3]
     Axis(size=4, degree=2, before=0, after=0)
     """
+    return typed(graph, readings_of(graph, known), known)
+
+
+def readings_of(
+    graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS
+) -> dict[str, Reading | None]:
+    """What each operator is to rules, by its name; equal calls are read once."""
+    seen: dict[Call, Reading | None] = {}
+    found = {}
+    for operator in graph.operators:
+        call = graph.call(operator)
+        if call not in seen:
+            seen[call] = read(call, known)
+        found[operator.name] = seen[call]
+    return found
+
+
+def typed(
+    graph: OperatorGraph,
+    readings: Mapping[str, Reading | None],
+    known: Mapping[str, Definition] = DEFINITIONS,
+) -> dict[str, Type]:
+    """The types of a graph whose operators have been read; equal tasks are worked out once."""
     types = {
         tensor.name: plain(tensor.shape)
         for tensor in graph.definitions()
         if tensor.name not in graph.producers
     }
+    seen: dict[tuple[Call, tuple[Type, ...]], tuple[Type, ...]] = {}
     for operator in graph.operators:
-        call = graph.call(operator)
-        inputs = [types[name] for name in operator.inputs if name is not None]
-        made = operator_types(operator.name, call, read(call, known), inputs, known)
-        types |= zip((tensor.name for tensor in operator.outputs), made, strict=True)
+        inputs = tuple(types[name] for name in operator.inputs if name is not None)
+        key = (graph.call(operator), inputs)
+        if key not in seen:
+            seen[key] = _made(operator.name, key[0], readings[operator.name], inputs, known)
+        types |= zip((tensor.name for tensor in operator.outputs), seen[key], strict=True)
     return types
 
 
-def operator_types(
+def _made(
     name: str,
     call: Call,
     reading: Reading | None,
-    inputs: Sequence[Type],
-    known: Mapping[str, Definition] = DEFINITIONS,
+    inputs: tuple[Type, ...],
+    known: Mapping[str, Definition],
 ) -> tuple[Type, ...]:
     """The types of the outputs of one operator, called so in the message if it cannot run."""
     if reading is None:
-        if any(own != plain([axis.size for axis in own[3:]]) for own in inputs):
+        if any(own != plain([axis.size for axis in own[FRONT:]]) for own in inputs):
             raise InputError(
                 f"operator {name} is of kind {call.kind}, of which no rule speaks, and reads a "
                 f"tensor in pieces",
