@@ -1,0 +1,236 @@
+"""Laws of the parallel operators, on arrays of shards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from meshwright.rewrite.definitions import MisfitError
+from meshwright.rewrite.shards import Shards, cut, evaluate, of_array, run
+from meshwright.rewrite.terms import AXES, Attribute
+from meshwright.rewrite.text import parse_term
+from meshwright.rewrite.types import COPY, DUALS, FRONT, PARALLEL, STEP, Axis, plain, rank
+from support.shard_strategies import shards
+
+degrees = st.integers(1, 3)
+
+
+def one(operator: str, attributes: tuple[Attribute, ...], own: Shards) -> Shards:
+    """The only output."""
+    (made,) = run(operator, attributes, (own,))
+    return made
+
+
+def same(left: Shards, right: Shards) -> bool:
+    """Equal piece by piece."""
+    return left.type == right.type and np.array_equal(left.values, right.values)
+
+
+def name_of(number: int) -> Attribute:
+    """An axis as attributes name it."""
+    return AXES[number] if number < FRONT else number - FRONT
+
+
+@st.composite
+def with_axis(draw: st.DrawFn, *, first: int = 0) -> tuple[Shards, int]:
+    """A tensor and one of its axes."""
+    own = draw(shards())
+    return own, draw(st.integers(first, len(own.type) - 1))
+
+
+def test_every_parallel_operator_but_halo_has_a_dual() -> None:
+    assert {*DUALS, "halo"} == set(PARALLEL)
+    assert all(DUALS[dual] == operator for operator, dual in DUALS.items())
+
+
+@given(shards())
+def test_cutting_and_putting_together_are_inverse(own: Shards) -> None:
+    assert [axis.size for axis in own.type] == list(own.whole.shape)
+    assert same(cut(own.type, own.whole), own)
+    np.testing.assert_array_equal(cut(own.type, own.whole).whole, own.whole)
+
+
+@given(with_axis(first=COPY), degrees)
+def test_partition_then_combine_is_nothing(given_: tuple[Shards, int], degree: int) -> None:
+    own, number = given_
+    axis = own.type[number]
+    assume(axis.size % (axis.degree * degree) == 0)
+    parted = one("partition", (name_of(number), degree), own)
+    assert parted.type[number] == Axis(axis.size, axis.degree * degree)
+    np.testing.assert_array_equal(parted.whole, own.whole)
+    assert same(one("combine", (name_of(number), degree), parted), own)
+
+
+@given(with_axis(first=COPY), degrees)
+def test_combine_then_partition_is_nothing(given_: tuple[Shards, int], degree: int) -> None:
+    own, number = given_
+    assume(own.type[number].degree % degree == 0)
+    joined = one("combine", (name_of(number), degree), own)
+    np.testing.assert_array_equal(joined.whole, own.whole)
+    assert same(one("partition", (name_of(number), degree), joined), own)
+
+
+@given(with_axis(), degrees)
+def test_reduce_of_replicate_is_a_multiple(given_: tuple[Shards, int], degree: int) -> None:
+    own, number = given_
+    copied = one("replicate", (name_of(number), degree), own)
+    tiled = np.concatenate([own.whole] * degree, axis=number)
+    np.testing.assert_array_equal(copied.whole, tiled)
+    back = one("reduce", (name_of(number), degree), copied)
+    assert back.type == own.type
+    np.testing.assert_array_equal(back.values, degree * own.values)
+    if degree > 1 and own.values.any():
+        assert not same(back, own)
+
+
+@given(with_axis(), degrees)
+def test_reduce_adds_the_outer_parts(given_: tuple[Shards, int], degree: int) -> None:
+    own, number = given_
+    size, cut_, *_ = own.type[number]
+    assume(size % degree == 0 and (cut_ % degree == 0 or cut_ == 1))
+    made = one("reduce", (name_of(number), degree), own)
+    np.testing.assert_array_equal(made.whole, sum(np.split(own.whole, degree, axis=number)))
+
+
+def test_replicate_of_reduce_is_not_the_identity() -> None:
+    pending = cut((Axis(1), Axis(1), Axis(2, 2), Axis(1)), np.array([1.0, 2.0]).reshape(1, 1, 2, 1))
+    back = one("replicate", ("sums", 2), one("reduce", (2,), pending))
+    assert back.type == pending.type
+    assert back.whole.ravel().tolist() == [3.0, 3.0]
+
+
+@given(with_axis(first=FRONT), degrees)
+def test_pipeline_then_batch_is_nothing(given_: tuple[Shards, int], count: int) -> None:
+    own, number = given_
+    axis = own.type[number]
+    assume(axis.degree == 1 and axis.size % count == 0)
+    steps = one("pipeline", (name_of(number), count), own)
+    assert steps.type[STEP] == Axis(own.type[STEP].size * count)
+    np.testing.assert_array_equal(
+        steps.whole,
+        np.concatenate([part for step in np.split(own.whole, own.type[STEP].size)
+                        for part in np.split(step, count, axis=number)]),
+    )  # fmt: skip
+    assert same(one("batch", (name_of(number), count), steps), own)
+
+
+@given(with_axis(first=FRONT), degrees)
+def test_batch_then_pipeline_is_nothing(given_: tuple[Shards, int], count: int) -> None:
+    own, number = given_
+    assume(own.type[number].degree == 1 and own.type[STEP].size % count == 0)
+    joined = one("batch", (name_of(number), count), own)
+    assert same(one("pipeline", (name_of(number), count), joined), own)
+
+
+@given(shards(), st.data())
+def test_partition_and_replicate_on_different_axes_commute(
+    own: Shards, data: st.DataObject
+) -> None:
+    number = data.draw(st.integers(COPY, len(own.type) - 1))
+    other = data.draw(st.integers(0, len(own.type) - 1).filter(lambda n: n != number))
+    axis = own.type[number]
+    degree, copies = data.draw(degrees), data.draw(degrees)
+    assume(axis.size % (axis.degree * degree) == 0)
+    cut_, copy = (name_of(number), degree), (name_of(other), copies)
+    assert same(
+        one("replicate", copy, one("partition", cut_, own)),
+        one("partition", cut_, one("replicate", copy, own)),
+    )
+
+
+@given(with_axis(first=FRONT), st.integers(0, 2), st.integers(0, 2))
+def test_halo_without_its_overlap_is_nothing(
+    given_: tuple[Shards, int], before: int, after: int
+) -> None:
+    own, number = given_
+    axis = own.type[number]
+    length = axis.size // axis.degree
+    assume(max(before, after) <= length)
+    held = one("halo", (name_of(number), before, after), own)
+    assert held.type[number] == axis._replace(before=before, after=after)
+    np.testing.assert_array_equal(held.whole, own.whole)
+    kept = np.take(held.values, range(before, before + length), axis=len(own.type) + number)
+    np.testing.assert_array_equal(kept, own.values)
+
+
+def test_a_halo_holds_the_rows_of_its_neighbours() -> None:
+    held = one("halo", (0, 1, 2), one("partition", (0, 2), of_array(np.arange(1.0, 7.0))))
+    assert held.values.reshape(2, -1).tolist() == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 0, 0]]
+
+
+REFUSED = {
+    ("partition", ("steps", 2)): "steps follow each other and cannot be cut",
+    ("partition", (0, 3)): "an axis of size 4 is cut into 3",
+    ("partition", (2, 2)): "there is no dim 2 among 2",
+    ("partition", (0, 0)): "degree 0 is not positive",
+    ("partition", ("k", 2)): "k is not bound",
+    ("partition", (0, "d")): "degree d is not bound",
+    ("partition", (0,)): "partition has 1 attributes, not an axis and a degree",
+    ("combine", (1, 3)): "combine by 3 of an axis of degree 2",
+    ("reduce", (2,)): "reduce by 2 of an axis of size 1",
+    ("pipeline", (1, 2)): "pipeline of an axis that is cut",
+    ("pipeline", (0, 3)): "pipeline by 3 of a dim of size 4",
+    ("batch", (0, 2)): "batch by 2 of 1 steps",
+    ("halo", (1, 4, 0)): "pieces of 3 rows lend 4",
+    ("halo", ("copies", 1, 0)): "halo of an axis that overlaps already, or is no dim",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED, ids=str)
+def test_refusals(asked: tuple[str, tuple[Attribute, ...]]) -> None:
+    own = cut((*plain(())[:FRONT], Axis(4), Axis(6, 2)), np.zeros((1, 1, 1, 4, 6)))
+    with pytest.raises(MisfitError) as error:
+        run(*asked, (own,))
+    assert str(error.value) == REFUSED[asked]
+
+
+@given(shards())
+def test_structure_moves_pieces_as_it_moves_the_whole(own: Shards) -> None:
+    last = rank(own.type) - 1
+    turned = one("transpose", (0, last), own)
+    np.testing.assert_array_equal(turned.whole, own.whole.swapaxes(FRONT, FRONT + last))
+    size = own.type[FRONT].degree
+    parted = one("unflatten", (0, size), own)
+    shape = own.whole.shape
+    np.testing.assert_array_equal(
+        parted.whole, own.whole.reshape(*shape[:FRONT], size, -1, *shape[FRONT + 1 :])
+    )
+    assert same(one("flatten", (0,), parted), own)
+
+
+@given(shards(), st.data())
+def test_concat_of_split_is_nothing(own: Shards, data: st.DataObject) -> None:
+    whole = [n for n, axis in enumerate(own.type) if axis.degree == 1 and axis.size > 1]
+    assume(whole)
+    number = data.draw(st.sampled_from(whole))
+    first = data.draw(st.integers(1, own.type[number].size - 1))
+    parts = run("split", (name_of(number), first), (own,))
+    joined = np.concatenate([part.whole for part in parts], axis=number)
+    np.testing.assert_array_equal(joined, own.whole)
+    assert same(run("concat", (name_of(number),), parts)[0], own)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "combine[0, 2](linear(partition[0, 2](x), replicate[2](w)))",
+        "combine[1, 2](linear(replicate[2](x), partition[0, 2](w)))",
+        "reduce[2](linear(partition[1, 2](x), partition[1, 2](w)))",
+        "batch[0, 2](linear(pipeline[0, 2](x), replicate[steps, 2](w)))",
+    ],
+)
+def test_forms_of_parallelism_of_a_product(term: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-3, 4, (4, 6)).astype(float), rng.integers(-3, 4, (2, 6)).astype(float)
+    inputs = {"x": of_array(x), "w": of_array(w)}
+    (made,) = evaluate([parse_term(term)], inputs)
+    assert made.type == plain((4, 2))
+    np.testing.assert_array_equal(made.whole[0, 0, 0], x @ w.T)
+
+
+def test_missing_copies_are_refused() -> None:
+    x = one("partition", (0, 2), of_array(np.ones((4, 6))))
+    with pytest.raises(MisfitError, match="w has 1 copies where 2 are needed"):
+        run("linear", (), (x, of_array(np.ones((2, 6)))))
