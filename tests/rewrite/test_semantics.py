@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from meshwright.capture.shards import Pieces, moved
 from meshwright.rewrite.definitions import MisfitError
 from meshwright.rewrite.shards import Shards, cut, evaluate, of_array, run
 from meshwright.rewrite.terms import AXES, Attribute
 from meshwright.rewrite.text import parse_term
-from meshwright.rewrite.types import COPY, DUALS, FRONT, PARALLEL, STEP, Axis, plain, rank
-from support.shard_strategies import shards
+from meshwright.rewrite.types import (
+    COPY,
+    DUALS,
+    FRONT,
+    PARALLEL,
+    STEP,
+    Axis,
+    Type,
+    infer,
+    over,
+    plain,
+    rank,
+)
+from support.shard_strategies import moves, shards
 
 degrees = st.integers(1, 3)
 
@@ -158,6 +172,40 @@ def test_halo_without_its_overlap_is_nothing(
 def test_a_halo_holds_the_rows_of_its_neighbours() -> None:
     held = one("halo", (0, 1, 2), one("partition", (0, 2), of_array(np.arange(1.0, 7.0))))
     assert held.values.reshape(2, -1).tolist() == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 0, 0]]
+
+
+@given(moves(), st.integers(0, 2**32 - 1))
+def test_the_dual_of_a_parallel_operator_is_its_gradient(
+    move: tuple[str, tuple[Attribute, ...], Shards], seed: int
+) -> None:
+    """Real autograd through the shards, of a random linear functional of all that comes out."""
+    operator, attributes, own = move
+    assume(operator in DUALS)
+    entering = torch.from_numpy(own.values.copy()).requires_grad_()
+    leaving = shards_of(moved(operator, attributes, whole_of(own.type, entering)))
+    weights = np.random.default_rng(seed).integers(-3, 4, leaving.shape).astype(float)
+    (gradient,) = torch.autograd.grad((leaving * torch.from_numpy(weights)).sum(), entering)
+    (type_,) = infer(operator, attributes, (own.type,))
+    (dual,) = run(DUALS[operator], attributes, (Shards(type_, weights),))
+    np.testing.assert_array_equal(dual.whole, Shards(own.type, gradient.numpy()).whole)
+    number, _ = over(operator, attributes, rank(own.type))
+    # A sum over parts of one piece is the exception: replicate gives its gradient a piece a part.
+    if operator != "reduce" or own.type[number].degree > 1:
+        assert dual.type == own.type
+
+
+def whole_of(type_: Type, values: torch.Tensor) -> Pieces:
+    """Pieces put together, so that gradients flow."""
+    n = len(type_)
+    order = [place for number in range(n) for place in (number, n + number)]
+    return Pieces(type_, values.permute(order).reshape([axis.size for axis in type_]))
+
+
+def shards_of(own: Pieces) -> torch.Tensor:
+    """A tensor cut into its pieces, so that gradients flow."""
+    n = len(own.type)
+    shape = [part for axis in own.type for part in (axis.degree, axis.size // axis.degree)]
+    return own.whole.reshape(shape).permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2))
 
 
 REFUSED = {

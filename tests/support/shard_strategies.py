@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 
-from meshwright.rewrite.definitions import Definition, Index, Label, Window
+from meshwright.rewrite.definitions import Definition, Index, Label, MisfitError, Window
 from meshwright.rewrite.shards import Array, Shards, cut, run
-from meshwright.rewrite.terms import Attribute
-from meshwright.rewrite.types import FRONT, Axis, Type
+from meshwright.rewrite.terms import AXES, Attribute
+from meshwright.rewrite.types import FRONT, PARALLEL, Axis, Type, infer
 
 
 def numbers(shape: tuple[int, ...], low: int = -3, high: int = 3) -> st.SearchStrategy[Array]:
@@ -62,8 +63,12 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(draw: st.DrawFn, defined: Definition) -> Case:
-    """Random ranks, sizes and degrees of several labels at once, extra copies, pending sums."""
+def cases(draw: st.DrawFn, defined: Definition, *, strays: bool = True) -> Case:
+    """Random ranks, sizes and degrees of several labels at once, extra copies, pending sums.
+
+    With strays, which no kernel takes, tables are asked for rows they lack, and groups of rows are
+    not as many as experts, nor end with the last row.
+    """
     definition = draw(ranked(defined))
     degrees = dict.fromkeys(definition.cuts, 1)
     for label in draw(st.permutations(definition.cuts)):
@@ -72,8 +77,10 @@ def cases(draw: st.DrawFn, defined: Definition) -> Case:
     windows = {i.output: i for r in definition.reads for i in r.indices if isinstance(i, Window)}
     values = draw(_settings(definition, [degrees[label] for label in windows]))
     sizes = draw(_sizes(definition, degrees, windows, values))
+    if not strays and defined.name == "experts":
+        sizes["f"] = sizes["g"]
     front = (Axis(draw(st.integers(1, 2))), draw(axes(2)), draw(axes(2)))
-    made = [draw(_operand(definition, name, sizes, degrees, values, front))
+    made = [draw(_operand(definition, name, sizes, degrees, values, front, strays))
             for name in definition.operands]  # fmt: skip
     attributes = tuple(values[name] for name in definition.parameters)
     seen = tuple(max(whole.shape[n] for _, whole in made) for n in range(FRONT))
@@ -153,6 +160,7 @@ def _operand(
     degrees: Mapping[str, int],
     values: Mapping[str, int],
     front: tuple[Axis, Axis, Axis],
+    strays: bool,
 ) -> tuple[Shards, Array]:
     """An operand in pieces with a copy for each piece that it does not see, and its whole."""
     indices = own.indices(name)
@@ -161,7 +169,7 @@ def _operand(
     pending = sums if name == own.operands[0] or draw(st.booleans()) else Axis(1)
     labels = [_label(index) for index in indices]
     shape = (steps.size, extra.size, pending.size, *(sizes[label] for label in labels))
-    whole = draw(_values(own, name, shape, sizes))
+    whole = draw(_values(own, name, shape, sizes, strays))
     needed = math.prod(d for label, d in degrees.items() if label not in labels)
     needed *= sums.degree if sums.size > 1 and pending.size == 1 else 1
     type_ = (
@@ -180,12 +188,35 @@ def _operand(
 
 
 def _values(
-    own: Definition, name: str, shape: tuple[int, ...], sizes: Mapping[str, int]
+    own: Definition, name: str, shape: tuple[int, ...], sizes: Mapping[str, int], strays: bool
 ) -> st.SearchStrategy[Array]:
     match own.name, name:
-        case "embedding" | "embedding_bag", "t":  # one row too many: it is not there
-            return numbers(shape, 0, sizes["v"])
+        case "embedding" | "embedding_bag", "t":
+            return numbers(shape, 0, sizes["v"] - (not strays))
         case "experts", "e":
-            return numbers(shape, 0, sizes["t"]).map(lambda ends: np.sort(ends, axis=-1))
+            ends = numbers(shape, 0, sizes["t"]).map(lambda found: np.sort(found, axis=-1))
+            return ends if strays else ends.map(lambda found: _ending(found, sizes["t"]))
         case _:
             return numbers(shape)
+
+
+def _ending(ends: Array, rows: int) -> Array:
+    """The last group ends with the last row."""
+    return np.concatenate([ends[..., :-1], np.full_like(ends[..., -1:], rows)], axis=-1)
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[str, tuple[Attribute, ...], Shards]:
+    """A parallel operator with its attributes and a tensor that it takes."""
+    own = draw(shards())
+    operator = draw(st.sampled_from(PARALLEL))
+    front = FRONT if operator in ("pipeline", "batch", "halo") else 0
+    number = draw(st.integers(front, len(own.type) - 1))
+    axis: Attribute = AXES[number] if number < FRONT else number - FRONT
+    counts = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    attributes = (axis, *counts) if operator == "halo" else (axis, 1 + counts[0])
+    try:
+        infer(operator, attributes, (own.type,))
+    except MisfitError:
+        reject()
+    return operator, attributes, own
