@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -21,10 +21,19 @@ from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.definitions import DEFINITIONS
 from meshwright.rewrite.shards import Shards, run
-from meshwright.rewrite.types import FRONT
+from meshwright.rewrite.types import FRONT, PARALLEL
 from support.readings import Reading, read
 from support.shard_strategies import Case, cases, moves
 from support.sharded_forms import FORMS, Form, graphs
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Pieces are small: threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def drawn(graph: OperatorGraph) -> dict[str, Tensor]:
@@ -77,24 +86,14 @@ def as_pieces(own: Shards) -> Pieces:
     return Pieces(own.type, torch.from_numpy(np.ascontiguousarray(own.whole)))
 
 
-@given(moves())
-def test_parallel_operators_are_those_of_the_definition(
-    move: tuple[str, tuple[int | str, ...], Shards],
-) -> None:
-    operator, attributes, own = move
+@pytest.mark.parametrize("operator", PARALLEL)
+@given(st.data())
+def test_parallel_operators_are_those_of_the_definition(operator: str, data: st.DataObject) -> None:
+    attributes, own = data.draw(moves(operator))
     (expected,) = run(operator, attributes, (own,))
     made = moved(operator, attributes, as_pieces(own))
     assert made.type == expected.type
     np.testing.assert_array_equal(made.whole.numpy(), expected.whole)
-
-
-@given(moves(), st.data())
-def test_pieces_are_those_of_the_definition(
-    move: tuple[str, tuple[int | str, ...], Shards], data: st.DataObject
-) -> None:
-    operator, attributes, own = move
-    (expected,) = run(operator, attributes, (own,))
-    made = moved(operator, attributes, as_pieces(own))
     at = [data.draw(st.integers(0, axis.degree - 1)) for axis in made.type]
     inside = [data.draw(st.integers(0, n.size // n.degree - 1)) for n in made.type[:FRONT]]
     front = tuple(
@@ -191,7 +190,7 @@ def operands_of(case: Case) -> tuple[Pieces, ...]:
 @given(st.data())
 def test_kernels_in_pieces_are_the_definition(name: str, data: st.DataObject) -> None:
     """Real kernels on pieces, with steps, copies and pending sums, make what the line tells."""
-    case = data.draw(cases(DEFINITIONS[name], strays=False))
+    case = data.draw(cases(DEFINITIONS[name], for_kernels=True))
     assume(name != "embedding_bag" or case.wholes[0].ndim == FRONT + 2)  # else no kernel takes it
     call, order = call_of(case), KINDS[name][1]
     (expected,) = run(name, case.attributes, case.operands)

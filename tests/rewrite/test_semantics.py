@@ -14,13 +14,13 @@ from meshwright.rewrite.shards import Shards, cut, evaluate, of_array, run
 from meshwright.rewrite.terms import AXES, Attribute
 from meshwright.rewrite.text import parse_term
 from meshwright.rewrite.types import (
-    COPY,
     DUALS,
     FRONT,
     PARALLEL,
     STEP,
     Axis,
     Type,
+    axis_number,
     infer,
     over,
     plain,
@@ -28,7 +28,7 @@ from meshwright.rewrite.types import (
 )
 from support.shard_strategies import moves, shards
 
-degrees = st.integers(1, 3)
+Move = tuple[tuple[Attribute, ...], Shards]
 
 
 def one(operator: str, attributes: tuple[Attribute, ...], own: Shards) -> Shards:
@@ -47,13 +47,6 @@ def name_of(number: int) -> Attribute:
     return AXES[number] if number < FRONT else number - FRONT
 
 
-@st.composite
-def with_axis(draw: st.DrawFn, *, first: int = 0) -> tuple[Shards, int]:
-    """A tensor and one of its axes."""
-    own = draw(shards())
-    return own, draw(st.integers(first, len(own.type) - 1))
-
-
 def test_every_parallel_operator_but_halo_has_a_dual() -> None:
     assert {*DUALS, "halo"} == set(PARALLEL)
     assert all(DUALS[dual] == operator for operator, dual in DUALS.items())
@@ -66,45 +59,44 @@ def test_cutting_and_putting_together_are_inverse(own: Shards) -> None:
     np.testing.assert_array_equal(cut(own.type, own.whole).whole, own.whole)
 
 
-@given(with_axis(first=COPY), degrees)
-def test_partition_then_combine_is_nothing(given_: tuple[Shards, int], degree: int) -> None:
-    own, number = given_
-    axis = own.type[number]
-    assume(axis.size % (axis.degree * degree) == 0)
-    parted = one("partition", (name_of(number), degree), own)
-    assert parted.type[number] == Axis(axis.size, axis.degree * degree)
+@given(moves("partition"))
+def test_partition_then_combine_is_nothing(move: Move) -> None:
+    attributes, own = move
+    number, degree = over("partition", attributes, rank(own.type))
+    parted = one("partition", attributes, own)
+    size, pieces, *_ = own.type[number]
+    assert parted.type[number] == Axis(size, pieces * degree)
     np.testing.assert_array_equal(parted.whole, own.whole)
-    assert same(one("combine", (name_of(number), degree), parted), own)
+    assert same(one("combine", attributes, parted), own)
 
 
-@given(with_axis(first=COPY), degrees)
-def test_combine_then_partition_is_nothing(given_: tuple[Shards, int], degree: int) -> None:
-    own, number = given_
-    assume(own.type[number].degree % degree == 0)
-    joined = one("combine", (name_of(number), degree), own)
+@given(moves("combine"))
+def test_combine_then_partition_is_nothing(move: Move) -> None:
+    attributes, own = move
+    joined = one("combine", attributes, own)
     np.testing.assert_array_equal(joined.whole, own.whole)
-    assert same(one("partition", (name_of(number), degree), joined), own)
+    assert same(one("partition", attributes, joined), own)
 
 
-@given(with_axis(), degrees)
-def test_reduce_of_replicate_is_a_multiple(given_: tuple[Shards, int], degree: int) -> None:
-    own, number = given_
-    copied = one("replicate", (name_of(number), degree), own)
+@given(moves("replicate"))
+def test_reduce_of_replicate_is_a_multiple(move: Move) -> None:
+    attributes, own = move
+    number, degree = over("replicate", attributes, rank(own.type))
+    copied = one("replicate", attributes, own)
     tiled = np.concatenate([own.whole] * degree, axis=number)
     np.testing.assert_array_equal(copied.whole, tiled)
-    back = one("reduce", (name_of(number), degree), copied)
+    back = one("reduce", attributes, copied)
     assert back.type == own.type
     np.testing.assert_array_equal(back.values, degree * own.values)
     if degree > 1 and own.values.any():
         assert not same(back, own)
 
 
-@given(with_axis(), degrees)
-def test_reduce_adds_the_outer_parts(given_: tuple[Shards, int], degree: int) -> None:
-    own, number = given_
-    size, cut_, *_ = own.type[number]
-    assume(size % degree == 0 and (cut_ % degree == 0 or cut_ == 1))
-    made = one("reduce", (name_of(number), degree), own)
+@given(moves("reduce"))
+def test_reduce_adds_the_outer_parts(move: Move) -> None:
+    attributes, own = move
+    number, degree = over("reduce", attributes, rank(own.type))
+    made = one("reduce", attributes, own)
     np.testing.assert_array_equal(made.whole, sum(np.split(own.whole, degree, axis=number)))
 
 
@@ -115,56 +107,49 @@ def test_replicate_of_reduce_is_not_the_identity() -> None:
     assert back.whole.ravel().tolist() == [3.0, 3.0]
 
 
-@given(with_axis(first=FRONT), degrees)
-def test_pipeline_then_batch_is_nothing(given_: tuple[Shards, int], count: int) -> None:
-    own, number = given_
-    axis = own.type[number]
-    assume(axis.degree == 1 and axis.size % count == 0)
-    steps = one("pipeline", (name_of(number), count), own)
+@given(moves("pipeline"))
+def test_pipeline_then_batch_is_nothing(move: Move) -> None:
+    attributes, own = move
+    number, count = over("pipeline", attributes, rank(own.type))
+    steps = one("pipeline", attributes, own)
     assert steps.type[STEP] == Axis(own.type[STEP].size * count)
-    np.testing.assert_array_equal(
-        steps.whole,
-        np.concatenate([part for step in np.split(own.whole, own.type[STEP].size)
-                        for part in np.split(step, count, axis=number)]),
-    )  # fmt: skip
-    assert same(one("batch", (name_of(number), count), steps), own)
+    one_by_one = [
+        part
+        for step in np.split(own.whole, own.type[STEP].size)
+        for part in np.split(step, count, axis=number)
+    ]
+    np.testing.assert_array_equal(steps.whole, np.concatenate(one_by_one))
+    assert same(one("batch", attributes, steps), own)
 
 
-@given(with_axis(first=FRONT), degrees)
-def test_batch_then_pipeline_is_nothing(given_: tuple[Shards, int], count: int) -> None:
-    own, number = given_
-    assume(own.type[number].degree == 1 and own.type[STEP].size % count == 0)
-    joined = one("batch", (name_of(number), count), own)
-    assert same(one("pipeline", (name_of(number), count), joined), own)
+@given(moves("batch"))
+def test_batch_then_pipeline_is_nothing(move: Move) -> None:
+    attributes, own = move
+    assert same(one("pipeline", attributes, one("batch", attributes, own)), own)
 
 
-@given(shards(), st.data())
-def test_partition_and_replicate_on_different_axes_commute(
-    own: Shards, data: st.DataObject
-) -> None:
-    number = data.draw(st.integers(COPY, len(own.type) - 1))
+@given(moves("partition"), st.data())
+def test_partition_and_replicate_on_different_axes_commute(move: Move, data: st.DataObject) -> None:
+    cut_, own = move
+    number, _ = over("partition", cut_, rank(own.type))
     other = data.draw(st.integers(0, len(own.type) - 1).filter(lambda n: n != number))
-    axis = own.type[number]
-    degree, copies = data.draw(degrees), data.draw(degrees)
-    assume(axis.size % (axis.degree * degree) == 0)
-    cut_, copy = (name_of(number), degree), (name_of(other), copies)
+    copy = (name_of(other), data.draw(st.integers(2, 3)))
     assert same(
         one("replicate", copy, one("partition", cut_, own)),
         one("partition", cut_, one("replicate", copy, own)),
     )
 
 
-@given(with_axis(first=FRONT), st.integers(0, 2), st.integers(0, 2))
-def test_halo_without_its_overlap_is_nothing(
-    given_: tuple[Shards, int], before: int, after: int
-) -> None:
-    own, number = given_
-    axis = own.type[number]
-    length = axis.size // axis.degree
-    assume(max(before, after) <= length)
-    held = one("halo", (name_of(number), before, after), own)
-    assert held.type[number] == axis._replace(before=before, after=after)
+@given(moves("halo"))
+def test_halo_without_its_overlap_is_nothing(move: Move) -> None:
+    attributes, own = move
+    name, before, after = attributes
+    number = axis_number(name, rank(own.type))
+    length = own.type[number].size // own.type[number].degree
+    held = one("halo", attributes, own)
+    assert held.type[number] == (*own.type[number][:2], before, after)
     np.testing.assert_array_equal(held.whole, own.whole)
+    assert isinstance(before, int)
     kept = np.take(held.values, range(before, before + length), axis=len(own.type) + number)
     np.testing.assert_array_equal(kept, own.values)
 
@@ -174,13 +159,13 @@ def test_a_halo_holds_the_rows_of_its_neighbours() -> None:
     assert held.values.reshape(2, -1).tolist() == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 0, 0]]
 
 
-@given(moves(), st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("operator", DUALS)
+@given(st.data(), st.integers(0, 2**32 - 1))
 def test_the_dual_of_a_parallel_operator_is_its_gradient(
-    move: tuple[str, tuple[Attribute, ...], Shards], seed: int
+    operator: str, data: st.DataObject, seed: int
 ) -> None:
     """Real autograd through the shards, of a random linear functional of all that comes out."""
-    operator, attributes, own = move
-    assume(operator in DUALS)
+    attributes, own = data.draw(moves(operator))
     entering = torch.from_numpy(own.values.copy()).requires_grad_()
     leaving = shards_of(moved(operator, attributes, whole_of(own.type, entering)))
     weights = np.random.default_rng(seed).integers(-3, 4, leaving.shape).astype(float)

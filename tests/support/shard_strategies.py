@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import reject
 from hypothesis import strategies as st
 
-from meshwright.rewrite.definitions import Definition, Index, Label, MisfitError, Window
+from meshwright.rewrite.definitions import Definition, Index, Label, Window
 from meshwright.rewrite.shards import Array, Shards, cut, run
 from meshwright.rewrite.terms import AXES, Attribute
-from meshwright.rewrite.types import FRONT, PARALLEL, Axis, Type, infer
+from meshwright.rewrite.types import FRONT, Axis, Type, replaced
 
 
 def numbers(shape: tuple[int, ...], low: int = -3, high: int = 3) -> st.SearchStrategy[Array]:
@@ -63,11 +62,11 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(draw: st.DrawFn, defined: Definition, *, strays: bool = True) -> Case:
+def cases(draw: st.DrawFn, defined: Definition, *, for_kernels: bool = False) -> Case:
     """Random ranks, sizes and degrees of several labels at once, extra copies, pending sums.
 
-    With strays, which no kernel takes, tables are asked for rows they lack, and groups of rows are
-    not as many as experts, nor end with the last row.
+    Those for kernels name only rows that a table has, give every expert its group and every row
+    its expert; and every copy has a value of its own, so that it matters which one a task reads.
     """
     definition = draw(ranked(defined))
     degrees = dict.fromkeys(definition.cuts, 1)
@@ -77,10 +76,11 @@ def cases(draw: st.DrawFn, defined: Definition, *, strays: bool = True) -> Case:
     windows = {i.output: i for r in definition.reads for i in r.indices if isinstance(i, Window)}
     values = draw(_settings(definition, [degrees[label] for label in windows]))
     sizes = draw(_sizes(definition, degrees, windows, values))
-    if not strays and defined.name == "experts":
+    if for_kernels and defined.name == "experts":
         sizes["f"] = sizes["g"]
-    front = (Axis(draw(st.integers(1, 2))), draw(axes(2)), draw(axes(2)))
-    made = [draw(_operand(definition, name, sizes, degrees, values, front, strays))
+    few = st.sampled_from((Axis(1), Axis(2), Axis(2, 2), Axis(4, 2)))
+    front = (Axis(draw(st.integers(1, 2))), draw(few), draw(few))
+    made = [draw(_operand(definition, name, sizes, degrees, values, front, for_kernels))
             for name in definition.operands]  # fmt: skip
     attributes = tuple(values[name] for name in definition.parameters)
     seen = tuple(max(whole.shape[n] for _, whole in made) for n in range(FRONT))
@@ -160,7 +160,7 @@ def _operand(
     degrees: Mapping[str, int],
     values: Mapping[str, int],
     front: tuple[Axis, Axis, Axis],
-    strays: bool,
+    for_kernels: bool,
 ) -> tuple[Shards, Array]:
     """An operand in pieces with a copy for each piece that it does not see, and its whole."""
     indices = own.indices(name)
@@ -168,8 +168,6 @@ def _operand(
     extra = copies if name == own.operands[0] or draw(st.booleans()) else Axis(1)
     pending = sums if name == own.operands[0] or draw(st.booleans()) else Axis(1)
     labels = [_label(index) for index in indices]
-    shape = (steps.size, extra.size, pending.size, *(sizes[label] for label in labels))
-    whole = draw(_values(own, name, shape, sizes, strays))
     needed = math.prod(d for label, d in degrees.items() if label not in labels)
     needed *= sums.degree if sums.size > 1 and pending.size == 1 else 1
     type_ = (
@@ -178,24 +176,28 @@ def _operand(
         pending,
         *(Axis(sizes[label], degrees.get(label, 1)) for label in labels),
     )
-    operand = cut(type_, np.concatenate([whole] * needed, axis=1))
+    repeats = 1 if for_kernels else needed
+    shape = [axis.size for axis in type_]
+    shape[1] //= repeats
+    drawn = draw(_values(own, name, tuple(shape), sizes, for_kernels))
+    operand = cut(type_, np.concatenate([drawn] * repeats, axis=1))
     for dim, index in enumerate(indices):
         if isinstance(index, Window) and degrees[index.output] > 1:
             stride, padding = values[index.stride], values[index.padding]
             after = max(0, values[index.place] - stride - padding)
             (operand,) = run("halo", (dim, padding, after), (operand,))
-    return operand, whole
+    return operand, drawn[:, : extra.size]
 
 
 def _values(
-    own: Definition, name: str, shape: tuple[int, ...], sizes: Mapping[str, int], strays: bool
+    own: Definition, name: str, shape: tuple[int, ...], sizes: Mapping[str, int], for_kernels: bool
 ) -> st.SearchStrategy[Array]:
     match own.name, name:
         case "embedding" | "embedding_bag", "t":
-            return numbers(shape, 0, sizes["v"] - (not strays))
+            return numbers(shape, 0, sizes["v"] - for_kernels)
         case "experts", "e":
             ends = numbers(shape, 0, sizes["t"]).map(lambda found: np.sort(found, axis=-1))
-            return ends if strays else ends.map(lambda found: _ending(found, sizes["t"]))
+            return ends.map(lambda found: _ending(found, sizes["t"])) if for_kernels else ends
         case _:
             return numbers(shape)
 
@@ -206,17 +208,30 @@ def _ending(ends: Array, rows: int) -> Array:
 
 
 @st.composite
-def moves(draw: st.DrawFn) -> tuple[str, tuple[Attribute, ...], Shards]:
-    """A parallel operator with its attributes and a tensor that it takes."""
-    own = draw(shards())
-    operator = draw(st.sampled_from(PARALLEL))
-    front = FRONT if operator in ("pipeline", "batch", "halo") else 0
-    number = draw(st.integers(front, len(own.type) - 1))
-    axis: Attribute = AXES[number] if number < FRONT else number - FRONT
-    counts = draw(st.tuples(st.integers(0, 2), st.integers(0, 2)))
-    attributes = (axis, *counts) if operator == "halo" else (axis, 1 + counts[0])
-    try:
-        infer(operator, attributes, (own.type,))
-    except MisfitError:
-        reject()
-    return operator, attributes, own
+def moves(draw: st.DrawFn, operator: str) -> tuple[tuple[Attribute, ...], Shards]:
+    """Attributes of a parallel operator and a tensor that it takes with them."""
+    type_ = draw(types())
+    first = {"replicate": 0, "reduce": 0, "partition": 1, "combine": 1}.get(operator, FRONT)
+    number = draw(st.integers(first, len(type_) - 1))
+    name: Attribute = AXES[number] if number < FRONT else number - FRONT
+    axis, degree = type_[number], draw(st.integers(1, 3))
+    attributes: tuple[Attribute, ...] = (name, degree)
+    match operator:
+        case "partition":
+            axis = Axis(axis.size * degree, axis.degree)
+        case "combine":
+            axis = Axis(axis.size * degree, axis.degree * degree)
+        case "reduce":
+            whole = name == "steps" or draw(st.booleans())
+            axis = Axis(axis.size * degree, 1 if whole else axis.degree * degree)
+        case "pipeline":
+            axis = Axis(axis.size * degree)
+        case "batch":
+            axis, type_ = Axis(axis.size), replaced(type_, 0, Axis(type_[0].size * degree))
+        case "halo":
+            rows = st.integers(0, axis.size // axis.degree)
+            attributes = (name, draw(rows), draw(rows))
+        case _:
+            pass
+    type_ = replaced(type_, number, axis)
+    return attributes, cut(type_, draw(numbers(tuple(own.size for own in type_))))
