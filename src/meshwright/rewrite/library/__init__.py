@@ -49,7 +49,7 @@ def digest(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def arities(known: Mapping[str, Definition] = DEFINITIONS) -> dict[str, tuple[int, ...]]:
+def arities(known: Mapping[str, Definition] = DEFINITIONS) -> Mapping[str, tuple[int, ...]]:
     """How many inputs every operator of the language may have."""
     found: dict[str, tuple[int, ...]] = dict.fromkeys((*PARALLEL, *STRUCTURAL), (1,))
     found["concat"] = (2, 3, 4)

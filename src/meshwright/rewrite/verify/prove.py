@@ -53,7 +53,7 @@ def prove(
 
     >>> from meshwright.rewrite.text import parse_rule
     >>> prove(parse_rule("r: relu(partition[k, d](x)) => partition[k, d](relu(x))"))
-    Proof(worlds=6, vacuous=1)
+    Proof(worlds=6, vacuous=0)
     >>> prove(parse_rule("r: reduce[copies, d](replicate[d](x)) => relu(x)"))
     Open(reason='the sides differ')
     """
