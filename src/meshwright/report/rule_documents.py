@@ -1,0 +1,63 @@
+"""Rules as JSON. Enters: sections, verdicts. Leaves: documents for `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from meshwright.report.documents import Document
+from meshwright.rewrite.library import Certificate, Section
+from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.verify.many import Judged
+from meshwright.rewrite.verify.verdict import Counterexample
+
+
+def library_document(
+    found: Sequence[tuple[Section, Sequence[Rule]]], certificates: Mapping[str, Certificate]
+) -> Document:
+    """`rules list --json`."""
+    rules = [
+        {
+            "name": rule.name,
+            "file": section.file,
+            "section": section.title,
+            "text": str(rule),
+            "cases": certificates[rule.name].cases,
+            "digest": certificates[rule.name].digest,
+        }
+        for section, own in found
+        for rule in own
+    ]
+    return {"count": len(rules), "rules": rules}
+
+
+def verdicts_document(judged: Judged) -> Document:
+    """`rules verify --json`."""
+    return {
+        "stopped": judged.stopped,
+        "tally": judged.tally,
+        "rules": [
+            {
+                "name": verdict.name,
+                "text": str(rule),
+                "verdict": verdict.verdict,
+                "reason": verdict.reason,
+                "condition": verdict.condition or None,
+                "cases": verdict.worlds,
+                "counterexample": _counterexample(verdict.counterexample),
+            }
+            for rule, verdict in judged.verdicts
+        ],
+    }
+
+
+def _counterexample(found: Counterexample | None) -> Document | None:
+    if found is None:
+        return None
+    return {
+        "tensors": {name: msgspec.to_builtins(shape) for name, shape in found.tensors},
+        "attributes": dict(found.attributes),
+        "seed": found.seed,
+        "difference": found.difference,
+    }
