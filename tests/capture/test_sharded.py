@@ -127,6 +127,7 @@ KINDS: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "experts": ("_grouped_mm", (0, 1, 2)),
     "sum_last": ("sum", (0,)),
     "sum_first": ("sum", (0,)),
+    "sum_rows": ("sum", (0,)),
     "softmax": ("softmax", (0,)),
     "rms_norm": ("rms_norm", (0, 1)),
     "layer_norm": ("layer_norm", (0, 1, 2)),
@@ -150,8 +151,8 @@ def attributes_of(case: Case) -> Attributes:
             values = {"padding": (padding, padding), "stride": (stride, stride)}
         case "sum_last" | "softmax":
             values = {"dim": (-1,) if case.definition.name == "sum_last" else -1}
-        case "sum_first":
-            values = {"dim": (0,)}
+        case "sum_first" | "sum_rows":
+            values = {"dim": (0 if case.definition.name == "sum_first" else -2,)}
         case "rms_norm" | "layer_norm":
             shape = case.wholes[1].shape[FRONT:]
             values = {"eps": float(case.attributes[0]), "normalized_shape": shape}

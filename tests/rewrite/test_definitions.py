@@ -39,6 +39,7 @@ CUTS = {
     "experts": ("t", "n", "g", "k"),
     "sum_last": ("i", "k"),
     "sum_first": ("i", "k"),
+    "sum_rows": ("i", "j", "k"),
     "softmax": ("i",),
     "rms_norm": ("i",),
     "layer_norm": ("i",),
@@ -49,7 +50,7 @@ CUTS = {
 EXACT = {
     "relu", "neg", "add", "sub", "mul", "bias", "scale", "linear", "linear_bias", "linear_relu",
     "matmul", "conv2d", "conv2d_bias", "embedding", "embedding_bag", "experts", "sum_last",
-    "sum_first",
+    "sum_first", "sum_rows",
 }  # fmt: skip
 """Operators that make whole numbers of whole numbers."""
 
