@@ -95,6 +95,7 @@ EXAMPLES = (
     Example("experts", case("_grouped_mm", real(6, 4), real(3, 4, 5), Operand("rising", (3,), 6))),
     Example("sum_last", case("sum", real(2, 3, 4), dim=(2,))),
     Example("sum_first", case("sum", real(2, 3, 4), dim=(0,))),
+    Example("sum_rows", case("sum", real(2, 3, 4), dim=(1,))),
     Example("softmax", case("softmax", real(2, 3, 4), dim=-1)),
     Example("rms_norm", case("rms_norm", real(2, 3, 4), real(4), eps=1e-5,
                              normalized_shape=(4,)), (1e-5,)),

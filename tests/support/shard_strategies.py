@@ -65,10 +65,12 @@ class Case(NamedTuple):
 def cases(draw: st.DrawFn, defined: Definition, *, for_kernels: bool = False) -> Case:
     """Random ranks, sizes and degrees of several labels at once, extra copies, pending sums.
 
-    Those for kernels name only rows that a table has, give every expert its group and every row
-    its expert; and every copy has a value of its own, so that it matters which one a task reads.
+    Those for kernels have one dim of bags, name only rows that a table has, give every expert its
+    group and every row its expert; and every copy has a value of its own, so that it matters which
+    one a task reads.
     """
-    definition = draw(ranked(defined))
+    bags = for_kernels and defined.name == "embedding_bag"
+    definition = draw(ranked(defined, st.just(1) if bags else st.integers(0, 2)))
     degrees = dict.fromkeys(definition.cuts, 1)
     for label in draw(st.permutations(definition.cuts)):
         room = 8 // math.prod(degrees.values())
@@ -83,22 +85,20 @@ def cases(draw: st.DrawFn, defined: Definition, *, for_kernels: bool = False) ->
     made = [draw(_operand(definition, name, sizes, degrees, values, front, for_kernels))
             for name in definition.operands]  # fmt: skip
     attributes = tuple(values[name] for name in definition.parameters)
-    seen = tuple(max(whole.shape[n] for _, whole in made) for n in range(FRONT))
-    kept = tuple(axis if seen[n] > 1 else Axis(1) for n, axis in enumerate(front))
     return Case(
         definition,
         attributes,
         tuple(operand for operand, _ in made),
         tuple(whole for _, whole in made),
         degrees,
-        (kept[0], kept[1], kept[2]),
+        front,
     )
 
 
 @st.composite
-def ranked(draw: st.DrawFn, defined: Definition) -> Definition:
-    """An operator for operands of some rank."""
-    many = draw(st.integers(0, 2))
+def ranked(draw: st.DrawFn, defined: Definition, many_dims: st.SearchStrategy[int]) -> Definition:
+    """An operator for operands of some rank: `i..` stands for this many dims."""
+    many = draw(many_dims)
     return defined.at(
         tuple(
             sum(many if isinstance(i, Label) and i.many else 1 for i in defined.indices(operand))

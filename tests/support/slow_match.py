@@ -11,17 +11,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.graph.model import OperatorGraph
+from meshwright.rewrite.conditions import holds, quantity
 from meshwright.rewrite.definitions import MisfitError
 from meshwright.rewrite.kinds import law, read
-from meshwright.rewrite.readings import DIMS, Reading, normal
+from meshwright.rewrite.readings import DIMS, Reading, Setting, normal
 from meshwright.rewrite.terms import (
     AXES,
     Condition,
-    Degree,
-    Quantity,
-    Rank,
     Rule,
-    Size,
     Tensor,
     Term,
     Variable,
@@ -29,7 +26,7 @@ from meshwright.rewrite.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.types import Type, axis_number, rank
+from meshwright.rewrite.types import Type, rank
 from meshwright.rewrite.types_of import types_of
 
 Found = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, object], ...]]
@@ -87,13 +84,10 @@ class _Slow:
         self, rule: Rule, chosen: Mapping[Term, str], turned: Mapping[Term, bool]
     ) -> Iterator[Found]:
         tensors: dict[Tensor, str] = {}
-        values: dict[str, object] = {}
-
-        def same(table: dict[object, object], key: object, value: object) -> bool:
-            return table.setdefault(key, value) == value
+        values: dict[str, Setting] = {}
 
         def put(term: Tensor, name: str) -> bool:
-            return same(tensors, term, name)  # type: ignore[arg-type]
+            return tensors.setdefault(term, name) == name
 
         for node, name in chosen.items():
             reading, operands, made = self.readings[name]
@@ -116,7 +110,7 @@ class _Slow:
                 return
             for number, (own, value) in enumerate(zip(wanted, reading.settings, strict=True)):
                 if isinstance(own, str) and own not in AXES:
-                    if value in AXES or not same(values, own, value):  # type: ignore[arg-type]
+                    if value in AXES or values.setdefault(own, value) != value:
                         return
                     continue
                 if isinstance(own, int) and own < 0 and number in DIMS.get(node.operator, ()):
@@ -139,7 +133,7 @@ class _Slow:
         return bool(one & other) or bool(readers[0] & readers[1])
 
     def _fitting(
-        self, rule: Rule, tensors: Mapping[Tensor, str], values: Mapping[str, object],
+        self, rule: Rule, tensors: Mapping[Tensor, str], values: Mapping[str, Setting],
         outputs: tuple[str, ...],
     ) -> Iterator[Found]:  # fmt: skip
         types = {own.name: self.types[tensors[own]] for own in variables(rule.source)}
@@ -148,7 +142,7 @@ class _Slow:
         for drawn in itertools.product(*(self._draw(rule, s, types, every) for s in opened)):
             chosen = dict(values) | dict(zip(opened, drawn, strict=True))
             try:
-                fits = all(_holds(own, chosen, types) for own in rule.conditions)
+                fits = all(holds(own, types, chosen) for own in rule.conditions)
                 made = [_type(term, chosen, types) for term in rule.target] if fits else []
             except MisfitError:
                 continue
@@ -157,10 +151,12 @@ class _Slow:
                 bound = tuple(tensors[own] for own in variables(rule.source))
                 yield rule.name, outputs, bound, tuple(sorted(chosen.items()))
 
-    def _draw(self, rule: Rule, symbol: str, types: Mapping[str, Type], every: int) -> list[object]:
+    def _draw(
+        self, rule: Rule, symbol: str, types: Mapping[str, Type], every: int
+    ) -> list[Setting]:
         for own in rule.conditions:
-            if own.relation == "=" and own.left == symbol:
-                return [_value(own.right, {}, types)]
+            if isinstance(own, Condition) and own.relation == "=" and own.left == symbol:
+                return [quantity(own.right, types, {})]
         if symbol in self.parameters:
             return list(self.parameters[symbol])
         degree = any(symbol in node.attributes[1:] for node in nodes(rule.target))
@@ -185,38 +181,9 @@ class _Slow:
         return below.isdisjoint(tensors[own] for own in variables(rule.target))
 
 
-def _value(quantity: Quantity, chosen: Mapping[str, object], types: Mapping[str, Type]) -> object:
-    match quantity:
-        case int():
-            return quantity
-        case str():
-            return chosen[quantity]
-        case Rank(tensor=tensor):
-            return rank(types[tensor])
-        case Size(tensor=tensor, dim=axis):
-            return types[tensor][_axis(axis, chosen, types[tensor])].size
-        case Degree(tensor=tensor, axis=axis):
-            return types[tensor][_axis(axis, chosen, types[tensor])].degree
-
-
-def _axis(axis: int | str, chosen: Mapping[str, object], own: Type) -> int:
-    return axis_number(chosen.get(axis, axis) if isinstance(axis, str) else axis, rank(own))  # type: ignore[arg-type]
-
-
-def _holds(own: Condition, chosen: Mapping[str, object], types: Mapping[str, Type]) -> bool:
-    left, right = _value(own.left, chosen, types), _value(own.right, chosen, types)
-    match own.relation:
-        case "=":
-            return left == right
-        case "!=":
-            return left != right
-        case other:
-            raise AssertionError(f"no rule here says {other}")
-
-
-def _type(term: Tensor, chosen: Mapping[str, object], types: Mapping[str, Type]) -> Type:
+def _type(term: Tensor, chosen: Mapping[str, Setting], types: Mapping[str, Type]) -> Type:
     if isinstance(term, Variable):
         return types[term.name]
     settings = tuple(chosen.get(a, a) if isinstance(a, str) else a for a in term.attributes)
     inputs = [_type(own, chosen, types) for own in term.inputs]
-    return law(term.operator, settings, inputs)[term.output]  # type: ignore[arg-type]
+    return law(term.operator, settings, inputs)[term.output]

@@ -17,23 +17,21 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.model import Attributes, Spec
+from meshwright.rewrite.conditions import holds, quantity
 from meshwright.rewrite.definitions import Definition, MisfitError
 from meshwright.rewrite.kinds import law, write
 from meshwright.rewrite.readings import DIMS, Reading, Setting, normal
 from meshwright.rewrite.terms import (
     AXES,
     Condition,
-    Degree,
     Quantity,
-    Rank,
     Rule,
-    Size,
     Tensor,
     Term,
     nodes,
     symbols,
 )
-from meshwright.rewrite.types import FRONT, Type, axis_number, rank
+from meshwright.rewrite.types import FRONT, Type, rank
 
 Parameters = Mapping[str, Sequence[int]]
 """Values to try for symbols that only a target has: degrees, as a rule."""
@@ -83,7 +81,7 @@ def blueprints(
     types = {str(term): shape.type for term, shape in found.items()}
     for chosen in _choices(rule, bound, types, parameters):
         try:
-            if all(_holds(own, chosen, types) for own in rule.conditions):
+            if all(holds(own, types, chosen) for own in rule.conditions):
                 made = _Builder(rule, chosen, found, known).blueprint()
                 if made is not None:
                     yield made
@@ -96,19 +94,28 @@ def _choices(
 ) -> Iterator[dict[str, Setting]]:
     told = dict(bound)
     open_ = dict.fromkeys(name for name in symbols(rule) if name not in told)
-    for condition in rule.conditions if open_ else ():
-        for name, other in ((condition.left, condition.right), (condition.right, condition.left)):
-            if condition.relation == "=" and isinstance(name, str) and name in open_:
-                try:
-                    told[name] = _value(other, told, types)
-                except MisfitError:
-                    continue
-                del open_[name]
+    for name, other in _equations(rule) if open_ else ():
+        if name in open_:
+            try:
+                told[name] = quantity(other, types, told)
+            except MisfitError:
+                continue
+            del open_[name]
     ranks = range(max(map(rank, types.values()), default=0))
     dims = _only_dims(rule)
     values = [parameters.get(name, ranks if name in dims else ()) for name in open_]
     for chosen in itertools.product(*values):
         yield told | dict(zip(open_, chosen, strict=True))
+
+
+def _equations(rule: Rule) -> Iterator[tuple[str, Quantity]]:
+    """Symbols that a condition equates with something."""
+    for condition in rule.conditions:
+        if isinstance(condition, Condition) and condition.relation == "=":
+            sides = (condition.left, condition.right)
+            for one, other in (sides, sides[::-1]):
+                if isinstance(one, str):
+                    yield one, other
 
 
 def _only_dims(rule: Rule) -> set[str]:
@@ -121,48 +128,6 @@ def _only_dims(rule: Rule) -> set[str]:
             if isinstance(own, str):
                 (as_dims if number in DIMS.get(node.operator, ()) else others).add(own)
     return as_dims - others
-
-
-def _value(quantity: Quantity, told: Bound, types: Mapping[str, Type]) -> Setting:
-    match quantity:
-        case int():
-            return quantity
-        case str():
-            if quantity not in told:
-                raise MisfitError(f"{quantity} is not bound")
-            return told[quantity]
-        case Rank(tensor=tensor):
-            return rank(types[tensor])
-        case Size(tensor=tensor, dim=name):
-            return types[tensor][_axis(name, told, types[tensor])].size
-        case Degree(tensor=tensor, axis=name):
-            return types[tensor][_axis(name, told, types[tensor])].degree
-
-
-def _axis(name: int | str, told: Bound, own: Type) -> int:
-    value = told.get(name, name) if isinstance(name, str) else name
-    if not isinstance(value, int | str):
-        raise MisfitError(f"{value} is no dim")
-    return axis_number(value, rank(own))
-
-
-def _holds(condition: Condition, told: Bound, types: Mapping[str, Type]) -> bool:
-    left = _value(condition.left, told, types)
-    right = _value(condition.right, told, types)
-    match condition.relation:
-        case "=":
-            return left == right
-        case "!=":
-            return left != right
-    if not isinstance(left, int) or not isinstance(right, int):
-        raise MisfitError(f"{left} and {right} are not both numbers")
-    match condition.relation:
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case "divides":
-            return left > 0 and right % left == 0
 
 
 class _Builder:

@@ -211,6 +211,7 @@ _WRITERS: Mapping[str, Writer] = {
     "experts": _as("_grouped_mm"),
     "sum_last": _sum(-1),
     "sum_first": _sum(0),
+    "sum_rows": _sum(-2),
     "softmax": _softmax,
     "rms_norm": _norm("rms_norm"),
     "layer_norm": _norm("layer_norm"),

@@ -225,8 +225,9 @@ def _sum(call: Call) -> Reading | None:
         return None
     if not _says_only(call, "dim", keepdim=False, dtype=None):
         return None
-    dim = dims[0] % max(rank, 1)
-    return Reading("sum_last") if dim == rank - 1 else Reading("sum_first") if dim == 0 else None
+    names = {rank - 2: "sum_rows", 0: "sum_first", rank - 1: "sum_last"}
+    name = names.get(dims[0] % max(rank, 1))
+    return Reading(name) if name else None
 
 
 READERS: Mapping[str, Callable[[Call], Reading | None]] = {
