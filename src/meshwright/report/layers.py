@@ -64,7 +64,7 @@ def layout(boxes: Sequence[Box]) -> Layout:
 
     >>> found = layout([Box("x", bare=True), Box("relu", ((0, 0),))])
     >>> [(place.left, place.width) for layer in found.layers for place in layer]
-    [(3, 1), (0, 8)]
+    [(4, 1), (0, 8)]
     """
     work = _Layering(boxes)
     work.order()

@@ -154,9 +154,7 @@ def condition_in_words(condition: Condition | Plain) -> str:
     'the degree of dim -1 of x is 1'
     """
     if isinstance(condition, Plain):
-        return (
-            f"{condition.tensor} is in one piece: not cut, one copy, no sum to be taken, one step"
-        )
+        return f"{condition.tensor} is in one piece: not cut, no copies, no sums, no steps"
     left, right = (_quantity(own) for own in (condition.left, condition.right))
     return f"{left} {_RELATIONS[condition.relation]} {right}"
 

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from meshwright.foundation.units import counted
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
 from meshwright.rewrite.shards import Shards, evaluate
 from meshwright.rewrite.terms import AXES, Attribute, Plain, Rule, variables
@@ -103,7 +104,7 @@ def verify(
         return Verdict(
             name=rule.name,
             verdict="proved",
-            reason=f"{proof.worlds} cases, run on {met} instances",
+            reason=f"{counted(proof.worlds, 'case')}, run on {counted(met, 'instance')}",
             worlds=proof.worlds,
         )
     if difference is not None and not met and isinstance(proof, Open):
