@@ -1,4 +1,4 @@
-"""Many rules are judged in order, in any number of processes, and an interrupt keeps what is there."""
+"""Many rules are judged in order, in any number of processes; an interrupt keeps what is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RULES = parse_rules("""
 slow: linear(x, w) => combine[-1, d](linear(replicate[d](x), partition[-2, d](w)))
 back: neg(neg(x)) => x
 wrong: reduce[copies, d](replicate[d](x)) => x
-plain: reduce[0, 2](partition[0, 2](x)) => reduce[0, 2](x) if rank(x) = 2
+whole: reduce[0, 2](partition[0, 2](x)) => reduce[0, 2](x) if rank(x) = 2
 """)
 
 
@@ -48,10 +48,10 @@ def test_an_interrupt_keeps_what_was_judged(processes: int) -> None:
 def test_certificates_are_for_rules_as_they_were_proved() -> None:
     judged = judge(RULES, published=True)
     proofs = certificates(judged)
-    assert [own.rule for own in proofs] == ["slow", "back", "plain"]
+    assert [own.rule for own in proofs] == ["slow", "back", "whole"]
     proved = [as_proved(*own) for own in judged.verdicts if own[1].verdict == "proved"]
     assert certified(proved, proofs) == tuple(proved)
-    with pytest.raises(ValueError, match="rule 'plain' has no certificate"):
+    with pytest.raises(ValueError, match="rule 'whole' has no certificate"):
         certified(RULES[-1:], proofs)
 
 
