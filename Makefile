@@ -25,6 +25,7 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/match.py
+	$(BIN)/python benchmarks/proofs.py
 	$(BIN)/python benchmarks/search_engines.py
 
 figures: $(VENV)/.developer

@@ -179,7 +179,7 @@ OPAQUE = (
     case("conv2d", real(2, 4, 6, 6), real(4, 4, 3, 3), dilation=(2, 2)),
     case("conv2d", real(2, 4, 6, 6), real(4, 4, 3, 1), padding=(1, 0)),
     case("softmax", real(3, 4), dim=0),
-    case("sum", real(2, 3, 4), dim=(1,)),
+    case("sum", real(2, 3, 4, 5), dim=(1,)),
     case("sum", real(3, 4), dim=(1,), keepdim=True),
     case("layer_norm", real(2, 3, 4), normalized_shape=(3, 4)),
     case("scaled_dot_product_attention", real(2, 4, 5, 4), real(2, 2, 5, 4), real(2, 2, 5, 4),

@@ -1,0 +1,34 @@
+"""Known forms of parallelism are chains of library rules, and compute what the plain graph does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from meshwright.capture.execute import execute
+from meshwright.capture.sharded import execute_sharded
+from meshwright.graph.check import check
+from meshwright.graph.text import parse_graph
+from meshwright.rewrite.kinds import read
+from support.derivations import DERIVATIONS, Derivation, derive, expression
+
+
+@pytest.mark.parametrize("own", DERIVATIONS, ids=lambda own: own.name.split(":")[0])
+def test_derivation(own: Derivation) -> None:
+    plain = parse_graph(own.graph)
+    print(f"\n{own.name}\n  {expression(plain, plain.outputs[0])}")
+    torch.manual_seed(0)
+    values = {t.name: torch.randn(t.shape, dtype=torch.float64) for t in plain.definitions()}
+    if "e" in values:
+        values["e"] = torch.tensor([2, 3, 7, 8])
+    values = {
+        t.name: values[t.name] for t in (*plain.inputs, *(p.tensor for p in plain.parameters))
+    }
+    (expected,) = execute(plain, values).values()
+    graph = plain
+    for said, graph in derive(own):
+        print(f"  {said}\n    {expression(graph, graph.outputs[0])}")
+        assert check(graph) == ()
+        (found,) = execute_sharded(graph, values, read).values()
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert expression(graph, graph.outputs[0]) == own.becomes
