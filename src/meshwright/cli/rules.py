@@ -6,26 +6,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright.cli.apply import apply_rules
 from meshwright.cli.console import new_console, print_json, print_parts, share_bar
 from meshwright.cli.options import JsonOption
+from meshwright.cli.rule_options import (
+    JobsOption,
+    OperatorsOption,
+    SecondsOption,
+    known_operators,
+    named_rule,
+    require_seconds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from meshwright.rewrite.definitions import Definition
-    from meshwright.rewrite.files import RuleFile
     from meshwright.rewrite.terms import Rule
     from meshwright.rewrite.verify.verdict import Verdict
 
 rules = typer.Typer(
     help="Rewrite rules: list, show, verify, generate, apply.", no_args_is_help=True
 )
-
-OperatorsOption = Annotated[
-    str | None, typer.Option("--operators", help="A file that defines further operators.")
-]
-JobsOption = Annotated[int, typer.Option(min=1, help="How many processes work.")]
-SecondsOption = Annotated[float, typer.Option(help="Time for each proof; beyond it, unproved.")]
 
 
 @rules.command("list")
@@ -78,30 +79,17 @@ def show_rule(
     Example:  meshwright rules show linear-cut-k
     """
     from meshwright.report.rules import describe_rule, draw_rule
+    from meshwright.rewrite.files import read_rules
     from meshwright.rewrite.library import digest, library, shipped_certificates
 
-    known = _known(operators)
-    found = library() if file is None else _read(file, known).rules
-    rule = _named(name, found)
+    known = known_operators(operators)
+    found = library() if file is None else read_rules(file, known).rules
+    rule = named_rule(name, found)
     proofs = {own.digest: own for own in shipped_certificates()}
     console = new_console()
     console.print(draw_rule(rule, console.width), soft_wrap=True)
     console.print()
     console.print(describe_rule(rule, proofs.get(digest(rule, known)), known), soft_wrap=True)
-
-
-def _named(name: str, found: Iterable[Rule]) -> Rule:
-    """The rule of that name; there are too many to list them all in a sentence."""
-    import difflib
-
-    from meshwright.foundation.errors import InputError
-
-    named = {rule.name: rule for rule in found}
-    if name in named:
-        return named[name]
-    close = difflib.get_close_matches(name, named, n=3)
-    guess = f"did you mean {' or '.join(map(repr, close))}? See" if close else "see"
-    raise InputError(f"there is no rule {name!r}", f"{guess} 'meshwright rules list'")
 
 
 @rules.command("verify")
@@ -125,22 +113,18 @@ def verify_rules(
 
     Example:  meshwright rules verify mine.rules --certify mine.json
     """
-    import math
-
-    from meshwright.foundation.errors import InputError
     from meshwright.foundation.files import require_writable, write_whole
     from meshwright.report.rule_documents import verdicts_document
     from meshwright.report.rules import describe_tally, table_of_verdicts
-    from meshwright.rewrite.files import RuleFile, certificates_text
+    from meshwright.rewrite.files import RuleFile, certificates_text, read_rules
     from meshwright.rewrite.library import shipped_rules
     from meshwright.rewrite.verify.many import certificates, judge
 
-    if not 0 < seconds < math.inf:
-        raise InputError(f"--seconds is {seconds:g}", "give a number above 0")
+    require_seconds(seconds)
     if certify is not None:
         require_writable(certify)
-    known = _known(operators)
-    given = RuleFile(shipped_rules()) if file is None else _read(file, known)
+    known = known_operators(operators)
+    given = RuleFile(shipped_rules()) if file is None else read_rules(file, known)
     with share_bar("starting") as show:
         judged = judge(
             given.rules,
@@ -171,15 +155,4 @@ def _counting(show: Callable[[float, str], None], total: int) -> Callable[[Verdi
     return told
 
 
-def _known(operators: str | None) -> dict[str, Definition]:
-    """The operators that come with Meshwright and those of a file."""
-    from meshwright.rewrite.definitions import DEFINITIONS
-    from meshwright.rewrite.files import read_operators
-
-    return {**DEFINITIONS, **({} if operators is None else read_operators(operators))}
-
-
-def _read(file: str, known: dict[str, Definition]) -> RuleFile:
-    from meshwright.rewrite.files import read_rules
-
-    return read_rules(file, known)
+rules.command("apply")(apply_rules)

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from meshwright.graph.model import OperatorGraph
 from meshwright.report.documents import Document
+from meshwright.rewrite.chain import Applied
 from meshwright.rewrite.library import Certificate, Section
+from meshwright.rewrite.match import Match
 from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.verify.many import Judged
 from meshwright.rewrite.verify.verdict import Counterexample
@@ -60,4 +63,34 @@ def _counterexample(found: Counterexample | None) -> Document | None:
         "attributes": dict(found.attributes),
         "seed": found.seed,
         "difference": found.difference,
+    }
+
+
+def matches_document(graph: OperatorGraph, matches: Sequence[Match]) -> Document:
+    """`rules apply --list --json`."""
+    return {
+        "graph": graph.name,
+        "operators": len(graph.operators),
+        "matches": [_match(own) for own in matches],
+    }
+
+
+def applied_document(applied: Sequence[Applied]) -> Document:
+    """`rules apply --json`."""
+    graph = applied[-1].graph
+    return {
+        "graph": graph.name,
+        "operators": len(graph.operators),
+        "applied": [
+            {**_match(own.match), "gone": list(own.gone), "came": list(own.came)} for own in applied
+        ],
+    }
+
+
+def _match(own: Match) -> Document:
+    return {
+        "rule": own.rule.name,
+        "outputs": list(own.outputs),
+        "tensors": dict(own.tensors),
+        "settings": dict(own.settings),
     }

@@ -15,8 +15,10 @@ from meshwright.foundation.units import counted
 from meshwright.report.layers import Box, Port, layout
 from meshwright.report.tables import new_table
 from meshwright.report.wires import draw
+from meshwright.rewrite.chain import Applied, chosen_symbols
 from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.library import Certificate, Section
+from meshwright.rewrite.match import Match
 from meshwright.rewrite.terms import (
     AXES,
     Attribute,
@@ -31,7 +33,6 @@ from meshwright.rewrite.terms import (
     Term,
     Variable,
     nodes,
-    symbols,
     variables,
 )
 from meshwright.rewrite.types import PARALLEL
@@ -140,10 +141,7 @@ def _conditions(rule: Rule) -> Iterator[str]:
         yield f"if {condition_in_words(condition)}"
     for name in rule.free:
         yield f"for any tensor {name}, which the source does not read"
-    source = Rule(name="", source=rule.source, target=(), conditions=())
-    told = {c.left for c in rule.conditions if isinstance(c, Condition) and c.relation == "="}
-    chosen = dict.fromkeys(name for name in symbols(rule) if name not in (*symbols(source), *told))
-    for name in chosen:
+    for name in chosen_symbols(rule):
         yield f"{name} is chosen where the rule is applied"
 
 
@@ -201,3 +199,22 @@ def describe_tally(judged: Judged) -> str:
         f"{tally['refuted']} refuted, {tally['unproved']} unproved."
     )
     return words + (" Interrupted: these were judged." if judged.stopped != "complete" else "")
+
+
+def table_of_matches(matches: Sequence[Match], most: int) -> Table:
+    """Where rules fit; places are counted for each rule."""
+    table = new_table("rule", "place>", "replaces~", "with~")
+    places: dict[str, int] = {}
+    for match in matches[:most]:
+        name = match.rule.name
+        places[name] = places.get(name, 0) + 1
+        bound = ", ".join(f"{own} = {value}" for own, value in (*match.tensors, *match.settings))
+        table.add_row(name, str(places[name]), ", ".join(match.outputs), bound)
+    return table
+
+
+def describe_applied(applied: Applied) -> str:
+    """What a rule did to a graph: operators that went and those that came."""
+    gone = (f"  - {line.removeprefix('operator ')}" for line in applied.gone)
+    came = (f"  + {line.removeprefix('operator ')}" for line in applied.came)
+    return "\n".join((str(applied.match), *gone, *came))

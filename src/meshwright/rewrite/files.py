@@ -13,10 +13,11 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, parse_definitions
-from meshwright.rewrite.library import Certificate, arities
+from meshwright.rewrite.library import Certificate, arities, certified, digest
 from meshwright.rewrite.published import is_published_form, parse_published
 from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.text import parse_rules
+from meshwright.rewrite.verify.verdict import for_plain_inputs
 from meshwright.rewrite.wellformed import require_definition, require_rule
 
 
@@ -40,6 +41,23 @@ def read_rules(path: str | Path, known: Mapping[str, Definition] = DEFINITIONS) 
     except RecursionError:
         raise InputError(f"{path}: a rule is nested too deep", "write it flatter") from None
     return RuleFile(rules, published)
+
+
+def read_certified(
+    path: str | Path, certificates: str | Path, known: Mapping[str, Definition] = DEFINITIONS
+) -> tuple[Rule, ...]:
+    """The rules of a file, all of which have to have a certificate in another."""
+    given, proofs = read_rules(path, known), read_certificates(certificates)
+    digests = {own.digest for own in proofs}
+    if given.published:
+        # A published rule may have been proved for inputs in one piece only.
+        rules = tuple(
+            rule if digest(rule, known) in digests else for_plain_inputs(rule)
+            for rule in given.rules
+        )
+    else:
+        rules = given.rules
+    return certified(rules, proofs, known)
 
 
 def read_operators(path: str | Path) -> dict[str, Definition]:

@@ -100,9 +100,7 @@ def _told(
 ) -> tuple[Spec, ...]:
     """The outputs of a user's operator, of which only its definition tells."""
     made = law(operator, settings, [plain(own.shape) for own in operands], known)
-    return tuple(
-        Spec(operands[0].dtype, tuple(axis.size for axis in own[FRONT:])) for own in made
-    )
+    return tuple(Spec(operands[0].dtype, tuple(axis.size for axis in own[FRONT:])) for own in made)
 
 
 def law(
