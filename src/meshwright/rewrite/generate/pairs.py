@@ -1,0 +1,124 @@
+"""Rules out of classes of equal graphs. Enters: a catalogue and a prover. Leaves: rules.
+
+A class whose elements smaller rules have joined into m components needs m - 1 rules more. A rule is
+kept only if it is proved, and joins what it connects; what is not proved joins nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from meshwright.rewrite.generate.catalogue import Catalogue
+from meshwright.rewrite.generate.graphs import Graph, renamed
+from meshwright.rewrite.generate.reduce import Lesser
+from meshwright.rewrite.generate.values import Store
+from meshwright.rewrite.generate.words import rule_of
+from meshwright.rewrite.terms import Rule
+
+Prove = Callable[[Rule], bool]
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """How many pairs of equal graphs of a size there were, and what became of them."""
+
+    operators: int
+    graphs: int
+    elements: int
+    """Graphs with names of variables told apart."""
+    candidates: int
+    """Pairs that connect all equal graphs: one less than there are graphs in each class."""
+    pruned: int
+    """Pairs that renaming, symmetry or smaller rules give."""
+    rules: int
+    unproved: int
+
+
+def lesser(catalogue: Catalogue, store: Store) -> Iterator[Lesser]:
+    """What rules have made of graphs: the first of their component, or themselves renamed."""
+    for number in range(len(catalogue)):
+        elements = catalogue.own_names(number)
+        first = catalogue.root(elements[0])
+        others = [first] if first not in elements else [
+            own for own in elements[1:] if catalogue.root(own) == first
+        ]
+        for other in others:
+            yield _lesser(elements[0], other, catalogue, store)
+
+
+def _lesser(one: int, other: int, catalogue: Catalogue, store: Store) -> Lesser:
+    _, names = catalogue.graph(other)
+    return Lesser(
+        graph=catalogue.packed(one),
+        outputs=_outputs(one, catalogue, store),
+        other=catalogue.packed(other),
+        names=names,
+        other_outputs=_outputs(other, catalogue, store),
+    )
+
+
+def _outputs(element: int, catalogue: Catalogue, store: Store) -> tuple[int, ...]:
+    """The outputs of an element in the order of their digests, so that equal ones match."""
+    return tuple(own for _, own in store.outputs(renamed(*catalogue.graph(element))))
+
+
+class Connector:
+    """Connects components by rules; knows which pairs were tried in vain."""
+
+    def __init__(self, catalogue: Catalogue, store: Store, prove: Prove) -> None:
+        self.rules: list[Rule] = []
+        self._catalogue = catalogue
+        self._store = store
+        self._prove = prove
+        self._failed: set[tuple[int, int]] = set()
+
+    def connect(self, operators: int) -> Tally:
+        """Proves rules until every class is one component or has nothing left to try."""
+        before = len(self.rules)
+        candidates = needed = unproved = 0
+        for members in self._catalogue.classes():
+            heads = sorted({self._catalogue.root(own) for own in members})
+            candidates += len(members) - 1
+            needed += len(heads) - 1
+            unproved += self._class(heads)
+        return Tally(
+            operators=operators,
+            graphs=len(self._catalogue),
+            elements=self._catalogue.elements,
+            candidates=candidates,
+            pruned=candidates - needed,
+            rules=len(self.rules) - before,
+            unproved=unproved,
+        )
+
+    def _class(self, heads: list[int]) -> int:
+        """Joins the components of a class, smallest first; how many stay apart."""
+        bases: list[int] = []
+        for head in heads:
+            if self._catalogue.root(head) != head:
+                continue  # joined meanwhile, by a rule under another renaming
+            base = next((own for own in bases if self._proves(head, own)), None)
+            if base is None:
+                bases.append(head)
+            else:
+                self._catalogue.join(base, head)
+        return len(bases) - 1
+
+    def _proves(self, later: int, earlier: int) -> bool:
+        """Whether the later graph can be replaced by the earlier one, or the other way round."""
+        if (later, earlier) in self._failed:
+            return False
+        sides = [self._side(later), self._side(earlier)]
+        for source, target in (sides, sides[::-1]):
+            name = f"g{len(self.rules) + 1:04d}"
+            rule = rule_of(name, source, target, self._catalogue.templates)
+            if self._prove(rule):
+                self.rules.append(rule)
+                return True
+        self._failed.add((later, earlier))
+        return False
+
+    def _side(self, element: int) -> tuple[Graph, tuple[int, ...]]:
+        graph = renamed(*self._catalogue.graph(element))
+        return graph, _outputs(element, self._catalogue, self._store)

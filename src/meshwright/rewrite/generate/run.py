@@ -1,0 +1,126 @@
+"""The generator. Enters: operators, a size, a prover. Leaves: rules, in a fixed order.
+
+Sizes follow each other: all graphs of a size are enumerated (in several processes, chunk by chunk),
+then equal ones are connected by rules, and these rules prune the next size. A chunk is a function of
+its job, so the number of processes changes nothing, and a chunk found in the folder is not computed
+again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.files import write_whole
+from meshwright.rewrite.generate.catalogue import Catalogue
+from meshwright.rewrite.generate.explore import Chunk, Job, explore
+from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.pairs import Connector, Prove, Tally, lesser
+from meshwright.rewrite.generate.values import Store
+from meshwright.rewrite.generate.words import graph_of
+from meshwright.rewrite.terms import Rule, variables
+
+Progress = Callable[[int, int, int], None]
+"""Told the size, how many chunks of it are done, and of how many."""
+
+CHUNK = 64
+"""Graphs that a job extends: enough that it outweighs starting it, few that progress shows."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Rules, what each size cost and gave, and the graphs they connect."""
+
+    rules: tuple[Rule, ...]
+    tallies: tuple[Tally, ...]
+    catalogue: Catalogue
+
+    def gives(self, rule: Rule) -> bool:
+        """Whether the rules found lead from one side of a rule to the other."""
+        names = {own.name: n for n, own in enumerate(variables((*rule.source, *rule.target)))}
+        ends: list[int] = []
+        for terms in (rule.source, rule.target):
+            graph = graph_of(terms, names, self.catalogue.templates)
+            element = None if graph is None else self.catalogue.element(graph)
+            if element is None:
+                return False
+            ends.append(self.catalogue.root(element))
+        return ends[0] == ends[1]
+
+
+def generate(
+    templates: Templates,
+    size: int,
+    prove: Prove,
+    *,
+    processes: int = 1,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """All rules between graphs of up to `size` operators that smaller rules do not give.
+
+    >>> from meshwright.rewrite.generate.operators import defined
+    >>> found = generate((defined("add"),), 2, lambda rule: True)
+    >>> print(found.rules[0])
+    g0001: add(b, add(a, c)) => add(a, add(b, c)) if rank(b) = 2 and rank(a) = 2 and rank(c) = 2
+    """
+    if size < 1 or not templates:
+        raise InputError(f"graphs of {size} of {len(templates)} operators", "give one at least")
+    catalogue, store = Catalogue(templates), Store(templates)
+    connector = Connector(catalogue, store, prove)
+    tallies: list[Tally] = []
+    parents: tuple[bytes, ...] = (b"",)
+    for operators in range(1, size + 1):
+        known = tuple(lesser(catalogue, store))
+        jobs = [
+            Job(
+                templates=templates,
+                parents=parents[at : at + CHUNK],
+                remaining=size - operators,
+                lesser=known,
+            )
+            for at in range(0, len(parents), CHUNK)
+        ]
+        chunks: list[Chunk] = []
+        with closing(_chunks(jobs, processes, folder)) as made:
+            for chunk in made:
+                chunks.append(chunk)
+                if progress:
+                    progress(operators, len(chunks), len(jobs))
+        catalogue.add(chunks)
+        parents = tuple(own for chunk in chunks for own in chunk.parents)
+        tallies.append(connector.connect(operators))
+    return Found(tuple(connector.rules), tuple(tallies), catalogue)
+
+
+def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Iterator[Chunk]:
+    """What the jobs give, in their order; in several processes if there are several jobs."""
+    if processes == 1 or len(jobs) == 1:
+        yield from (_chunk(job, folder) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        try:
+            yield from pool.map(_chunk, jobs, [folder] * len(jobs))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _chunk(job: Job, folder: Path | None) -> Chunk:
+    """What a job gives, from the folder if it is there."""
+    if folder is None:
+        return explore(job)
+    path = folder / f"{job.stamp}.chunk"
+    if path.exists():
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=Chunk)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            raise InputError(f"{str(path)!r} is not a chunk of a generator", "remove it") from None
+    chunk = explore(job)
+    write_whole(path, msgspec.msgpack.encode(chunk))
+    return chunk
