@@ -69,12 +69,8 @@ class Catalogue:
     def _step(self, graph: int, other: bytes, names: Names) -> None:
         """Joins what a step leads to, if it is a graph here and computes the same."""
         found = self._number(other)
-        count = self._offsets[graph + 1] - self._offsets[graph]
-        if found is None or self._offsets[found + 1] - self._offsets[found] != count:
-            return
-        one, second = self._offsets[graph], self._offsets[found] + place(names)
-        if self._keys[one] == self._keys[second]:
-            self.join(one, second)
+        if found is not None and sorted(names) == list(range(len(names))):
+            self.join_equal(self._offsets[graph], self._offsets[found] + place(names))
 
     def _number(self, packed: bytes) -> int | None:
         size = len(packed) // self._width
@@ -113,6 +109,11 @@ class Catalogue:
             roots[element] = roots[roots[element]]
             element = roots[element]
         return element
+
+    def join_equal(self, one: int, other: int) -> None:
+        """Joins two elements if they compute the same."""
+        if self._keys[one] == self._keys[other]:
+            self.join(one, other)
 
     def join(self, one: int, other: int) -> None:
         """Joins two elements, and what both become under every renaming."""

@@ -11,13 +11,25 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from meshwright.rewrite.generate.catalogue import Catalogue
-from meshwright.rewrite.generate.graphs import Graph, renamed
-from meshwright.rewrite.generate.reduce import Lesser
+from meshwright.rewrite.generate.graphs import Graph, Names, renamed
+from meshwright.rewrite.generate.reduce import Lesser, merged
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.words import rule_of
 from meshwright.rewrite.terms import Rule
 
 Prove = Callable[[Rule], bool]
+
+
+def alike(count: int) -> Iterator[Names]:
+    """Every way to call some of this many variables the same, numbered by first use.
+
+    >>> list(alike(2))
+    [(0, 0)]
+    """
+    ways: list[Names] = [()]
+    for _ in range(count):
+        ways = [(*own, name) for own in ways for name in range(len(set(own)) + 1)]
+    return (own for own in ways if len(set(own)) < count)
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,18 +88,17 @@ class Connector:
     def connect(self, operators: int) -> Tally:
         """Proves rules until every class is one component or has nothing left to try."""
         before = len(self.rules)
-        candidates = needed = unproved = 0
-        for members in self._catalogue.classes():
+        candidates = unproved = 0
+        for members in sorted(self._catalogue.classes(), key=self._order):
             heads = sorted({self._catalogue.root(own) for own in members})
             candidates += len(members) - 1
-            needed += len(heads) - 1
             unproved += self._class(heads)
         return Tally(
             operators=operators,
             graphs=len(self._catalogue),
             elements=self._catalogue.elements,
             candidates=candidates,
-            pruned=candidates - needed,
+            pruned=candidates - len(self.rules) - unproved,
             rules=len(self.rules) - before,
             unproved=unproved,
         )
@@ -103,7 +114,21 @@ class Connector:
                 bases.append(head)
             else:
                 self._catalogue.join(base, head)
+                self._specialise(base, head)
         return len(bases) - 1
+
+    def _order(self, members: list[int]) -> tuple[int, int]:
+        """Classes of more variables come first, since their rules give others."""
+        return -len(self._catalogue.graph(members[0])[1]), members[0]
+
+    def _specialise(self, one: int, other: int) -> None:
+        """Joins what two joined elements become when some of their variables are the same."""
+        templates = self._catalogue.templates
+        sides = [renamed(*self._catalogue.graph(own)) for own in (one, other)]
+        for names in alike(len(self._catalogue.graph(one)[1])):
+            ends = [self._catalogue.element(merged(own, names, templates)) for own in sides]
+            if ends[0] is not None and ends[1] is not None:
+                self._catalogue.join_equal(ends[0], ends[1])
 
     def _proves(self, later: int, earlier: int) -> bool:
         """Whether the later graph can be replaced by the earlier one, or the other way round."""

@@ -87,8 +87,11 @@ class Reducer:
                     own = went[tensor(place, o)]
                     if own in partner:
                         spliced.went[tensor(j, o)] = inside.went[partner[own]]
-            if all(spliced.add(j, graph[j]) for j in sorted(after)):
-                yield tuple(spliced.nodes)
+            for j in sorted(after):
+                for r in graph[j][1:]:
+                    spliced.need(r, graph)
+                spliced.add(j, graph[j])
+            yield tuple(spliced.nodes)
 
 
 def _after(graph: Graph, part: tuple[int, ...]) -> frozenset[int] | None:
@@ -130,10 +133,8 @@ class _Splice:
         """Where an operand went; variables stay."""
         return self.went.get(operand, operand) if operand < FIRST else self.went[operand]
 
-    def add(self, number: int, node: Node) -> bool:
-        """Puts a node on top; nothing if it reads what the replacement no longer makes."""
-        if any(r >= FIRST and r not in self.went for r in node[1:]):
-            return False
+    def add(self, number: int, node: Node) -> None:
+        """Puts a node on top, whose operands are there."""
         operands = [self.get(r) for r in node[1:]]
         own = (node[0], *(sorted(operands) if self.templates[node[0]].commutes else operands))
         if own not in self.nodes:
@@ -141,4 +142,25 @@ class _Splice:
         place = self.nodes.index(own)
         for output in range(self.templates[node[0]].outputs):
             self.went[tensor(number, output)] = tensor(place, output)
-        return True
+
+    def need(self, operand: int, graph: Graph) -> None:
+        """Puts back what makes an operand inside the replaced part that others read too."""
+        if operand >= FIRST and operand not in self.went:
+            node = graph[made_by(operand)]
+            for r in node[1:]:
+                self.need(r, graph)
+            self.add(made_by(operand), node)
+
+
+def merged(graph: Graph, names: Names, templates: Templates) -> Graph:
+    """A graph with its variables called so, some alike; operators that become equal are one.
+
+    >>> from meshwright.rewrite.generate.operators import ALGEBRA
+    >>> merged(((0, 0), (0, 1), (1, 8, 10)), (0, 0), ALGEBRA)  # add(relu(a), relu(b))
+    ((0, 0), (1, 8, 8))
+    """
+    whole = _Splice(templates)
+    whole.went = dict(enumerate(names))
+    for j, node in enumerate(graph):
+        whole.add(j, node)
+    return tuple(whole.nodes)
