@@ -74,9 +74,9 @@ class Catalogue:
 
     def _number(self, packed: bytes) -> int | None:
         size = len(packed) // self._width
-        if not 0 < size < len(self._levels):
+        if size + 1 >= len(self._levels):
             return None
-        low, high = self._levels[size - 1], self._levels[size]
+        low, high = self._levels[size], self._levels[size + 1]
         at = bisect_left(self._graphs, packed, low, high)
         return at if at < high and self._graphs[at] == packed else None
 

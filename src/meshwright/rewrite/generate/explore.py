@@ -14,6 +14,7 @@ from itertools import combinations_with_replacement, permutations, product
 
 import msgspec
 
+from meshwright.rewrite.generate.field import TYPE, digest, value_of
 from meshwright.rewrite.generate.graphs import (
     FIRST,
     VARIABLES,
@@ -73,6 +74,11 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Graphs that can be extended again."""
 
 
+def nothing() -> Chunk:
+    """The graph without nodes, which all others extend."""
+    return Chunk(graphs=(b"",), keys=key([digest(TYPE, value_of(0))], 1), steps=(), parents=(b"",))
+
+
 def explore(job: Job) -> Chunk:
     """All canonical extensions of the job's graphs."""
     templates, own = job.templates, width(job.templates)
@@ -98,7 +104,7 @@ def extensions(parent: Graph, store: Store) -> Iterator[Graph]:
     templates = store.templates
     places = store.places(parent)
     assert places is not None, "parents fit"
-    count = len(variables(parent))
+    count = len(variables(parent)) if parent else 0
     tensors = [
         tensor(j, o) for j, node in enumerate(parent) for o in range(templates[node[0]].outputs)
     ]
@@ -149,8 +155,13 @@ def _keys(graph: Graph, unread: list[int], store: Store) -> Iterator[bytes]:
     count = len(variables(graph))
     for names in orders(count):
         found = store.output_digests(renamed(graph, names), last, rest)
-        text = b"".join(own.to_bytes(8, "big") for own in found)
-        yield blake2b(text, digest_size=8, salt=bytes([count])).digest()
+        yield key(found, count)
+
+
+def key(digests: list[int], count: int) -> bytes:
+    """A number for outputs in the order of digests, and for how many variables are read."""
+    text = b"".join(own.to_bytes(8, "big") for own in digests)
+    return blake2b(text, digest_size=8, salt=bytes([count])).digest()
 
 
 def _steps(graph: Graph, number: int, reducer: Reducer) -> Iterator[Step]:

@@ -1,7 +1,8 @@
 """Small graphs as integers, and the one form that stands for all ways to write a graph.
 
 Enters, leaves: `Graph`s. A node is (template, operand, ...); an operand below `FIRST` is a variable,
-else output o of node j as FIRST + 2 j + o. Every tensor that nobody reads is an output.
+else output o of node j as FIRST + 2 j + o. Every tensor that nobody reads is an output; the graph
+without nodes is the first variable itself.
 
 The canonical form is the least sequence of nodes, over all orders in which operands come before
 readers, both orders of commuting operands, and variables numbered by first use. Every prefix of a
@@ -39,11 +40,15 @@ def made_by(operand: int) -> int:
 
 def variables(graph: Graph) -> list[int]:
     """Every variable that is read, in the order of first use."""
+    if not graph:
+        return [0]
     return list(dict.fromkeys(r for node in graph for r in node[1:] if r < FIRST))
 
 
 def outputs(graph: Graph, templates: Templates) -> list[int]:
     """Every tensor that nobody reads."""
+    if not graph:
+        return [0]
     read = {r for node in graph for r in node[1:]}
     made = (tensor(j, o) for j, n in enumerate(graph) for o in range(templates[n[0]].outputs))
     return [r for r in made if r not in read]
@@ -55,7 +60,7 @@ def canonical(graph: Graph, templates: Templates) -> tuple[Graph, list[Names]]:
     Several ways are symmetries of the graph. The nodes may come in any order.
 
     >>> from meshwright.rewrite.generate.operators import ALGEBRA
-    >>> canonical(((1, 8, 3), (0, 2)), ALGEBRA)  # add(relu(c), d)
+    >>> canonical(((1, 10, 3), (0, 2)), ALGEBRA)  # add(relu(c), d)
     (((0, 0), (1, 1, 8)), [(2, 3)])
     """
     found, states = _written(graph, templates)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from meshwright.rewrite.generate.catalogue import Catalogue
+from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.graphs import Graph, Names, renamed
 from meshwright.rewrite.generate.reduce import Lesser, merged
 from meshwright.rewrite.generate.values import Store
@@ -131,19 +132,32 @@ class Connector:
                 self._catalogue.join_equal(ends[0], ends[1])
 
     def _proves(self, later: int, earlier: int) -> bool:
-        """Whether the later graph can be replaced by the earlier one, or the other way round."""
+        """Whether one of two graphs can be replaced by the other, the later one rather; for all
+        sizes rather than for some.
+        """
         if (later, earlier) in self._failed:
             return False
-        sides = [self._side(later), self._side(earlier)]
-        for source, target in (sides, sides[::-1]):
-            name = f"g{len(self.rules) + 1:04d}"
-            rule = rule_of(name, source, target, self._catalogue.templates)
-            if self._prove(rule):
-                self.rules.append(rule)
+        rule, back = self._rule(later, earlier), self._rule(earlier, later)
+        for own in dict.fromkeys((rule, back, with_sizes(rule), with_sizes(back))):
+            if self._prove(own):
+                self.rules.append(own)
                 return True
         self._failed.add((later, earlier))
         return False
 
-    def _side(self, element: int) -> tuple[Graph, tuple[int, ...]]:
-        graph = renamed(*self._catalogue.graph(element))
-        return graph, _outputs(element, self._catalogue, self._store)
+    def _rule(self, source: int, target: int) -> Rule:
+        """The rule between two elements, outputs in the order of the source."""
+        catalogue = self._catalogue
+        left, right = (renamed(*catalogue.graph(own)) for own in (source, target))
+        matched = zip(
+            _outputs(source, catalogue, self._store),
+            _outputs(target, catalogue, self._store),
+            strict=True,
+        )
+        ends = sorted(matched)
+        return rule_of(
+            f"g{len(self.rules) + 1:04d}",
+            (left, [own for own, _ in ends]),
+            (right, [own for _, own in ends]),
+            catalogue.templates,
+        )

@@ -19,7 +19,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
 from meshwright.rewrite.generate.catalogue import Catalogue
-from meshwright.rewrite.generate.explore import Chunk, Job, explore
+from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
 from meshwright.rewrite.generate.operators import Templates
 from meshwright.rewrite.generate.pairs import Connector, Prove, Tally, lesser
 from meshwright.rewrite.generate.values import Store
@@ -67,14 +67,15 @@ def generate(
     >>> from meshwright.rewrite.generate.operators import defined
     >>> found = generate((defined("add"),), 2, lambda rule: True)
     >>> print(found.rules[0])
-    g0001: add(b, add(a, c)) => add(a, add(b, c)) if rank(b) = 2 and rank(a) = 2 and rank(c) = 2
+    g0001: add(b, add(a, c)) => add(c, add(a, b)) if rank(a) = 2 and rank(c) = 2 and rank(b) = 2
     """
     if size < 1 or not templates:
         raise InputError(f"graphs of {size} of {len(templates)} operators", "give one at least")
     catalogue, store = Catalogue(templates), Store(templates)
     connector = Connector(catalogue, store, prove)
     tallies: list[Tally] = []
-    parents: tuple[bytes, ...] = (b"",)
+    catalogue.add([nothing()])
+    parents = nothing().parents
     for operators in range(1, size + 1):
         known = tuple(lesser(catalogue, store))
         jobs = [

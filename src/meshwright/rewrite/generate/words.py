@@ -93,6 +93,8 @@ def graph_of(
             return None
         places[node] = len(graph)
         graph.append((known[node.operator, attributes], *map(operand, node.inputs)))
+    if not graph:
+        return () if [numbers[own.name] for own in words.variables(terms)] == [0] else None
     wanted = {operand(own) for own in terms}
     read = {r for node in graph for r in node[1:]}
     made = {
