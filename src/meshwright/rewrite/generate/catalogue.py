@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,11 +134,7 @@ class Catalogue:
         order = np.argsort(self._keys, kind="stable")
         keys = self._keys[order]
         bounds = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1], True])
-        found = [
-            order[low:high]
-            for low, high in zip(bounds[:-1], bounds[1:], strict=True)
-            if high - low > 1
-        ]
+        found = [order[low:high] for low, high in pairwise(bounds.tolist()) if high - low > 1]
         for own in sorted(found, key=lambda members: int(members[0])):
             first = int(own[0])
             if self._offsets[self._owner(first)] == first:

@@ -96,7 +96,9 @@ def explore(job: Job) -> Chunk:
                 steps += _steps(graph, len(graphs), reducer)
                 graphs.append(pack(graph, own))
                 keys += _keys(graph, unread, store)
-    return Chunk(graphs=tuple(graphs), keys=b"".join(keys), steps=tuple(steps), parents=tuple(parents))
+    return Chunk(
+        graphs=tuple(graphs), keys=b"".join(keys), steps=tuple(steps), parents=tuple(parents)
+    )
 
 
 def extensions(parent: Graph, store: Store) -> Iterator[Graph]:
@@ -124,8 +126,10 @@ def _operands(
     """Operands of a last node: known tensors, and new variables in the order of their numbers."""
     fresh = range(count, min(count + arity, VARIABLES))
     operands = [*range(count), *fresh, *tensors]
-    choose = combinations_with_replacement(operands, arity) if commutes else product(
-        operands, repeat=arity
+    choose = (
+        combinations_with_replacement(operands, arity)
+        if commutes
+        else product(operands, repeat=arity)
     )
     for chosen in choose:
         new = list(dict.fromkeys(r for r in chosen if count <= r < FIRST))

@@ -29,7 +29,7 @@ from meshwright.rewrite.definitions import (
 )
 from meshwright.rewrite.generate.operators import SPLIT, Template
 from meshwright.rewrite.terms import COPIES, Attribute
-from meshwright.rewrite.types import COPY, STEP, SUM, Type, axis_number, infer, meet, plain, rank
+from meshwright.rewrite.types import COPY, SUM, Type, axis_number, infer, meet, plain, rank
 
 PRIME = 32749
 SIDE = 8
@@ -143,9 +143,9 @@ class Field:
                 both = one + other if template.operator == "add" else one * other
                 return (both % PRIME,)
             case "linear":
-                return (self._linear(types, *inputs),)
+                return (self._linear("linear", types, inputs),)
             case "linear_relu":
-                return (self._relu[self._linear(types, *inputs, name="linear_relu")],)
+                return (self._relu[self._linear("linear_relu", types, inputs)],)
             case _:
                 return self.slow(template, types, inputs)
 
@@ -162,25 +162,23 @@ class Field:
         )
         return tuple(np.rint(own.whole).astype(np.int64) % PRIME for own in made)
 
-    def _linear(self, types: tuple[Type, ...], x: Values, w: Values, name: str = "linear") -> Values:
+    def _linear(self, name: str, types: tuple[Type, ...], inputs: Sequence[Values]) -> Values:
         """Products of the pieces that meet: copies of x count pieces of o, those of w pieces of i.
 
-        Axes of the sum: t steps, c copies, p and q sums that were brought, I and i, U and o, D and k
-        the pieces of a label and the elements of a piece.
+        Axes of the sum: t steps, c copies, p and q sums that were brought; I and i, U and o, D and
+        k the pieces of a label and the elements of a piece.
         """
-        if len(x) == 1 and x.shape[COPY] == w.shape[COPY] == x.shape[SUM] == w.shape[SUM] == 1 and (
-            types[0][-1].degree == 1
-        ):
-            return (x @ w.swapaxes(-1, -2)) % PRIME
+        x, w = inputs
+        if all(own[COPY].size == own[SUM].size == own[-1].degree == 1 for own in types):
+            return np.asarray(x @ w.swapaxes(-1, -2)) % PRIME
         meeting = meet(self._known[name], (), types)
-        rows, cols, inner = (meeting.degrees.get(label, 1) for label in ("i.0", "o", "k"))
-        sums = meeting.sums
-        left = _met(x, cols, "" in meeting.lacking[0], sums.degree)
-        right = _met(w, rows, "" in meeting.lacking[1], sums.degree)
-        left = left.reshape(*left.shape[:5], rows, x.shape[3] // rows, inner, x.shape[4] // inner)
-        right = right.reshape(*right.shape[:5], cols, w.shape[3] // cols, inner, w.shape[4] // inner)
+        rows, cols, inner = (meeting.degrees[label] for label in ("i.0", "o", "k"))
+        left = _met(x, cols, "" in meeting.lacking[0], meeting.sums.degree)
+        right = _met(w, rows, "" in meeting.lacking[1], meeting.sums.degree)
+        left = left.reshape(*left.shape[:5], rows, x.shape[-2] // rows, inner, -1)
+        right = right.reshape(*right.shape[:5], cols, w.shape[-2] // cols, inner, -1)
         product = np.einsum("tUpcqIiDk,tIpcqUoDk->tcDpqIiUo", left, right)
-        return product.reshape([axis.size for axis in meeting.output]) % PRIME
+        return np.asarray(product.reshape([axis.size for axis in meeting.output])) % PRIME
 
 
 def _folded(value: Values, axis: int, degree: int) -> Values:
@@ -190,7 +188,7 @@ def _folded(value: Values, axis: int, degree: int) -> Values:
 
 
 def _met(value: Values, pieces: int, lacks_sums: bool, sums: int) -> Values:
-    """A rank 2 operand as (steps, pieces of the label it lacks, sums, copies, sums inside, dims)."""
+    """An operand as (steps, pieces of the label it lacks, sums, copies, sums inside, dims)."""
     steps, copies, brought, *dims = value.shape
     if lacks_sums:
         return value.reshape(steps, pieces, sums, copies // pieces // sums, 1, *dims)
@@ -204,6 +202,3 @@ def digest(type_: Type, value: Values) -> int:
     own = blake2b(repr([axis[:2] for axis in type_]).encode(), digest_size=8)
     own.update(value.tobytes())
     return int.from_bytes(own.digest(), "big")
-
-
-assert STEP == 0  # steps stand in front, as `_met` reads them

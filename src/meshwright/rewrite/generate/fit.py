@@ -27,13 +27,15 @@ from meshwright.rewrite.types import Type, infer, plain
 SIZES = (8, 16)
 """Halved three times by three operators at most."""
 
+_MATRICES = tuple((rows, columns) for rows in SIZES for columns in SIZES)
+
 Shapes = Mapping[str, tuple[int, int]]
 
 
 def shapes_of(rule: Rule) -> Iterator[Shapes]:
     """Every combination of sizes that the conditions of a rule allow."""
     names = [own.name for own in variables((*rule.source, *rule.target))]
-    for shapes in product(product(SIZES, repeat=2), repeat=len(names)):
+    for shapes in product(_MATRICES, repeat=len(names)):
         given = dict(zip(names, shapes, strict=True))
         if all(_allows(own, given) for own in rule.conditions):
             yield given

@@ -1,8 +1,8 @@
 """Small graphs as integers, and the one form that stands for all ways to write a graph.
 
-Enters, leaves: `Graph`s. A node is (template, operand, ...); an operand below `FIRST` is a variable,
-else output o of node j as FIRST + 2 j + o. Every tensor that nobody reads is an output; the graph
-without nodes is the first variable itself.
+Enters, leaves: `Graph`s. A node is (template, operand, ...); an operand below `FIRST` is a
+variable, else output o of node j as FIRST + 2 j + o. Every tensor that nobody reads is an output;
+the graph without nodes is the first variable itself.
 
 The canonical form is the least sequence of nodes, over all orders in which operands come before
 readers, both orders of commuting operands, and variables numbered by first use. Every prefix of a

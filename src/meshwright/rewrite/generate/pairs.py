@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.fit import with_sizes
-from meshwright.rewrite.generate.graphs import Graph, Names, renamed
+from meshwright.rewrite.generate.graphs import Names, renamed
 from meshwright.rewrite.generate.reduce import Lesser, merged
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.words import rule_of
@@ -53,9 +53,11 @@ def lesser(catalogue: Catalogue, store: Store) -> Iterator[Lesser]:
     for number in range(len(catalogue)):
         elements = catalogue.own_names(number)
         first = catalogue.root(elements[0])
-        others = [first] if first not in elements else [
-            own for own in elements[1:] if catalogue.root(own) == first
-        ]
+        others = (
+            [first]
+            if first not in elements
+            else [own for own in elements[1:] if catalogue.root(own) == first]
+        )
         for other in others:
             yield _lesser(elements[0], other, catalogue, store)
 

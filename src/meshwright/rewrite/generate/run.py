@@ -1,15 +1,15 @@
 """The generator. Enters: operators, a size, a prover. Leaves: rules, in a fixed order.
 
 Sizes follow each other: all graphs of a size are enumerated (in several processes, chunk by chunk),
-then equal ones are connected by rules, and these rules prune the next size. A chunk is a function of
-its job, so the number of processes changes nothing, and a chunk found in the folder is not computed
-again.
+then equal ones are connected by rules, and these rules prune the next size. A chunk is a function
+of its job, so the number of processes changes nothing, and a chunk found in the folder is not
+computed again.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -99,7 +99,7 @@ def generate(
     return Found(tuple(connector.rules), tuple(tallies), catalogue)
 
 
-def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Iterator[Chunk]:
+def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Generator[Chunk]:
     """What the jobs give, in their order; in several processes if there are several jobs."""
     if processes == 1 or len(jobs) == 1:
         yield from (_chunk(job, folder) for job in jobs)

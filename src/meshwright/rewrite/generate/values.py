@@ -78,7 +78,9 @@ class Store:
         template = self.templates[key[0]]
         if template.operator == SPLIT:
             return bool(self.keep(key))
-        return self._field.types(template, tuple(self._tensors[n].type for n in key[1:])) is not None
+        return (
+            self._field.types(template, tuple(self._tensors[n].type for n in key[1:])) is not None
+        )
 
     def _run(self, key: Node) -> list[Known]:
         template = self.templates[key[0]]
@@ -105,7 +107,9 @@ class Store:
             (self._tensors[places[own]].digest, own) for own in outputs(graph, self.templates)
         )
 
-    def output_digests(self, graph: Graph, last: tuple[int, ...], rest: tuple[int, ...]) -> list[int]:
+    def output_digests(
+        self, graph: Graph, last: tuple[int, ...], rest: tuple[int, ...]
+    ) -> list[int]:
         """The digests of outputs: these of the last node, these operands of the others."""
         places = self.places(graph[:-1])
         assert places is not None, "a graph that fits under one naming fits under all"

@@ -97,9 +97,5 @@ def graph_of(
         return () if [numbers[own.name] for own in words.variables(terms)] == [0] else None
     wanted = {operand(own) for own in terms}
     read = {r for node in graph for r in node[1:]}
-    made = {
-        tensor(j, o) for j, node in enumerate(graph) for o in range(templates[node[0]].outputs)
-    }
+    made = {tensor(j, o) for j, node in enumerate(graph) for o in range(templates[node[0]].outputs)}
     return tuple(graph) if wanted == made - read else None
-
-

@@ -1,0 +1,82 @@
+"""Rules found by enumeration: how many graphs, candidates and rules, in which time and memory.
+
+`python benchmarks/generate.py [PUBLISHED.json]` prints a row for each size of graphs: up to three
+operators over the set of Unity's published rules, with the share of the published rules that is
+found, and up to four over a smaller set. Rules are tried out on plain matrices (`trial.agrees`),
+not proved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from pathlib import Path
+
+from meshwright.rewrite.definitions import MisfitError
+from meshwright.rewrite.generate.fit import with_sizes
+from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
+from meshwright.rewrite.generate.run import Found, generate
+from meshwright.rewrite.generate.trial import agrees
+from meshwright.rewrite.published import parse_published
+from meshwright.rewrite.terms import Rule
+
+COLUMNS = "{:>9} {:>9} {:>11} {:>10} {:>8} {:>6} {:>8}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("published", type=Path, nargs="?")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    found = measured("the operators of Unity's rules", UNITY, 3, given.processes)
+    if given.published is not None:
+        print_share(found, parse_published(given.published.read_text()))
+    measured("relu, add, mul, linear", ALGEBRA, 4, given.processes)
+
+
+def measured(title: str, templates: Templates, size: int, processes: int) -> Found:
+    begin = time.perf_counter()
+    found = generate(templates, size, agrees, processes=processes)
+    seconds = time.perf_counter() - begin
+    print(f"{title}: {len(templates)} operators, graphs of up to {size}")
+    print(COLUMNS.format("operators", "graphs", "with names", "candidates", "pruned", "rules",
+                         "unproved"))  # fmt: skip
+    for row in found.tallies:
+        print(COLUMNS.format(row.operators, row.graphs, row.elements, row.candidates, row.pruned,
+                             row.rules, row.unproved))  # fmt: skip
+    peaks = [
+        resource.getrusage(who).ru_maxrss / 1024
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    print(
+        f"{len(found.rules)} rules in {seconds:.1f} s with {processes} processes; at most "
+        f"{peaks[0]:.0f} MiB in this one, {peaks[1]:.0f} MiB in each of the others\n"
+    )
+    return found
+
+
+def is_true(rule: Rule) -> bool:
+    """Whether the sides agree on plain matrices for which both of them fit."""
+    if rule.free:
+        return False
+    try:
+        return agrees(with_sizes(rule))
+    except MisfitError:
+        return False
+
+
+def print_share(found: Found, published: tuple[Rule, ...]) -> None:
+    true = [rule for rule in published if is_true(rule)]
+    given = [rule for rule in true if found.gives(rule)]
+    print(f"published rules: {len(published)}, true on plain matrices {len(true)}, found "
+          f"{len(given)} ({100 * len(given) / len(true):.1f} %)")  # fmt: skip
+    for rule in true:
+        if rule not in given:
+            print(f"  not found: {rule}")
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The generator as a whole: known rules, pruning, processes, resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshwright.foundation.errors import InputError
+from meshwright.rewrite.generate.operators import (
+    ALGEBRA,
+    Templates,
+    defined,
+    joins,
+    parallel,
+    splits,
+)
+from meshwright.rewrite.generate.run import Found, generate
+from meshwright.rewrite.generate.trial import agrees
+from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.text import lines, parse_rule, parse_rules
+
+SMALL: Templates = (*map(defined, ("relu", "add")), *parallel((0,)), *joins((1,)), *splits((1,)))
+
+
+@pytest.fixture(scope="module")
+def small() -> Found:
+    return generate(SMALL, 3, agrees)
+
+
+@pytest.fixture(scope="module")
+def algebra() -> Found:
+    return generate(ALGEBRA, 3, agrees)
+
+
+def test_associativity_is_the_only_rule_of_sums() -> None:
+    found = generate((defined("add"),), 2, agrees)
+    assert lines(found.rules) == (
+        "g0001: add(b, add(a, c)) => add(c, add(a, b))"
+        " if rank(a) = 2 and rank(c) = 2 and rank(b) = 2\n"
+    )
+
+
+def test_all_rules_of_pieces_of_one_dim() -> None:
+    found = generate((defined("relu"), *parallel((0,))), 2, agrees)
+    assert [str(rule).partition(": ")[2].partition(" if")[0] for rule in found.rules] == [
+        "combine[0, 2](partition[0, 2](a)) => a",
+        "reduce[0, 2](partition[0, 2](a)) => reduce[0, 2](a)",
+        "relu(partition[0, 2](a)) => partition[0, 2](relu(a))",
+        "relu(replicate[0, 2](a)) => replicate[0, 2](relu(a))",
+        "partition[0, 2](replicate[0, 2](a)) => replicate[0, 2](partition[0, 2](a))",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))",
+        "r: add(partition[0, 2](x), partition[0, 2](y)) => partition[0, 2](add(x, y))",
+        "r: partition[0, 2](add(x, y)) => add(partition[0, 2](y), partition[0, 2](x))",
+        "r: reduce[0, 2](replicate[0, 2](x)) => add(x, x)",
+        "r: relu(combine[0, 2](partition[0, 2](x))) => relu(x)",
+        "r: (relu(x), relu(y)) => (split[1, n](relu(concat[1](x, y))), "
+        "split[1, n](relu(concat[1](x, y))).1) if n = x.1",
+        "r: concat[1](relu(x), relu(y)) => relu(concat[1](x, y))",
+        "r: add(z, add(y, x)) => add(y, add(z, x))",
+    ],
+)
+def test_known_rules_are_found(small: Found, text: str) -> None:
+    assert small.gives(parse_rule(text))
+    assert small.gives(parse_rule(text).reverse)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r: reduce[0, 2](replicate[0, 2](x)) => relu(x)",
+        "r: relu(add(x, y)) => add(relu(x), relu(y))",
+        "r: partition[0, 2](x) => x",
+        "r: concat[1](x, y) => concat[1](y, x)",
+        "r: relu(x) => gelu(x)",
+    ],
+)
+def test_false_and_foreign_rules_are_not_found(small: Found, text: str) -> None:
+    assert not small.gives(parse_rule(text))
+
+
+def test_distributivity_is_found(algebra: Found) -> None:
+    assert algebra.gives(parse_rule("r: mul(z, add(x, y)) => add(mul(x, z), mul(y, z))"))
+    assert algebra.gives(parse_rule("r: linear(add(x, y), w) => add(linear(x, w), linear(y, w))"))
+    assert algebra.gives(
+        parse_rule("r: linear(linear(x, linear(v, u)), w) => linear(x, linear(w, linear(u, v)))")
+    )
+
+
+def test_every_rule_agrees_and_reads_back(small: Found, algebra: Found) -> None:
+    for found in (small, algebra):
+        assert all(map(agrees, found.rules))
+        assert all(map(found.gives, found.rules))
+        assert parse_rules(lines(found.rules)) == found.rules
+
+
+def test_no_rule_is_given_by_those_before_it(algebra: Found) -> None:
+    """Without the last rule its two sides stay apart."""
+    last = algebra.rules[-1]
+    without = generate(ALGEBRA, 3, lambda rule: sides(rule) != sides(last) and agrees(rule))
+    assert not without.gives(last)
+    assert len(without.rules) == len(algebra.rules) - 1
+
+
+def sides(rule: Rule) -> frozenset[object]:
+    return frozenset((rule.source, rule.target))
+
+
+def test_what_is_not_proved_joins_nothing() -> None:
+    found = generate((defined("relu"), *parallel((0,))), 2, lambda rule: False)
+    assert found.rules == ()
+    assert found.tallies[-1].unproved == 5
+    assert not found.gives(parse_rule("r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))"))
+
+
+def test_tallies_add_up(small: Found) -> None:
+    rules = 0
+    for row in small.tallies:
+        rules += row.rules
+        assert row.candidates == row.pruned + rules + row.unproved
+    assert rules == len(small.rules)
+
+
+def test_the_number_of_processes_changes_nothing(algebra: Found) -> None:
+    found = generate(ALGEBRA, 3, agrees, processes=2)
+    assert (found.rules, found.tallies) == (algebra.rules, algebra.tallies)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> None:
+    def kill(size: int, done: int, total: int) -> None:
+        if (size, done) == (3, 2):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=kill)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert len(kept) == 4  # one chunk for each of the sizes 1 and 2, two of size 3
+    told: list[tuple[int, int, int]] = []
+    found = generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
+    assert lines(found.rules) == lines(algebra.rules)
+    assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
+    assert told[-1] == (3, told[-1][2], told[-1][2])
+
+
+def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:
+    generate((defined("add"),), 1, agrees, folder=tmp_path)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(b"spoilt")
+    with pytest.raises(InputError, match="is not a chunk of a generator; remove it"):
+        generate((defined("add"),), 1, agrees, folder=tmp_path)
+
+
+def test_nothing_to_generate_is_refused() -> None:
+    with pytest.raises(InputError, match="graphs of 0 of 1 operators; give one at least"):
+        generate((defined("add"),), 0, agrees)
