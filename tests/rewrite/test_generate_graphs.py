@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations, product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,9 @@ from meshwright.rewrite.generate.graphs import (
 )
 from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
 from meshwright.rewrite.generate.values import Store
+from meshwright.rewrite.generate.words import graph_of
 from meshwright.rewrite.shards import cut, run
+from meshwright.rewrite.text import parse_term
 
 
 @st.composite
@@ -152,9 +155,8 @@ def test_chunks_hold_graphs_in_order_and_a_key_for_each_naming() -> None:
     assert len(chunk.keys) == 8 * sum((1, 1, 2)[n] for n in namings)
 
 
-@given(graphs(most=5))
-def test_values_and_types_are_those_of_shards(graph: Graph) -> None:
-    """Fast and slow agree on what fits, on types and on values modulo the prime."""
+def assert_twins_agree(graph: Graph) -> int:
+    """Fast and slow agree on what fits, on types and on values; how many nodes fit."""
     field, functions = Field(), functions_of(DEFINITIONS)
     fast = {v: (TYPE, value_of(v)) for v in range(VARIABLES)}
     slow = {v: cut(TYPE, value_of(v).astype(float)) for v in range(VARIABLES)}
@@ -163,16 +165,47 @@ def test_values_and_types_are_those_of_shards(graph: Graph) -> None:
         types = tuple(fast[r][0] for r in node[1:])
         made = field.types(template, types)
         try:
-            expected = run(
-                template.operator, settings(template), [slow[r] for r in node[1:]],
-                functions=functions,
-            )  # fmt: skip
+            operands = [slow[r] for r in node[1:]]
+            expected = run(template.operator, settings(template), operands, functions=functions)
         except MisfitError:
             assert made is None
-            return
+            return j
         assert made == tuple(own.type for own in expected)
         values = field.run(template, types, [fast[r][1] for r in node[1:]])
         for output, (type_, value, own) in enumerate(zip(made, values, expected, strict=True)):
             assert np.array_equal(value, own.whole % PRIME)
             fast[tensor(j, output)] = type_, value
             slow[tensor(j, output)] = own._replace(values=own.values % PRIME)
+    return len(graph)
+
+
+@given(graphs(most=5))
+def test_values_and_types_are_those_of_shards(graph: Graph) -> None:
+    assert_twins_agree(graph)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "linear(replicate[copies, 2](a), partition[0, 2](b))",
+        "linear(partition[0, 2](a), replicate[copies, 2](b))",
+        "linear(partition[copies, 2](concat[copies](a, b)), partition[0, 2](c))",
+        "linear(partition[0, 2](a), partition[copies, 2](concat[copies](b, c)))",
+        "linear(concat[copies](a, b), concat[copies](c, a))",
+        "linear(partition[1, 2](a), partition[1, 2](b))",
+        "linear(partition[0, 2](partition[1, 2](a)), replicate[copies, 2](partition[1, 2](b)))",
+        "linear(linear(partition[1, 2](a), partition[1, 2](b)), replicate[copies, 2](c))",
+        "linear(replicate[copies, 2](c), linear(partition[1, 2](a), partition[1, 2](b)))",
+        "linear(linear(partition[1, 2](a), partition[1, 2](b)), "
+        "partition[copies, 2](concat[copies](a, c)))",
+        "add(linear(partition[1, 2](a), partition[1, 2](b)), replicate[copies, 2](c))",
+        "relu(linear(partition[1, 2](a), partition[1, 2](b)))",
+        "linear_relu(partition[0, 2](a), partition[copies, 2](concat[copies](b, c)))",
+        "linear(replicate[copies, 2](replicate[copies, 2](a)), "
+        "partition[0, 2](replicate[copies, 2](b)))",
+    ],
+)
+def test_products_of_pieces_are_those_of_shards(text: str) -> None:
+    graph = graph_of((parse_term(text),), {"a": 0, "b": 1, "c": 2}, UNITY)
+    assert graph is not None
+    assert assert_twins_agree(graph) == len(graph)
