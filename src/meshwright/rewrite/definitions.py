@@ -107,7 +107,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """Every place where an operand is read."""
-        return tuple(_reads(self.body))
+        return tuple(part for part in _parts(self.body) if isinstance(part, Read))
 
     def indices(self, operand: str) -> tuple[Index, ...]:
         """How an operand is first read."""
@@ -124,6 +124,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         candidates = (*(own.name for own in self.output), *self.summed)
         return tuple(label for label in candidates if self._is_clean(label))
 
+    @cached_property
+    def positions(self) -> frozenset[str]:
+        """Names whose value an element depends on: attributes, and labels by their position."""
+        return frozenset(own.name for own in _parts(self.body) if isinstance(own, Named))
+
     def _is_clean(self, label: str) -> bool:
         """Whether each operand has the label at one and the same dim wherever it is read."""
         for operand in self.operands:
@@ -134,11 +139,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             }
             if len(places) > 1 or sum(next(iter(places), ())) > 1:
                 return False
-        return not any(
+        inside = (
             isinstance(index, Window) and index.place == label
             for read in self.reads
             for index in read.indices
         )
+        # A task knows the size of its own piece only.
+        return not any(inside) and Extent(label) not in _parts(self.body)
 
     @cache  # noqa: B019  definitions live as long as the program
     def at(self, ranks: tuple[int, ...]) -> Definition:
@@ -175,15 +182,15 @@ def _outputs_at(index: Index) -> str:
     return index.name if isinstance(index, Label) else index.output
 
 
-def _reads(expression: Expression) -> Iterator[Read]:
+def _parts(expression: Expression) -> Iterator[Expression]:
+    """An expression and everything inside it."""
+    yield expression
     match expression:
-        case Read():
-            yield expression
         case Plus(terms=parts) | Times(factors=parts) | Apply(arguments=parts):
             for part in parts:
-                yield from _reads(part)
+                yield from _parts(part)
         case Total(body=body):
-            yield from _reads(body)
+            yield from _parts(body)
         case _:
             return
 
@@ -235,7 +242,7 @@ def parse_definition(line: str) -> Definition:
     reader.expect("=")
     body = _sum(reader, frozenset(operands))
     reader.end()
-    unread = set(operands) - {read.operand for read in _reads(body)}
+    unread = set(operands) - {own.operand for own in _parts(body) if isinstance(own, Read)}
     if unread:
         raise InputError(
             f"{line!r} does not read {', '.join(sorted(unread))}", "read it or drop it"

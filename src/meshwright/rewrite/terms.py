@@ -75,18 +75,19 @@ class Degree(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rank(msgspec.Struct, frozen=True, tag=True):
-    """How many dims a variable has: `rank(x)`."""
+    """How many dims a variable has, or fewer: `rank(x)`, `rank(x)-1`."""
 
     tensor: str
+    less: int = 0
 
     def __str__(self) -> str:
-        return f"rank({self.tensor})"
+        return f"rank({self.tensor})" + (f"-{self.less}" if self.less else "")
 
 
 Quantity = Attribute | Size | Degree | Rank
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, tag=True):
     """What has to hold where a rule is applied."""
 
     left: Quantity
@@ -97,13 +98,22 @@ class Condition(msgspec.Struct, frozen=True):
         return f"{self.left} {self.relation} {self.right}"
 
 
+class Plain(msgspec.Struct, frozen=True, tag=True):
+    """A variable in one piece: nothing cut, one copy, no sum to be taken, one step."""
+
+    tensor: str
+
+    def __str__(self) -> str:
+        return f"plain({self.tensor})"
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A named substitution; `free` names tensors that only the target reads."""
 
     name: str
     source: tuple[Tensor, ...]
     target: tuple[Tensor, ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition | Plain, ...] = ()
     free: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -168,12 +178,17 @@ def variables(terms: tuple[Tensor, ...]) -> tuple[Variable, ...]:
     return tuple(found)
 
 
+def quantities(condition: Condition | Plain) -> tuple[Quantity, ...]:
+    """What a condition speaks of."""
+    return () if isinstance(condition, Plain) else (condition.left, condition.right)
+
+
 def symbols(rule: Rule) -> Iterator[str]:
     """Every variable among the attributes and conditions of a rule, with repetitions."""
     for node in (*nodes(rule.source), *nodes(rule.target)):
         yield from (own for own in node.attributes if isinstance(own, str) and own not in AXES)
     for condition in rule.conditions:
-        for quantity in (condition.left, condition.right):
+        for quantity in quantities(condition):
             match quantity:
                 case str():
                     yield quantity

@@ -4,8 +4,8 @@
     rule      NAME : side => side [if condition and ...] [for any NAME, ...]
     side      term, or (term, term, ...) for a rule with several outputs
     term      NAME, or NAME [attribute, ...] (term, ...) .OUTPUT
-    condition quantity = | != | < | <= | divides quantity
-    quantity  NUMBER, NAME, TENSOR.DIM, degree(TENSOR, AXIS), rank(TENSOR)
+    condition plain(TENSOR), or quantity = | != | < | <= | divides quantity
+    quantity  NUMBER, NAME, TENSOR.DIM, degree(TENSOR, AXIS), rank(TENSOR), rank(TENSOR)-NUMBER
 
 A mistake is reported with its position, what stands there and what was expected. Whether operators
 exist and how many inputs they take is checked against a table that the caller gives.
@@ -22,6 +22,7 @@ from meshwright.rewrite.terms import (
     Attribute,
     Condition,
     Degree,
+    Plain,
     Quantity,
     Rank,
     Relation,
@@ -30,6 +31,7 @@ from meshwright.rewrite.terms import (
     Tensor,
     Term,
     Variable,
+    quantities,
     variables,
 )
 
@@ -40,7 +42,8 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _RELATIONS: Mapping[str, Relation] = {
     "=": "=", "!=": "!=", "<": "<", "<=": "<=", "divides": "divides",
 }  # fmt: skip
-_WORDS = {"if", "and", "for", "any", "divides", "degree", "rank"}
+_OF_TENSORS = Size | Degree | Rank | Plain
+_WORDS = {"if", "and", "for", "any", "divides", "degree", "rank", "plain"}
 
 
 class Reader:
@@ -141,7 +144,7 @@ expected ',' or ')'.
     source = _side(reader, arity)
     reader.expect("=>")
     target = _side(reader, arity)
-    conditions: list[Condition] = []
+    conditions: list[Condition | Plain] = []
     if reader.accept("if"):
         conditions.append(_condition(reader))
         while reader.accept("and"):
@@ -180,8 +183,8 @@ def _refuse_unbound(rule: Rule) -> None:
         )
     named = known | set(rule.free)
     for condition in rule.conditions:
-        for quantity in (condition.left, condition.right):
-            if isinstance(quantity, Size | Degree | Rank) and quantity.tensor not in named:
+        for quantity in (condition, *quantities(condition)):
+            if isinstance(quantity, _OF_TENSORS) and quantity.tensor not in named:
                 raise InputError(
                     f"the condition '{condition}' of rule {rule.name!r} speaks of "
                     f"{quantity.tensor!r}",
@@ -224,7 +227,12 @@ def _attribute(reader: Reader) -> Attribute:
     return reader.name("a number or a name")
 
 
-def _condition(reader: Reader) -> Condition:
+def _condition(reader: Reader) -> Condition | Plain:
+    if reader.accept("plain"):
+        reader.expect("(")
+        tensor = reader.name("a tensor")
+        reader.expect(")")
+        return Plain(tensor)
     left = _quantity(reader)
     relation = _RELATIONS[reader.expect(*_RELATIONS)]
     return Condition(left, relation, _quantity(reader))
@@ -235,7 +243,7 @@ def _quantity(reader: Reader) -> Quantity:
         reader.expect("(")
         tensor = reader.name("a tensor")
         reader.expect(")")
-        return Rank(tensor)
+        return Rank(tensor, -reader.number("") if reader.peek().startswith("-") else 0)
     if reader.accept("degree"):
         reader.expect("(")
         tensor = reader.name("a tensor")

@@ -1,0 +1,147 @@
+"""Forms of parallelism, read off a definition. Enters: a `Definition`. Leaves: rules.
+
+For every label that can be cut there is one rule: cut the operands that have it, copy the others,
+and combine the output along it, or reduce it if the label is summed over. One more runs the
+operator in steps. Nothing here is trusted: the rules are proved like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from meshwright.rewrite.definitions import Definition, Index, Label, Window
+from meshwright.rewrite.terms import (
+    STEPS,
+    Attribute,
+    Condition,
+    Degree,
+    Rank,
+    Rule,
+    Size,
+    Tensor,
+    Term,
+    Variable,
+)
+
+
+def forms(definition: Definition) -> Iterator[Rule]:
+    """Every way to run an operator in parallel.
+
+    >>> from meshwright.rewrite.definitions import DEFINITIONS
+    >>> for rule in forms(DEFINITIONS["linear"]): print(rule)
+    linear-cut-i: linear(x, w) => combine[k, d](linear(partition[k, d](x), replicate[d](w)))
+    linear-cut-o: linear(x, w) => combine[-1, d](linear(replicate[d](x), partition[-2, d](w)))
+    linear-cut-k: linear(x, w) => reduce[d](linear(partition[-1, d](x), partition[-1, d](w)))
+    linear-steps: linear(x, w) => batch[0, m](linear(pipeline[0, m](x), replicate[steps, m](w)))
+    """
+    for label in definition.cuts:
+        if any(_nameless(definition.indices(operand), label) for operand in definition.operands):
+            continue
+        inputs = [_operand(definition, operand, label) for operand in definition.operands]
+        if label in definition.summed:
+            yield _rule(definition, f"cut-{label}", inputs, "reduce", ("d",), _uncut(definition))
+        elif not _nameless(definition.output, label):
+            dim = _dim(definition.output, label)
+            conditions = _among_many(definition, label) if dim == "k" else ()
+            yield _rule(definition, f"cut-{label}", inputs, "combine", (dim, "d"), conditions)
+    if _in_steps(definition):
+        inputs = [
+            Term("pipeline", (Variable(operand),), (0, "m"))
+            if definition.indices(operand)[:1] == definition.output[:1]
+            else Term("replicate", (Variable(operand),), (STEPS, "m"))
+            for operand in definition.operands
+        ]
+        single = tuple(Condition(Size(name, STEPS), "=", 1) for name in definition.operands)
+        conditions = (*_many_are_there(definition), *single)
+        yield _rule(definition, "steps", inputs, "batch", (0, "m"), conditions)
+
+
+def _rule(
+    own: Definition,
+    name: str,
+    inputs: Sequence[Tensor],
+    after: str,
+    attributes: tuple[Attribute, ...],
+    conditions: tuple[Condition, ...],
+) -> Rule:
+    source = Term(own.name, tuple(map(Variable, own.operands)), own.parameters)
+    target = Term(after, (Term(own.name, tuple(inputs), own.parameters),), attributes)
+    return Rule(
+        name=f"{own.name}-{name}".replace("_", "-"),
+        source=(source,),
+        target=(target,),
+        conditions=conditions,
+    )
+
+
+def _uncut(own: Definition) -> tuple[Condition, ...]:
+    """That no label of the sum is cut already: whose sums would be which is then not said."""
+    return tuple(
+        Condition(Degree(operand, _dim(indices, label)), "=", 1)
+        for label in own.summed
+        for operand in own.operands
+        for indices in (own.indices(operand),)
+        if _place(indices, label) is not None and label in own.cuts
+    )
+
+
+def _among_many(own: Definition, label: str) -> tuple[Condition, ...]:
+    """That k is one of the dims that stand in front, where others follow."""
+    operand = next(o for o in own.operands if _place(own.indices(o), label) is not None)
+    behind = len(own.indices(operand)) - 1
+    return (Condition("k", "<", Rank(operand, behind)),) if behind else ()
+
+
+def _many_are_there(own: Definition) -> tuple[Condition, ...]:
+    """That there is a first dim to be worked through, where none has to be."""
+    first = own.output[0]
+    if not first.many:
+        return ()
+    operand = next(o for o in own.operands if _place(own.indices(o), first.name) is not None)
+    return (Condition(len(own.indices(operand)) - 1, "<", Rank(operand)),)
+
+
+def _operand(own: Definition, operand: str, label: str) -> Tensor:
+    indices, variable = own.indices(operand), Variable(operand)
+    place = _place(indices, label)
+    if place is None:
+        return Term("replicate", (variable,), ("d",))
+    dim = _dim(indices, label)
+    cut = Term("partition", (variable,), (dim, "d"))
+    index = indices[place]
+    if isinstance(index, Window):
+        return Term("halo", (cut,), (dim, index.padding, "after"))
+    return cut
+
+
+def _place(indices: tuple[Index, ...], label: str) -> int | None:
+    names = [own.name if isinstance(own, Label) else own.output for own in indices]
+    return names.index(label) if label in names else None
+
+
+def _nameless(indices: tuple[Index, ...], label: str) -> bool:
+    """Whether a dim cannot be named: it is one of many that do not stand in front."""
+    place = _place(indices, label)
+    return bool(place) and indices[place or 0] == Label(label, many=True)
+
+
+def _dim(indices: tuple[Index, ...], label: str) -> Attribute:
+    """A dim as rules name it: a variable for one of many, else counted from an end."""
+    place = _place(indices, label)
+    assert place is not None
+    if indices[place] == Label(label, many=True):
+        return "k"
+    followed = any(isinstance(own, Label) and own.many for own in indices[place + 1 :])
+    return place if followed else place - len(indices)
+
+
+def _in_steps(own: Definition) -> bool:
+    """Whether the first dim of the output can be worked through piece by piece.
+
+    Not if an element depends on its place: a step does not know how many came before.
+    """
+    if not own.output:
+        return False
+    first = own.output[0].name
+    places = {_place(own.indices(operand), first) for operand in own.operands}
+    return first in own.cuts and places <= {None, 0} and first not in own.positions

@@ -1,0 +1,1 @@
+"""Rules that come with Meshwright, each with its certificate."""

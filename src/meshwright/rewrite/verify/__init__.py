@@ -1,0 +1,1 @@
+"""Proofs and counterexamples of rules; never sees the generator."""

@@ -1,0 +1,328 @@
+"""A defined operator on tensors of any size. Enters: a definition and operands. Leaves: its output.
+
+The counterpart of `types.meet` with symbols: labels have one space and one degree wherever they are
+read; an operand has a copy for each piece of the labels it lacks; a cut label of the outermost sum
+leaves as many sums to be taken, outermost among those that operands bring along.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from meshwright.rewrite.definitions import (
+    Apply,
+    Definition,
+    Expression,
+    Extent,
+    Label,
+    MisfitError,
+    Named,
+    Number,
+    Plus,
+    Read,
+    Times,
+    Total,
+    Window,
+)
+from meshwright.rewrite.terms import Attribute
+from meshwright.rewrite.types import COPY, FRONT, STEP, SUM
+from meshwright.rewrite.verify.polynomials import (
+    Applied,
+    At,
+    Count,
+    Polynomial,
+    Position,
+    Slide,
+    Where,
+    factor,
+    number,
+    times,
+    total,
+)
+from meshwright.rewrite.verify.spaces import (
+    ONE,
+    UNIT,
+    BeyondError,
+    Monomial,
+    RefineError,
+    Space,
+    VacuousError,
+    as_space,
+    equate,
+    monomial,
+    outer,
+    primed,
+    quotient,
+    unify,
+)
+from meshwright.rewrite.verify.symbolic import Evaluation, Places, Value, position
+from meshwright.rewrite.verify.world import ChooseError, Decision, SymbolicAxis
+
+
+class _Meeting(NamedTuple):
+    own: Definition
+    labels: Mapping[str, SymbolicAxis]
+    settings: Mapping[str, Attribute]
+    blocks: Mapping[str, tuple[Space, Space]]
+    """For every label of the outermost sum its parts, and one part."""
+    pending: Space
+    """Sums that operands bring along."""
+
+
+def apply_definition(
+    evaluation: Evaluation,
+    definition: Definition,
+    attributes: Sequence[Attribute],
+    inputs: Sequence[Value],
+) -> Value:
+    """The output of a defined operator."""
+    try:
+        own = definition.at(tuple(value.rank for value in inputs))
+    except MisfitError:
+        raise VacuousError from None
+    if len(attributes) != len(own.parameters):
+        raise VacuousError
+    settings = dict(zip(own.parameters, attributes, strict=True))
+    labels = _labels(evaluation, own, settings, inputs)
+    dims = tuple(labels[label.name] for label in own.output)
+    if evaluation.dims_only:
+        return inputs[0]._replace(axes=(*inputs[0].axes[:FRONT], *dims), fronted=False)
+    for value in inputs[1:]:
+        unify(inputs[0].axes[STEP].space, value.axes[STEP].space)
+    sums = _one_or_equal([value.axes[SUM] for value in inputs])
+    needed = [
+        _needed(own, operand, value, labels, sums)
+        for operand, value in zip(own.operands, inputs, strict=True)
+    ]
+    extra = _one_or_equal([_extra(v, need) for v, need in zip(inputs, needed, strict=True)])
+    blocks = {label: outer(labels[label].space, labels[label].degree) for label in own.summed}
+    meeting = _Meeting(own, labels, settings, blocks, sums.space)
+    space, degree = sums
+    for label in reversed(own.summed):
+        space = _product(blocks[label][0], space)
+        degree = labels[label].degree * degree
+    axes = (inputs[0].axes[STEP], extra, SymbolicAxis(space, degree), *dims)
+
+    def at(places: Places) -> Polynomial:
+        return _element(evaluation, meeting, inputs, places)
+
+    return Value(axes, at, all(value.same for value in inputs))
+
+
+def _labels(
+    evaluation: Evaluation,
+    own: Definition,
+    settings: Mapping[str, Attribute],
+    inputs: Sequence[Value],
+) -> dict[str, SymbolicAxis]:
+    found: dict[str, SymbolicAxis] = {}
+    windows: list[tuple[Window, SymbolicAxis]] = []
+    operands = dict(zip(own.operands, inputs, strict=True))
+    for read in own.reads:
+        for index, axis in zip(read.indices, operands[read.operand].axes[FRONT:], strict=True):
+            if isinstance(index, Window):
+                windows.append((index, axis))
+                continue
+            _meet(evaluation, found, index.name, axis)
+            if index.name not in own.cuts:
+                equate(axis.degree, ONE)
+    for window, axis in windows:
+        # How many places a window has follows from what it slides over; its name says of what.
+        stride, padding = settings[window.stride], settings[window.padding]
+        slid = f"slide({axis.space}, {found[window.place].space}, {stride}, {padding})"
+        _meet(evaluation, found, window.output, SymbolicAxis(((slid,),), axis.degree))
+    return found
+
+
+def _meet(
+    evaluation: Evaluation, found: dict[str, SymbolicAxis], label: str, axis: SymbolicAxis
+) -> None:
+    before = found.setdefault(label, axis)
+    evaluation.unify(before.space, axis.space)
+    equate(before.degree, axis.degree)
+
+
+def _one_or_equal(axes: Sequence[SymbolicAxis]) -> SymbolicAxis:
+    """The axis that all have that are not one position; all ways in which that can be so."""
+    one = SymbolicAxis(UNIT, ONE)
+    distinct = [axis for axis in dict.fromkeys(axes) if axis != one]
+    if len(distinct) < 2:
+        return distinct[0] if distinct else one
+    a, b = distinct[:2]
+    options: list[Decision] = [
+        (axis.space[0][0], UNIT) for axis in (a, b) if len(axis.space) == 1 and axis.space[0]
+    ]
+    try:
+        unify(a.space, b.space)
+        equate(a.degree, b.degree)
+    except RefineError as found:
+        options.append((found.symbol, found.space))
+    except VacuousError:
+        pass
+    if not options:
+        raise VacuousError
+    raise ChooseError(*options)
+
+
+def _needed(
+    own: Definition,
+    operand: str,
+    value: Value,
+    labels: Mapping[str, SymbolicAxis],
+    sums: SymbolicAxis,
+) -> Monomial:
+    present = {
+        index.name if isinstance(index, Label) else index.output for index in own.indices(operand)
+    }
+    needed = ONE
+    for label in own.cuts:
+        if label not in present:
+            needed *= labels[label].degree
+    if value.axes[SUM].space == UNIT and sums.space != UNIT:
+        needed *= sums.degree
+    return needed
+
+
+def _extra(value: Value, needed: Monomial) -> SymbolicAxis:
+    """What is left of an operand's copies when the labels that it lacks have taken theirs."""
+    axis = value.axes[COPY]
+    if needed == ONE:
+        return orderless(axis) if value.same else axis
+    if not value.same:
+        raise BeyondError("copies that differ, one for each piece")
+    degree = _taken(axis.degree, needed)
+    size = quotient(monomial(axis.space), needed)
+    if size is None:
+        raise VacuousError
+    return SymbolicAxis(as_space(size), degree)
+
+
+def orderless(axis: SymbolicAxis) -> SymbolicAxis:
+    """An axis of equal copies, which have no order."""
+    return axis._replace(space=as_space(monomial(axis.space))) if len({*axis.space}) == 1 else axis
+
+
+def _taken(whole: Monomial, part: Monomial) -> Monomial:
+    found = quotient(whole, part)
+    if found is not None:
+        return found
+    mine, theirs = list(whole.symbols), list(part.symbols)
+    for symbol in part.symbols:
+        if symbol in mine:
+            mine.remove(symbol)
+            theirs.remove(symbol)
+    missing = Monomial(part.number, tuple(theirs))
+    if whole.number % part.number == 0:
+        missing = Monomial(1, tuple(theirs))
+    copies = next((symbol for symbol in mine if ".copies" in symbol), None)
+    if copies is not None and (missing.number == 1 or whole.number == 1):
+        raise RefineError(copies, as_space(missing * Monomial(1, (primed(copies),))))
+    if not mine and theirs:
+        raise RefineError(theirs[0], UNIT)
+    if not mine and not theirs:
+        raise VacuousError
+    raise BeyondError(f"{whole} copies for {part} pieces")
+
+
+def _product(outside: Space, inside: Space) -> Space:
+    if len(inside) > 1 and any(outside):
+        raise BeyondError("rows of parts")
+    return tuple(a + b for a in outside for b in inside)
+
+
+def _element(
+    evaluation: Evaluation,
+    meeting: _Meeting,
+    inputs: Sequence[Value],
+    places: Places,
+) -> Polynomial:
+    own = meeting.own
+    blocks, pending = _taken_apart(meeting, position(places[SUM]))
+    at: dict[str, Where] = {
+        label.name: place for label, place in zip(own.output, places[FRONT:], strict=True)
+    }
+    fronts = []
+    for value in inputs:
+        copies = value.axes[COPY].space
+        if value.same or copies == UNIT:
+            copy: Where = (0, ("*",) * len(copies[0]))
+        else:
+            copy = places[COPY]
+        summand: Where = pending if value.axes[SUM].space != UNIT else (0, ())
+        fronts.append((places[STEP], copy, summand))
+    operands = {
+        name: (value, front)
+        for name, value, front in zip(own.operands, inputs, fronts, strict=True)
+    }
+
+    def visit(node: Expression, at: Mapping[str, Where]) -> Polynomial:
+        match node:
+            case Number(value=constant):
+                return number(constant)
+            case Named(name=name) if name in at:
+                return factor(At(position(at[name])))
+            case Named(name=name):
+                return factor(Count(("setting", meeting.settings[name])))
+            case Extent(label=label):
+                return factor(Count(("size", meeting.labels[label].space)))
+            case Read(operand=operand, indices=indices):
+                read, front = operands[operand]
+                return read.at((*front, *(where(index, at) for index in indices)))
+            case Plus(terms=terms):
+                return tuple(product for term in terms for product in visit(term, at))
+            case Times(factors=factors):
+                found = number(1)
+                for own_factor in factors:
+                    found = times(found, visit(own_factor, at))
+                return found
+            case Apply(function=function, arguments=arguments):
+                return factor(Applied(function, tuple(visit(a, at) for a in arguments)))
+            case Total(labels=labels, body=body):
+                return summed(labels, body, at)
+
+    def where(index: Label | Window, at: Mapping[str, Where]) -> Where:
+        if isinstance(index, Label):
+            return at[index.name]
+        stride, padding = meeting.settings[index.stride], meeting.settings[index.padding]
+        return Slide(position(at[index.output]), position(at[index.place]), stride, padding)
+
+    def summed(labels: tuple[str, ...], body: Expression, at: Mapping[str, Where]) -> Polynomial:
+        spaces = [
+            meeting.blocks[label][1] if label in blocks else meeting.labels[label].space
+            for label in labels
+        ]
+        found: Polynomial = ()
+        for segments in itertools.product(*(range(len(space)) for space in spaces)):
+            inner, bound = dict(at), []
+            for label, space, segment in zip(labels, spaces, segments, strict=True):
+                place, names = evaluation.fresh(space, segment)
+                bound += names
+                inner[label] = _inside(blocks.get(label, (0, ())), place, len(space))
+            found += total(bound, visit(body, inner))
+        return found
+
+    return visit(own.body, at)
+
+
+def _inside(block: Position, place: Position, length: int) -> Position:
+    """A place in a part, seen from the whole."""
+    return (block[0] * length + place[0], block[1] + place[1])
+
+
+def _taken_apart(meeting: _Meeting, place: Position) -> tuple[dict[str, Position], Position]:
+    """Which part of every summed label, and which of the operands' sums, a sum's position means."""
+    segment, names = place
+    found: dict[str, Position] = {}
+    inner = len(meeting.pending)
+    for label in reversed(meeting.own.summed):
+        inner *= len(meeting.blocks[label][0])
+    for label in meeting.own.summed:
+        parts = meeting.blocks[label][0]
+        inner //= len(parts)
+        which, segment = divmod(segment, inner)
+        length = len(parts[which])
+        found[label] = (which, names[:length])
+        names = names[length:]
+    return found, (segment, names)

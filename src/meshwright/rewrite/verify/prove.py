@@ -1,0 +1,139 @@
+"""Proofs for all ranks, sizes and degrees. Enters: a rule. Leaves: a `Proof`, or why there is none.
+
+What is proved: wherever the conditions hold and both sides can be taken, all outputs have equal
+axes (size and degree of every dim, copies, sums, steps) and equal elements. Worlds are explored
+until each is decided far enough for both sides to be written out; then canonical forms are
+compared.
+
+A rule about tensors of any rank is proved up to the rank beyond which it can tell nothing apart
+(`symbolic.highest_rank`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.terms import Condition, Plain, Rank, Rule, quantities, variables
+from meshwright.rewrite.types import COPY
+from meshwright.rewrite.verify.defined import orderless
+from meshwright.rewrite.verify.polynomials import canonical
+from meshwright.rewrite.verify.spaces import BeyondError, RefineError, VacuousError
+from meshwright.rewrite.verify.symbolic import Evaluation, Value, highest_rank
+from meshwright.rewrite.verify.world import ChooseError, World, require
+
+DEEPEST = 200
+"""Decisions after which a world is given up."""
+
+HIGHEST = 7
+"""A rule that would have to be proved for more dims than these is left open."""
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """That a rule holds: how many worlds were compared, and how many had nothing to compare."""
+
+    worlds: int
+    vacuous: int
+
+
+class Open(msgspec.Struct, frozen=True):
+    """No proof was found, and why."""
+
+    reason: str
+
+
+def prove(
+    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 10.0
+) -> Proof | Open:
+    """A proof that both sides are equal wherever both can be taken.
+
+    >>> from meshwright.rewrite.text import parse_rule
+    >>> prove(parse_rule("r: relu(partition[k, d](x)) => partition[k, d](relu(x))"))
+    Proof(worlds=6, vacuous=1)
+    >>> prove(parse_rule("r: reduce[copies, d](replicate[d](x)) => relu(x)"))
+    Open(reason='the sides differ')
+    """
+    most = _most(rule, known)
+    if most > HIGHEST:
+        return Open(f"it may tell tensors of {most} dims apart")
+    deadline = time.monotonic() + seconds
+    worlds, vacuous = 0, 0
+    waiting = [(World(), 0)]
+    while waiting:
+        if time.monotonic() > deadline:
+            return Open(f"no proof within {seconds:g} s")
+        world, depth = waiting.pop()
+        if depth > DEEPEST:
+            return Open("too many decisions")
+        try:
+            try:
+                equal = _compare(rule, world, most, known)
+            except RefineError as found:
+                waiting.append((world.deciding((found.symbol, found.space)), depth + 1))
+                continue
+            except ChooseError as found:
+                waiting += [(world.deciding(option), depth + 1) for option in found.options]
+                continue
+        except VacuousError:
+            vacuous += 1
+            continue
+        except BeyondError as beyond:
+            return Open(f"the argument does not reach so far: {beyond}")
+        if not equal:
+            return Open("the sides differ")
+        worlds += 1
+    return Proof(worlds, vacuous) if worlds else Open("no tensors were found to compare")
+
+
+def _most(rule: Rule, known: Mapping[str, Definition]) -> int:
+    """The highest rank to be looked at: what conditions name is looked at in any case."""
+    named = [q for c in rule.conditions for q in quantities(c) if isinstance(q, int)]
+    if all(any(_fixes(c, v.name) for c in rule.conditions) for v in variables(rule.source)):
+        return max(named)
+    return max(highest_rank(rule, known), *named, 0)
+
+
+def _fixes(condition: Condition | Plain, tensor: str) -> bool:
+    """Whether a condition says how many dims a tensor has."""
+    return (
+        isinstance(condition, Condition)
+        and condition.relation == "="
+        and condition.left == Rank(tensor)
+        and isinstance(condition.right, int)
+    )
+
+
+def _compare(rule: Rule, world: World, most: int, known: Mapping[str, Definition]) -> bool:
+    require(rule, world, most)
+    # What dims must be is asked first: it decides much of what copies and sums can be.
+    Evaluation(world, most, known, dims_only=True).outputs((*rule.source, *rule.target))
+    evaluation = Evaluation(world, most, known)
+    sources, targets = evaluation.outputs(rule.source), evaluation.outputs(rule.target)
+    evaluation.settle()
+    return all(_equal(a, b) for a, b in zip(sources, targets, strict=True))
+
+
+def _equal(one: Value, other: Value) -> bool:
+    one, other = _orderless(one), _orderless(other)
+    if one.axes != other.axes:
+        return False
+    spaces = [axis.space for axis in one.axes]
+    for segments in itertools.product(*(range(len(space)) for space in spaces)):
+        places = tuple(
+            (segment, tuple(f"i{axis}.{n}" for n in range(len(space[segment]))))
+            for axis, (space, segment) in enumerate(zip(spaces, segments, strict=True))
+        )
+        if canonical(one.at(places)) != canonical(other.at(places)):
+            return False
+    return True
+
+
+def _orderless(value: Value) -> Value:
+    if not value.same:
+        return value
+    axes = (*value.axes[:COPY], orderless(value.axes[COPY]), *value.axes[COPY + 1 :])
+    return value._replace(axes=axes)

@@ -1,0 +1,284 @@
+"""Random tensors that a rule can be tried on. Enters: a rule, a seed. Leaves: instances.
+
+An instance gives every variable a type and values, and every variable of attributes a number.
+Sizes are small and mostly equal, so that operators fit; half of the instances are in one piece, the
+others cut, copied and waiting to be summed at random. Copies of an input are equal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError, Window
+from meshwright.rewrite.shards import Array, Shards, cut
+from meshwright.rewrite.terms import (
+    AXES,
+    Attribute,
+    Condition,
+    Degree,
+    Plain,
+    Quantity,
+    Rank,
+    Rule,
+    Size,
+    Tensor,
+    Term,
+    Variable,
+    nodes,
+    symbols,
+    variables,
+)
+from meshwright.rewrite.types import (
+    COPY,
+    FRONT,
+    Axis,
+    Type,
+    axis_number,
+    infer,
+    rank,
+)
+
+_SIZES = (4, 8, 12, 2, 6)
+_DEGREES = (2, 2, 2, 3)
+
+
+class Instance(NamedTuple):
+    """Types of variables and values of attributes for which the source of a rule can be taken."""
+
+    types: Mapping[str, Type]
+    bound: Mapping[str, Attribute]
+    seed: int
+
+    def values(self) -> dict[str, Shards]:
+        """Whole numbers for every variable."""
+        random_numbers = np.random.default_rng(self.seed)
+        return {name: _values(type_, random_numbers) for name, type_ in self.types.items()}
+
+
+def instances(
+    rule: Rule, seed: int, tries: int, known: Mapping[str, Definition] = DEFINITIONS
+) -> Iterator[Instance]:
+    """Instances that fit the conditions and the source of a rule, out of so many tries."""
+    chance = random.Random(seed)
+    names = [v.name for v in dict.fromkeys((*variables(rule.source), *variables(rule.target)))]
+    fixed = _fixed_ranks(rule, known)
+    windows = _Windows(rule, known)
+    plain_names = {c.tensor for c in rule.conditions if isinstance(c, Plain)}
+    for number in range(tries):
+        common = chance.choice((1, 2, 2, 3, 3, 4))
+        pieces = chance.random() < 0.5
+        sizes = [chance.choice(_SIZES)] * 8 if chance.random() < 0.6 else []
+        types = {
+            name: _type(
+                chance, fixed.get(name, common), sizes, pieces=pieces and name not in plain_names
+            )
+            for name in names
+        }
+        types = {name: windows.smaller(name, type_, chance) for name, type_ in types.items()}
+        bound = _bound(rule, types, chance, common)
+        if bound is not None:
+            bound |= windows.settings(chance)
+        if bound is not None and _fits(rule, types, bound, known):
+            yield Instance(types, bound, seed * tries + number)
+
+
+class _Windows:
+    """What slides over what: kernels are smaller than what they slide over."""
+
+    def __init__(self, rule: Rule, known: Mapping[str, Definition]) -> None:
+        self._kernels: set[tuple[str, int]] = set()
+        self._names: dict[str, tuple[int, ...]] = {}
+        for node in (*nodes(rule.source), *nodes(rule.target)):
+            if node.operator == "halo":
+                self._note(node.attributes[2], (0, 1, 2))
+            if node.operator not in known:
+                continue
+            own = known[node.operator]
+            given = dict(zip(own.parameters, node.attributes, strict=False))
+            slides = [i for read in own.reads for i in read.indices if isinstance(i, Window)]
+            for window in slides:
+                self._note(given[window.stride], (1, 1, 2))
+                self._note(given[window.padding], (0, 1))
+            places = {window.place for window in slides}
+            for operand, tensor in zip(own.operands, node.inputs, strict=False):
+                for dim, index in enumerate(own.indices(operand)):
+                    if isinstance(index, Label) and index.name in places:
+                        self._kernels |= {(v.name, dim) for v in variables((tensor,))}
+
+    def _note(self, name: Attribute, values: tuple[int, ...]) -> None:
+        if isinstance(name, str):
+            self._names.setdefault(name, values)
+
+    def smaller(self, name: str, type_: Type, chance: random.Random) -> Type:
+        """A tensor of which the dims inside a window are small."""
+        size = chance.choice((1, 2, 3, 3))
+        return (
+            *type_[:FRONT],
+            *(
+                Axis(size) if (name, dim) in self._kernels else axis
+                for dim, axis in enumerate(type_[FRONT:])
+            ),
+        )
+
+    def settings(self, chance: random.Random) -> dict[str, Attribute]:
+        """Strides, paddings and rows of neighbours."""
+        return {name: chance.choice(values) for name, values in self._names.items()}
+
+
+def types_of(
+    terms: Sequence[Tensor],
+    types: Mapping[str, Type],
+    bound: Mapping[str, Attribute],
+    known: Mapping[str, Definition] = DEFINITIONS,
+) -> tuple[Type, ...]:
+    """The types of a graph of terms; a `MisfitError` if it cannot be taken."""
+    made: dict[Term, tuple[Type, ...]] = {}
+
+    def of(term: Tensor) -> Type:
+        if isinstance(term, Variable):
+            return types[term.name]
+        if term.output >= len(made[term.node]):
+            raise MisfitError(f"{term.operator} has no output {term.output}")
+        return made[term.node][term.output]
+
+    for node in nodes(tuple(terms)):
+        attributes = [bound.get(a, a) if isinstance(a, str) else a for a in node.attributes]
+        made[node] = infer(node.operator, attributes, list(map(of, node.inputs)), known)
+    return tuple(map(of, terms))
+
+
+def _type(chance: random.Random, rank: int, sizes: Sequence[int], *, pieces: bool) -> Type:
+    dims = [Axis(sizes[n] if sizes else chance.choice(_SIZES)) for n in range(rank)]
+    if not pieces:
+        return (Axis(1),) * FRONT + tuple(dims)
+    front = [chance.choice((1, 1, 1, 2)) for _ in AXES]
+    steps, copies, sums = front
+    return (
+        Axis(steps), Axis(copies, copies), Axis(sums, sums),
+        *(axis._replace(degree=chance.choice((1, 1, 2))) for axis in dims),
+    )  # fmt: skip
+
+
+def _values(type_: Type, chance: np.random.Generator) -> Shards:
+    shape = [axis.size for axis in type_]
+    shape[COPY] = 1
+    whole: Array = chance.integers(-3, 4, shape).astype(float)
+    return cut(type_, np.repeat(whole, type_[COPY].size, axis=COPY))
+
+
+def _fixed_ranks(rule: Rule, known: Mapping[str, Definition]) -> dict[str, int]:
+    """Ranks that conditions or definitions leave no choice about."""
+    found: dict[str, int] = {}
+    for node in (*nodes(rule.source), *nodes(rule.target)):
+        definition = known.get(node.operator)
+        if definition is None:
+            continue
+        for operand, tensor in zip(definition.operands, node.inputs, strict=False):
+            indices = definition.indices(operand)
+            while isinstance(tensor, Term) and tensor.operator in _KEEP_RANK:
+                tensor = tensor.inputs[0]
+            many = any(isinstance(index, Label) and index.many for index in indices)
+            if isinstance(tensor, Variable) and not many:
+                found[tensor.name] = len(indices)
+    for condition in rule.conditions:
+        match condition:
+            case Condition(left=Rank(tensor=name, less=0), relation="=", right=int() as value):
+                found[name] = value
+            case _:
+                pass
+    return found
+
+
+_KEEP_RANK = ("partition", "combine", "replicate", "reduce", "pipeline", "batch", "halo", "concat")
+
+
+def _bound(
+    rule: Rule, types: Mapping[str, Type], chance: random.Random, ranks: int
+) -> dict[str, Attribute] | None:
+    """Numbers for the variables of attributes: dims, degrees, sizes that conditions give."""
+    dims = {node.attributes[n] for node in (*nodes(rule.source), *nodes(rule.target))
+            for n in range(_DIMS.get(node.operator, 0)) if n < len(node.attributes)}  # fmt: skip
+    bound: dict[str, Attribute] = {}
+    for name in symbols(rule):
+        if name not in bound:
+            bound[name] = chance.randrange(ranks) if name in dims else chance.choice(_DEGREES)
+    try:
+        for condition in rule.conditions:
+            match condition:
+                case Condition(left=str() as name, relation="=", right=Size() as size):
+                    bound[name] = quantity(size, types, bound)
+                case _:
+                    pass
+    except MisfitError:
+        return None
+    return bound
+
+
+_DIMS: Mapping[str, int] = {
+    "partition": 1, "combine": 1, "replicate": 1, "reduce": 1, "pipeline": 1, "batch": 1,
+    "halo": 1, "concat": 1, "split": 1, "transpose": 2, "flatten": 1, "unflatten": 1,
+}  # fmt: skip
+
+
+def quantity(own: Quantity, types: Mapping[str, Type], bound: Mapping[str, Attribute]) -> int:
+    """The value of what a condition speaks of."""
+    match own:
+        case int():
+            return own
+        case str():
+            value = bound[own]
+            assert isinstance(value, int)
+            return value
+        case Rank(tensor=tensor, less=less):
+            return rank(types[tensor]) - less
+        case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
+            name = bound.get(dim, dim) if isinstance(dim, str) else dim
+            axis = types[tensor][axis_number(name, rank(types[tensor]))]
+            return axis.size if isinstance(own, Size) else axis.degree
+
+
+def holds(
+    condition: Condition | Plain, types: Mapping[str, Type], bound: Mapping[str, Attribute]
+) -> bool:
+    """Whether a condition holds; one that speaks of a dim that is not there does not."""
+    if isinstance(condition, Plain):
+        own = types[condition.tensor]
+        return all(axis == Axis(1) for axis in own[:FRONT]) and all(
+            axis == Axis(axis.size) for axis in own
+        )
+    try:
+        left, right = (quantity(own, types, bound) for own in (condition.left, condition.right))
+    except MisfitError:
+        return False
+    match condition.relation:
+        case "=":
+            return left == right
+        case "!=":
+            return left != right
+        case "<":
+            return left < right
+        case "<=":
+            return left <= right
+        case "divides":
+            return left > 0 and right % left == 0
+
+
+def _fits(
+    rule: Rule,
+    types: Mapping[str, Type],
+    bound: Mapping[str, Attribute],
+    known: Mapping[str, Definition],
+) -> bool:
+    if any(axis.size % axis.degree for own in types.values() for axis in own):
+        return False
+    if not all(holds(condition, types, bound) for condition in rule.conditions):
+        return False
+    try:
+        types_of(rule.source, types, bound, known)
+    except MisfitError:
+        return False
+    return True

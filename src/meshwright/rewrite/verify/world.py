@@ -1,0 +1,179 @@
+"""What is assumed while a rule is proved. Enters: decisions. Leaves: worlds with more decided.
+
+A rule speaks of tensors of all ranks, sizes and degrees. A world says nothing of them at first; a
+proof asks for what it needs (`ChooseError`: one of several, all of which have to be proved) or
+finds what must hold if both sides can be taken at all (`RefineError`), and begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from meshwright.rewrite.definitions import MisfitError
+from meshwright.rewrite.terms import (
+    Attribute,
+    Condition,
+    Degree,
+    Plain,
+    Quantity,
+    Rank,
+    Relation,
+    Rule,
+    Size,
+)
+from meshwright.rewrite.types import COPY, FRONT, STEP, SUM, axis_number
+from meshwright.rewrite.verify.spaces import (
+    ONE,
+    UNIT,
+    Monomial,
+    Space,
+    VacuousError,
+    equate,
+    monomial,
+    resolve,
+    solved,
+    unify,
+)
+
+Decision = tuple[str, int] | tuple[str, Space]
+
+
+class ChooseError(Exception):
+    """One of several holds, and nobody knows which: all have to be looked at."""
+
+    def __init__(self, *options: Decision) -> None:
+        super().__init__(str(options))
+        self.options = options
+
+
+class SymbolicAxis(NamedTuple):
+    """An axis of any size and degree."""
+
+    space: Space
+    degree: Monomial
+
+
+class World(NamedTuple):
+    """Ranks of tensors and numbers of dims so far, and what symbols stand for."""
+
+    numbers: Mapping[str, int] = {}
+    known: Mapping[str, Space] = {}
+
+    def deciding(self, decision: Decision) -> World:
+        """The world in which a decision is made."""
+        name, value = decision
+        if isinstance(value, int):
+            return self._replace(numbers={**self.numbers, name: value})
+        resolved = resolve(value, self.known)
+        if resolved == ((name,),):
+            return self
+        symbol, space = solved(name, resolved)
+        return self._replace(known={**self.known, symbol: space})
+
+    def rank(self, tensor: str, most: int) -> int:
+        """The rank of a tensor."""
+        key = f"rank {tensor}"
+        if key not in self.numbers:
+            raise ChooseError(*((key, n) for n in range(most + 1)))
+        return self.numbers[key]
+
+    def axis(self, name: Attribute, rank: int) -> int:
+        """The number of an axis, which may be a variable."""
+        if isinstance(name, str) and name not in ("steps", "copies", "sums"):
+            key = f"dim {name}"
+            if key not in self.numbers:
+                raise ChooseError(*((key, n) for n in range(rank)))
+            name = self.numbers[key]
+            if name >= rank:
+                raise VacuousError
+        try:
+            return axis_number(name, rank)
+        except MisfitError:
+            raise VacuousError from None
+
+    def monomial(self, value: Attribute) -> Monomial:
+        """A degree, as far as it is known."""
+        if isinstance(value, int):
+            return Monomial(value)
+        return monomial(resolve(((value,),), self.known))
+
+    def resolved(self, own: SymbolicAxis) -> SymbolicAxis:
+        """An axis with everything put in that is known."""
+        degree = Monomial(own.degree.number)
+        for symbol in own.degree.symbols:
+            degree *= self.monomial(symbol)
+        return SymbolicAxis(resolve(own.space, self.known), degree)
+
+    def axes_of(self, tensor: str, rank: int) -> tuple[SymbolicAxis, ...]:
+        """A tensor of which nothing is known but its rank.
+
+        Copies and sums lie on devices of their own, steps follow each other.
+        """
+        front = {
+            STEP: SymbolicAxis(((f"{tensor}.steps",),), ONE),
+            COPY: SymbolicAxis(((f"{tensor}.copies",),), Monomial(1, (f"{tensor}.copies",))),
+            SUM: SymbolicAxis(((f"{tensor}.sums",),), Monomial(1, (f"{tensor}.sums",))),
+        }
+        dims = (
+            SymbolicAxis(((f"{tensor}.{k}",),), Monomial(1, (f"{tensor}.{k}.degree",)))
+            for k in range(rank)
+        )
+        return tuple(map(self.resolved, (*(front[a] for a in range(FRONT)), *dims)))
+
+
+def require(rule: Rule, world: World, most: int) -> None:
+    """Uses the conditions of a rule; a `VacuousError` where one does not hold."""
+    for condition in rule.conditions:
+        if isinstance(condition, Plain):
+            for axis in world.axes_of(condition.tensor, world.rank(condition.tensor, most)):
+                equate(axis.degree, ONE)
+            for axis in world.axes_of(condition.tensor, 0):
+                unify(axis.space, UNIT)
+        else:
+            _require(condition, world, most)
+
+
+def _require(condition: Condition, world: World, most: int) -> None:
+    sides = [_value(own, world, most) for own in (condition.left, condition.right)]
+    if condition.relation == "divides":
+        return
+    left, right = sides
+    if isinstance(left, int) and isinstance(right, int):
+        if not _holds(left, condition.relation, right):
+            raise VacuousError
+    elif condition.relation == "=":
+        if isinstance(condition.left, Degree) or isinstance(condition.right, Degree):
+            equate(*(Monomial(own) if isinstance(own, int) else monomial(own) for own in sides))
+        else:
+            unify(*(_numbered(own) if isinstance(own, int) else own for own in sides))
+    # What else is said of sizes and degrees is not needed: without it more is proved.
+
+
+def _numbered(value: int) -> Space:
+    """The size of a dim that is a number."""
+    return UNIT if value == 1 else ((f"#{value}",),)
+
+
+def _holds(left: int, relation: Relation, right: int) -> bool:
+    return {"=": left == right, "!=": left != right, "<": left < right, "<=": left <= right}[
+        relation
+    ]
+
+
+def _value(own: Quantity, world: World, most: int) -> int | Space:
+    """A number where it is decided, else a space of that size."""
+    match own:
+        case int():
+            return own
+        case str():
+            key = f"dim {own}"
+            return world.numbers[key] if key in world.numbers else resolve(((own,),), world.known)
+        case Rank(tensor=tensor, less=less):
+            return world.rank(tensor, most) - less
+        case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
+            rank = world.rank(tensor, most)
+            axis = world.axes_of(tensor, rank)[world.axis(dim, rank)]
+            if isinstance(own, Size):
+                return axis.space
+            return (axis.degree.symbols,) * axis.degree.number
