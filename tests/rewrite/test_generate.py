@@ -143,7 +143,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> No
 
     with pytest.raises(KilledError):
         generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=kill)
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.chunk")}
     assert len(kept) == 4  # one chunk for each of the sizes 1 and 2, two of size 3
     told: list[tuple[int, int, int]] = []
     found = generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
@@ -154,7 +154,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> No
 
 def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:
     generate((defined("add"),), 1, agrees, folder=tmp_path)
-    [path] = tmp_path.iterdir()
+    [path] = tmp_path.glob("*.chunk")
     path.write_bytes(b"spoilt")
     with pytest.raises(InputError, match="is not a chunk of a generator; remove it"):
         generate((defined("add"),), 1, agrees, folder=tmp_path)

@@ -40,6 +40,8 @@ from meshwright.rewrite.generate.words import graph_of
 from meshwright.rewrite.shards import cut, run
 from meshwright.rewrite.text import parse_term
 
+LINES = tuple(own.line for own in DEFINITIONS.values())
+
 
 @st.composite
 def graphs(draw: st.DrawFn, templates: Templates = UNITY, most: int = 4) -> Graph:
@@ -148,7 +150,7 @@ def test_extensions_are_all_canonical_graphs_that_fit() -> None:
 
 
 def test_chunks_hold_graphs_in_order_and_a_key_for_each_naming() -> None:
-    job = Job(templates=UNITY, parents=nothing().parents, remaining=1, lesser=())
+    job = Job(templates=UNITY, parents=nothing().parents, remaining=1, lesser=(), definitions=LINES)
     chunk = explore(job)
     assert list(chunk.graphs) == sorted(set(chunk.graphs))
     namings = [len(variables(unpack(own, width(UNITY)))) for own in chunk.graphs]

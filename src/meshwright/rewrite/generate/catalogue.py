@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.rewrite.generate.explore import Chunk, orders
+from meshwright.rewrite.generate.explore import Chunk, Step, orders
 from meshwright.rewrite.generate.graphs import (
     Graph,
     Names,
@@ -41,6 +41,8 @@ class Catalogue:
         """Where the elements of each graph begin; the last is where all end."""
         self._keys: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._roots: list[int] = []
+        self._guarded = bytearray()
+        """Whether a component has a join that holds only for inputs in one piece, at its root."""
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -60,18 +62,20 @@ class Catalogue:
         keys = np.frombuffer(b"".join(chunk.keys for chunk in chunks), dtype=">u8")
         self._keys = np.concatenate([self._keys, keys.astype(np.uint64)])
         self._roots += range(len(self._roots), len(self._keys))
+        self._guarded += bytes(len(self._keys) - len(self._guarded))
         first = self._levels[-1]
         self._levels.append(len(self._graphs))
         for chunk in chunks:
             for step in chunk.steps:
-                self._step(first + step.graph, step.other, step.names)
+                self._step(first + step.graph, step)
             first += len(chunk.graphs)
 
-    def _step(self, graph: int, other: bytes, names: Names) -> None:
+    def _step(self, graph: int, step: Step) -> None:
         """Joins what a step leads to, if it is a graph here and computes the same."""
-        found = self._number(other)
-        if found is not None and sorted(names) == list(range(len(names))):
-            self.join_equal(self._offsets[graph], self._offsets[found] + place(names))
+        found = self._number(step.other)
+        if found is not None and sorted(step.names) == list(range(len(step.names))):
+            other = self._offsets[found] + place(step.names)
+            self.join_equal(self._offsets[graph], other, guarded=step.guarded)
 
     def _number(self, packed: bytes) -> int | None:
         size = len(packed) // self._width
@@ -111,12 +115,16 @@ class Catalogue:
             element = roots[element]
         return element
 
-    def join_equal(self, one: int, other: int) -> None:
+    def is_guarded(self, element: int) -> bool:
+        """Whether some join of a component holds only for inputs in one piece."""
+        return bool(self._guarded[self.root(element)])
+
+    def join_equal(self, one: int, other: int, *, guarded: bool) -> None:
         """Joins two elements if they compute the same."""
         if self._keys[one] == self._keys[other]:
-            self.join(one, other)
+            self.join(one, other, guarded=guarded)
 
-    def join(self, one: int, other: int) -> None:
+    def join(self, one: int, other: int, *, guarded: bool) -> None:
         """Joins two elements, and what both become under every renaming."""
         graph, second = self._offsets[self._owner(one)], self._offsets[self._owner(other)]
         count = self._count(one)
@@ -125,6 +133,7 @@ class Catalogue:
         ):
             low, high = sorted((self.root(graph + left), self.root(second + right)))
             self._roots[high] = low
+            self._guarded[low] |= self._guarded[high] | guarded
 
     def _count(self, element: int) -> int:
         return len(self.graph(element)[1])

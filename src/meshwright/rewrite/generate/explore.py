@@ -14,6 +14,7 @@ from itertools import combinations_with_replacement, permutations, product
 
 import msgspec
 
+from meshwright.rewrite.definitions import parse_definitions
 from meshwright.rewrite.generate.field import TYPE, digest, value_of
 from meshwright.rewrite.generate.graphs import (
     FIRST,
@@ -47,6 +48,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     remaining: int
     lesser: tuple[Lesser, ...]
     """What smaller rules make of smaller graphs."""
+    definitions: tuple[str, ...]
+    """Lines of the operators that are defined."""
 
     @property
     def stamp(self) -> str:
@@ -60,6 +63,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     graph: int
     other: bytes
     names: Names
+    guarded: bool
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +86,8 @@ def nothing() -> Chunk:
 def explore(job: Job) -> Chunk:
     """All canonical extensions of the job's graphs."""
     templates, own = job.templates, width(job.templates)
-    store, reducer = Store(templates), Reducer(templates, job.lesser)
+    known = parse_definitions("\n".join(job.definitions))
+    store, reducer = Store(templates, known), Reducer(templates, job.lesser)
     graphs: list[bytes] = []
     keys: list[bytes] = []
     steps: list[Step] = []
@@ -93,7 +98,7 @@ def explore(job: Job) -> Chunk:
             if job.remaining and len(unread) <= OUTPUTS + job.remaining:
                 parents.append(pack(graph, own))
             if len(unread) <= OUTPUTS:
-                steps += _steps(graph, len(graphs), reducer)
+                steps += _steps(graph, len(graphs), reducer, store)
                 graphs.append(pack(graph, own))
                 keys += _keys(graph, unread, store)
     return Chunk(
@@ -168,10 +173,10 @@ def key(digests: list[int], count: int) -> bytes:
     return blake2b(text, digest_size=8, salt=bytes([count])).digest()
 
 
-def _steps(graph: Graph, number: int, reducer: Reducer) -> Iterator[Step]:
+def _steps(graph: Graph, number: int, reducer: Reducer, store: Store) -> Iterator[Step]:
     """Symmetries of a graph, and what smaller rules make of it."""
     own = width(reducer.templates)
     for names in canonical(graph, reducer.templates)[1][1:]:
-        yield Step(number, pack(graph, own), names)
-    for other, names in reducer.steps(graph):
-        yield Step(number, pack(other, own), names)
+        yield Step(number, pack(graph, own), names, guarded=False)
+    for other, names, guarded in reducer.steps(graph, store.plain(graph[:-1])):
+        yield Step(number, pack(other, own), names, guarded)

@@ -11,10 +11,11 @@ from itertools import combinations, product
 
 import msgspec
 
-from meshwright.rewrite.definitions import MisfitError
+from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
 from meshwright.rewrite.terms import (
     Attribute,
     Condition,
+    Plain,
     Rule,
     Size,
     Tensor,
@@ -41,7 +42,7 @@ def shapes_of(rule: Rule) -> Iterator[Shapes]:
             yield given
 
 
-def _allows(condition: Condition, shapes: Shapes) -> bool:
+def _allows(condition: Condition | Plain, shapes: Shapes) -> bool:
     match condition:
         case Condition(left=Size() as one, relation="=", right=Size() as other):
             return size(one, shapes) == size(other, shapes)
@@ -59,11 +60,16 @@ def bound(rule: Rule, shapes: Shapes) -> dict[str, Attribute]:
     return {
         own.left: size(own.right, shapes)
         for own in rule.conditions
-        if isinstance(own.right, Size) and isinstance(own.left, str)
+        if isinstance(own, Condition) and isinstance(own.right, Size) and isinstance(own.left, str)
     }
 
 
-def types_of(terms: tuple[Tensor, ...], rule: Rule, shapes: Shapes) -> tuple[Type, ...] | None:
+def types_of(
+    terms: tuple[Tensor, ...],
+    rule: Rule,
+    shapes: Shapes,
+    known: Mapping[str, Definition] = DEFINITIONS,
+) -> tuple[Type, ...] | None:
     """The types of terms of a rule; nothing if an operator cannot take its inputs."""
     names = bound(rule, shapes)
     made: dict[Tensor, tuple[Type, ...]] = {}
@@ -74,13 +80,14 @@ def types_of(terms: tuple[Tensor, ...], rule: Rule, shapes: Shapes) -> tuple[Typ
     for node in nodes(terms):
         attributes = [names.get(a, a) if isinstance(a, str) else a for a in node.attributes]
         try:
-            made[node] = infer(node.operator, attributes, [type_of(own) for own in node.inputs])
+            inputs = [type_of(own) for own in node.inputs]
+            made[node] = infer(node.operator, attributes, inputs, known)
         except MisfitError:
             return None
     return tuple(map(type_of, terms))
 
 
-def with_sizes(rule: Rule) -> Rule:
+def with_sizes(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> Rule:
     """A rule with the equalities of sizes that its target needs and its source does not.
 
     >>> from meshwright.rewrite.text import parse_rule
@@ -89,8 +96,8 @@ def with_sizes(rule: Rule) -> Rule:
     >>> print(*with_sizes(rule).conditions, sep=", ")
     n = a.0, a.1 = b.1
     """
-    source = [own for own in shapes_of(rule) if types_of(rule.source, rule, own)]
-    both = [own for own in source if types_of(rule.target, rule, own)]
+    source = [own for own in shapes_of(rule) if types_of(rule.source, rule, own, known)]
+    both = [own for own in source if types_of(rule.target, rule, own, known)]
     sizes = [Size(own.name, dim) for own in variables(rule.source) for dim in range(2)]
     needed = tuple(
         Condition(one, "=", other)

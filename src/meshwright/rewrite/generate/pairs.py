@@ -6,19 +6,19 @@ kept only if it is proved, and joins what it connects; what is not proved joins 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.graphs import Names, renamed
 from meshwright.rewrite.generate.reduce import Lesser, merged
 from meshwright.rewrite.generate.values import Store
+from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.generate.words import rule_of
-from meshwright.rewrite.terms import Rule
-
-Prove = Callable[[Rule], bool]
+from meshwright.rewrite.terms import Plain, Rule, variables
 
 
 def alike(count: int) -> Iterator[Names]:
@@ -70,6 +70,7 @@ def _lesser(one: int, other: int, catalogue: Catalogue, store: Store) -> Lesser:
         other=catalogue.packed(other),
         names=names,
         other_outputs=_outputs(other, catalogue, store),
+        guarded=catalogue.is_guarded(one),
     )
 
 
@@ -81,11 +82,14 @@ def _outputs(element: int, catalogue: Catalogue, store: Store) -> tuple[int, ...
 class Connector:
     """Connects components by rules; knows which pairs were tried in vain."""
 
-    def __init__(self, catalogue: Catalogue, store: Store, prove: Prove) -> None:
+    def __init__(
+        self, catalogue: Catalogue, store: Store, prove: Prove, known: Mapping[str, Definition]
+    ) -> None:
         self.rules: list[Rule] = []
         self._catalogue = catalogue
         self._store = store
         self._prove = prove
+        self._known = known
         self._failed: set[tuple[int, int]] = set()
 
     def connect(self, operators: int) -> Tally:
@@ -112,40 +116,52 @@ class Connector:
         for head in heads:
             if self._catalogue.root(head) != head:
                 continue  # joined meanwhile, by a rule under another renaming
-            base = next((own for own in bases if self._proves(head, own)), None)
-            if base is None:
+            if not any(self._connects(head, base) for base in bases):
                 bases.append(head)
-            else:
-                self._catalogue.join(base, head)
-                self._specialise(base, head)
         return len(bases) - 1
 
     def _order(self, members: list[int]) -> tuple[int, int]:
         """Classes of more variables come first, since their rules give others."""
         return -len(self._catalogue.graph(members[0])[1]), members[0]
 
-    def _specialise(self, one: int, other: int) -> None:
+    def _specialise(self, one: int, other: int, *, guarded: bool) -> None:
         """Joins what two joined elements become when some of their variables are the same."""
         templates = self._catalogue.templates
         sides = [renamed(*self._catalogue.graph(own)) for own in (one, other)]
         for names in alike(len(self._catalogue.graph(one)[1])):
             ends = [self._catalogue.element(merged(own, names, templates)) for own in sides]
             if ends[0] is not None and ends[1] is not None:
-                self._catalogue.join_equal(ends[0], ends[1])
+                self._catalogue.join_equal(ends[0], ends[1], guarded=guarded)
 
-    def _proves(self, later: int, earlier: int) -> bool:
-        """Whether one of two graphs can be replaced by the other, the later one rather; for all
-        sizes rather than for some.
-        """
+    def _connects(self, later: int, earlier: int) -> bool:
+        """Whether a rule between two elements is proved, by which they are then joined."""
         if (later, earlier) in self._failed:
             return False
-        rule, back = self._rule(later, earlier), self._rule(earlier, later)
-        for own in dict.fromkeys((rule, back, with_sizes(rule), with_sizes(back))):
-            if self._prove(own):
-                self.rules.append(own)
+        for rule in self._ways(later, earlier):
+            if self._prove(rule):
+                guarded = any(isinstance(own, Plain) for own in rule.conditions)
+                self.rules.append(rule)
+                self._catalogue.join(earlier, later, guarded=guarded)
+                self._specialise(earlier, later, guarded=guarded)
                 return True
         self._failed.add((later, earlier))
         return False
+
+    def _ways(self, later: int, earlier: int) -> Iterator[Rule]:
+        """Rules between two elements, what is wanted most first.
+
+        From the later to the earlier one rather than back; for all sizes rather than for some; for
+        all inputs rather than for those in one piece.
+        """
+        tried: set[Rule] = set()
+        rules = self._rule(later, earlier), self._rule(earlier, later)
+        for rule in (*rules, *(with_sizes(own, self._known) for own in rules)):
+            plain = tuple(Plain(own.name) for own in variables(rule.source))
+            whole = msgspec.structs.replace(rule, conditions=(*rule.conditions, *plain))
+            for own in (rule, whole):
+                if own not in tried:
+                    tried.add(own)
+                    yield own
 
     def _rule(self, source: int, target: int) -> Rule:
         """The rule between two elements, outputs in the order of the source."""

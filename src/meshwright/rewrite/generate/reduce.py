@@ -38,6 +38,8 @@ class Lesser(msgspec.Struct, frozen=True, array_like=True):
     other: bytes
     names: Names
     other_outputs: tuple[int, ...]
+    guarded: bool
+    """Whether some rule on the way holds only for inputs in one piece."""
 
 
 class Reducer:
@@ -52,18 +54,21 @@ class Reducer:
         self._sizes = {len(graph) for graph in self._lesser}
         self._placed: dict[Graph, tuple[Graph, Names, dict[int, int]]] = {}
 
-    def steps(self, graph: Graph) -> Iterator[tuple[Graph, Names]]:
-        """The canonical form of every graph that one replacement gives."""
+    def steps(self, graph: Graph, plain: frozenset[int]) -> Iterator[tuple[Graph, Names, bool]]:
+        """The canonical form of every graph that one replacement gives, and whether it is guarded.
+
+        A part whose replacement is guarded has to read operands in one piece: those in `plain`.
+        """
         for mask in range(1, 2 ** len(graph) - 1):
             part = tuple(j for j in range(len(graph)) if mask >> j & 1)
             if len(part) in self._sizes and (after := _after(graph, part)) is not None:
-                for made in self._replaced(graph, part, after):
+                for made, guarded in self._replaced(graph, part, after, plain):
                     form, names, _ = placed(made, self.templates)
-                    yield form, names
+                    yield form, names, guarded
 
     def _replaced(
-        self, graph: Graph, part: tuple[int, ...], after: frozenset[int]
-    ) -> Iterator[Graph]:
+        self, graph: Graph, part: tuple[int, ...], after: frozenset[int], plain: frozenset[int]
+    ) -> Iterator[tuple[Graph, bool]]:
         """The graph with its part replaced in every way that is known."""
         inputs, local = _cut_out(graph, part)
         if len(inputs) > VARIABLES:
@@ -72,6 +77,8 @@ class Reducer:
             self._placed[local] = placed(local, self.templates)
         form, names, went = self._placed[local]
         for one in self._lesser.get(form, ()):
+            if one.guarded and not plain.issuperset(inputs):
+                continue
             spliced = _Splice(self.templates)
             for j, node in enumerate(graph):
                 if j not in part and j not in after:
@@ -91,7 +98,7 @@ class Reducer:
                 for r in graph[j][1:]:
                     spliced.need(r, graph)
                 spliced.add(j, graph[j])
-            yield tuple(spliced.nodes)
+            yield tuple(spliced.nodes), one.guarded
 
 
 def _after(graph: Graph, part: tuple[int, ...]) -> frozenset[int] | None:

@@ -9,7 +9,7 @@ computed again.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -18,11 +18,13 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
 from meshwright.rewrite.generate.operators import Templates
-from meshwright.rewrite.generate.pairs import Connector, Prove, Tally, lesser
+from meshwright.rewrite.generate.pairs import Connector, Tally, lesser
 from meshwright.rewrite.generate.values import Store
+from meshwright.rewrite.generate.verdicts import Prove, Verdicts
 from meshwright.rewrite.generate.words import graph_of
 from meshwright.rewrite.terms import Rule, variables
 
@@ -58,6 +60,7 @@ def generate(
     size: int,
     prove: Prove,
     *,
+    known: Mapping[str, Definition] = DEFINITIONS,
     processes: int = 1,
     folder: Path | None = None,
     progress: Progress | None = None,
@@ -71,19 +74,24 @@ def generate(
     """
     if size < 1 or not templates:
         raise InputError(f"graphs of {size} of {len(templates)} operators", "give one at least")
-    catalogue, store = Catalogue(templates), Store(templates)
-    connector = Connector(catalogue, store, prove)
+    catalogue, store = Catalogue(templates), Store(templates, known)
+    verdicts = Verdicts(prove, folder)
+    connector = Connector(catalogue, store, verdicts, known)
+    lines = tuple(
+        known[name].line for name in sorted({own.operator for own in templates} & set(known))
+    )
     tallies: list[Tally] = []
     catalogue.add([nothing()])
     parents = nothing().parents
     for operators in range(1, size + 1):
-        known = tuple(lesser(catalogue, store))
+        smaller = tuple(lesser(catalogue, store))
         jobs = [
             Job(
                 templates=templates,
                 parents=parents[at : at + CHUNK],
                 remaining=size - operators,
-                lesser=known,
+                lesser=smaller,
+                definitions=lines,
             )
             for at in range(0, len(parents), CHUNK)
         ]
@@ -96,6 +104,7 @@ def generate(
         catalogue.add(chunks)
         parents = tuple(own for chunk in chunks for own in chunk.parents)
         tallies.append(connector.connect(operators))
+        verdicts.save()
     return Found(tuple(connector.rules), tuple(tallies), catalogue)
 
 

@@ -6,14 +6,16 @@ last operator of the largest graphs is computed and forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.generate.field import TYPE, Field, Values, digest, value_of
 from meshwright.rewrite.generate.graphs import FIRST, VARIABLES, Graph, Node, outputs, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Templates
 from meshwright.rewrite.generate.words import LETTERS, Places, term_of
 from meshwright.rewrite.terms import Tensor, Term, Variable
-from meshwright.rewrite.types import Type
+from meshwright.rewrite.types import FRONT, Type
 
 
 class Known(NamedTuple):
@@ -28,9 +30,9 @@ class Known(NamedTuple):
 class Store:
     """Tensors by number: variables first."""
 
-    def __init__(self, templates: Templates, field: Field | None = None) -> None:
+    def __init__(self, templates: Templates, known: Mapping[str, Definition] = DEFINITIONS) -> None:
         self.templates = templates
-        self._field = field or Field()
+        self._field = Field(known)
         self._tensors = [
             Known(Variable(LETTERS[v]), TYPE, value_of(v), digest(TYPE, value_of(v)))
             for v in range(VARIABLES)
@@ -48,6 +50,17 @@ class Store:
             for output, number in enumerate(made):
                 found[tensor(j, output)] = number
         return found
+
+    def plain(self, graph: Graph) -> frozenset[int]:
+        """The operands of a graph that are in one piece, with one copy and no sums to be taken."""
+        places = self.places(graph)
+        assert places is not None, "only graphs that fit have values"
+        return frozenset(
+            operand
+            for operand, number in places.items()
+            if all(axis.degree == 1 for axis in self._tensors[number].type)
+            and all(axis.size == 1 for axis in self._tensors[number].type[:FRONT])
+        )
 
     def key(self, node: Node, places: dict[int, int]) -> Node:
         """A node by the numbers of its operands, commuting ones in order."""
