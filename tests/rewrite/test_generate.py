@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.foundation.errors import InputError
+from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
 from meshwright.rewrite.generate.operators import (
     ALGEBRA,
     Templates,
@@ -19,6 +20,7 @@ from meshwright.rewrite.generate.run import Found, generate
 from meshwright.rewrite.generate.trial import agrees
 from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.text import lines, parse_rule, parse_rules
+from meshwright.rewrite.verify.verdict import verify
 
 SMALL: Templates = (*map(defined, ("relu", "add")), *parallel((0,)), *joins((1,)), *splits((1,)))
 
@@ -137,19 +139,76 @@ class KilledError(Exception):
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> None:
-    def kill(size: int, done: int, total: int) -> None:
-        if (size, done) == (3, 2):
+    def kill(what: str, done: int, total: int) -> None:
+        if (what, done) == ("graphs of 3", 2):
             raise KilledError
 
     with pytest.raises(KilledError):
         generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=kill)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.chunk")}
     assert len(kept) == 4  # one chunk for each of the sizes 1 and 2, two of size 3
-    told: list[tuple[int, int, int]] = []
+    told: list[tuple[str, int, int]] = []
     found = generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
     assert lines(found.rules) == lines(algebra.rules)
     assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
-    assert told[-1] == (3, told[-1][2], told[-1][2])
+    assert [own for own in told if own[0].startswith("graphs")] == [
+        ("graphs of 1", 1, 1),
+        ("graphs of 2", 1, 1),
+        ("graphs of 3", 1, 3),
+        ("graphs of 3", 2, 3),
+        ("graphs of 3", 3, 3),
+    ]
+
+
+def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
+    asked: list[Rule] = []
+
+    def prove(rule: Rule) -> bool:
+        asked.append(rule)
+        return agrees(rule)
+
+    first = generate(ALGEBRA, 2, prove, folder=tmp_path)
+    once = len(asked)
+    again = generate(ALGEBRA, 2, prove, folder=tmp_path)
+    assert first.rules == again.rules == algebra.rules[: len(again.rules)]
+    assert len(asked) == once >= len(first.rules) > 0
+
+
+def test_spoilt_verdicts_are_named(tmp_path: Path) -> None:
+    (tmp_path / "verdicts.json").write_text('{"rule": 3}')
+    with pytest.raises(InputError, match="verdicts.json' does not hold verdicts; remove it"):
+        generate((defined("add"),), 1, agrees, folder=tmp_path)
+
+
+def test_rules_for_inputs_in_one_piece_say_so() -> None:
+    """Reduce by 2 of what is cut by 2 is whole, of what is cut by 4 is not."""
+    found = generate((defined("relu"), *parallel((0,))), 2, proved)
+    assert lines(found.rules) == (
+        "g0001: combine[0, 2](partition[0, 2](a)) => a if rank(a) = 2\n"
+        "g0002: reduce[0, 2](partition[0, 2](a)) => reduce[0, 2](a) if rank(a) = 2 and plain(a)\n"
+        "g0003: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2\n"
+        "g0004: relu(replicate[0, 2](a)) => replicate[0, 2](relu(a)) if rank(a) = 2\n"
+        "g0005: partition[0, 2](replicate[0, 2](a)) => replicate[0, 2](partition[0, 2](a))"
+        " if rank(a) = 2\n"
+    )
+
+
+def proved(rule: Rule) -> bool:
+    return verify(rule).verdict == "proved"
+
+
+def test_an_operator_of_ones_own() -> None:
+    """Rules for what a user defines by a line."""
+    known = {**DEFINITIONS, **parse_definitions("twice(x)[i..] = x[i..] + x[i..]")}
+    templates = (defined("add", known), defined("twice", known), *parallel((0,))[:1])
+    found = generate(templates, 2, lambda rule: agrees(rule, known), known=known)
+    texts = {str(rule).partition(": ")[2].partition(" if")[0] for rule in found.rules}
+    assert texts == {
+        "twice(a) => add(a, a)",
+        "add(b, add(a, c)) => add(c, add(a, b))",
+        "add(partition[0, 2](a), partition[0, 2](a)) => partition[0, 2](add(a, a))",
+    }
+    assert found.gives(parse_rule("r: partition[0, 2](twice(x)) => twice(partition[0, 2](x))"))
 
 
 def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from meshwright.rewrite.generate.graphs import (
     width,
 )
 from meshwright.rewrite.generate.operators import Templates
-from meshwright.rewrite.generate.reduce import Lesser, Reducer
+from meshwright.rewrite.generate.parts import Lesser, Reducer
 from meshwright.rewrite.generate.values import Store
 
 OUTPUTS = 2

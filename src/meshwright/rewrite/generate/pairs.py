@@ -6,7 +6,8 @@ kept only if it is proved, and joins what it connects; what is not proved joins 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -14,7 +15,7 @@ from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.graphs import Names, renamed
-from meshwright.rewrite.generate.reduce import Lesser, merged
+from meshwright.rewrite.generate.parts import Lesser, merged
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.generate.words import rule_of
@@ -92,14 +93,20 @@ class Connector:
         self._known = known
         self._failed: set[tuple[int, int]] = set()
 
-    def connect(self, operators: int) -> Tally:
-        """Proves rules until every class is one component or has nothing left to try."""
+    def connect(self, operators: int, progress: Callable[[int, int], None]) -> Tally:
+        """Proves rules until every class is one component or has nothing left to try.
+
+        `progress` is told how many classes are done, and of how many.
+        """
         before = len(self.rules)
         candidates = unproved = 0
-        for members in sorted(self._catalogue.classes(), key=self._order):
+        classes = sorted(self._catalogue.classes(), key=self._order)
+        for done, members in enumerate(classes, 1):
             heads = sorted({self._catalogue.root(own) for own in members})
             candidates += len(members) - 1
-            unproved += self._class(heads)
+            if len(heads) > 1:
+                unproved += self._class(heads)
+                progress(done, len(classes))
         return Tally(
             operators=operators,
             graphs=len(self._catalogue),
@@ -155,7 +162,7 @@ class Connector:
         """
         tried: set[Rule] = set()
         rules = self._rule(later, earlier), self._rule(earlier, later)
-        for rule in (*rules, *(with_sizes(own, self._known) for own in rules)):
+        for rule in chain(rules, (with_sizes(own, self._known) for own in rules)):
             plain = tuple(Plain(own.name) for own in variables(rule.source))
             whole = msgspec.structs.replace(rule, conditions=(*rule.conditions, *plain))
             for own in (rule, whole):

@@ -9,9 +9,10 @@ computed again.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,8 +29,8 @@ from meshwright.rewrite.generate.verdicts import Prove, Verdicts
 from meshwright.rewrite.generate.words import graph_of
 from meshwright.rewrite.terms import Rule, variables
 
-Progress = Callable[[int, int, int], None]
-"""Told the size, how many chunks of it are done, and of how many."""
+Progress = Callable[[str, int, int], None]
+"""Told what is done, how much of it, and of how much."""
 
 CHUNK = 64
 """Graphs that a job extends: enough that it outweighs starting it, few that progress shows."""
@@ -74,38 +75,48 @@ def generate(
     """
     if size < 1 or not templates:
         raise InputError(f"graphs of {size} of {len(templates)} operators", "give one at least")
+    told = progress or _nobody
     catalogue, store = Catalogue(templates), Store(templates, known)
     verdicts = Verdicts(prove, folder)
     connector = Connector(catalogue, store, verdicts, known)
-    lines = tuple(
-        known[name].line for name in sorted({own.operator for own in templates} & set(known))
-    )
     tallies: list[Tally] = []
-    catalogue.add([nothing()])
-    parents = nothing().parents
+    chunks = [nothing()]
+    catalogue.add(chunks)
     for operators in range(1, size + 1):
-        smaller = tuple(lesser(catalogue, store))
-        jobs = [
-            Job(
-                templates=templates,
-                parents=parents[at : at + CHUNK],
-                remaining=size - operators,
-                lesser=smaller,
-                definitions=lines,
-            )
-            for at in range(0, len(parents), CHUNK)
-        ]
-        chunks: list[Chunk] = []
+        question = Job(
+            templates=templates,
+            parents=(),
+            remaining=size - operators,
+            lesser=tuple(lesser(catalogue, store)),
+            definitions=_lines(templates, known),
+        )
+        jobs = list(_jobs(question, chunks))
+        chunks = []
         with closing(_chunks(jobs, processes, folder)) as made:
             for chunk in made:
                 chunks.append(chunk)
-                if progress:
-                    progress(operators, len(chunks), len(jobs))
+                told(f"graphs of {operators}", len(chunks), len(jobs))
         catalogue.add(chunks)
-        parents = tuple(own for chunk in chunks for own in chunk.parents)
-        tallies.append(connector.connect(operators))
+        tallies.append(connector.connect(operators, partial(told, f"rules of {operators}")))
         verdicts.save()
     return Found(tuple(connector.rules), tuple(tallies), catalogue)
+
+
+def _nobody(what: str, done: int, total: int) -> None:
+    """Is told of progress and says nothing."""
+
+
+def _lines(templates: Templates, known: Mapping[str, Definition]) -> tuple[str, ...]:
+    """What defines the operators of a set, and nothing else, so that chunks outlive the rest."""
+    used = {own.operator for own in templates}
+    return tuple(own.line for name, own in sorted(known.items()) if name in used)
+
+
+def _jobs(question: Job, chunks: list[Chunk]) -> Iterator[Job]:
+    """The question asked of all graphs that can be extended."""
+    parents = tuple(own for chunk in chunks for own in chunk.parents)
+    for at in range(0, len(parents), CHUNK):
+        yield msgspec.structs.replace(question, parents=parents[at : at + CHUNK])
 
 
 def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Generator[Chunk]:

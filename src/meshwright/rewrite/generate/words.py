@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from meshwright.rewrite import terms as words
 from meshwright.rewrite.generate.graphs import FIRST, Graph, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Template, Templates
 from meshwright.rewrite.published import joined
-from meshwright.rewrite.terms import Condition, Rank, Rule, Size, Tensor, Term, Variable
+from meshwright.rewrite.terms import (
+    Condition,
+    Rank,
+    Rule,
+    Size,
+    Tensor,
+    Term,
+    Variable,
+    nodes,
+    variables,
+)
 
 LETTERS = "abcdefgh"
 
@@ -70,7 +79,7 @@ def rule_of(
     places = Places()
     left = terms_of(*source, templates, places)
     right = terms_of(*target, templates, places)
-    ranks = tuple(Condition(Rank(own.name), "=", 2) for own in words.variables(left))
+    ranks = tuple(Condition(Rank(own.name), "=", 2) for own in variables(left))
     return Rule(name=name, source=left, target=right, conditions=(*ranks, *places.conditions))
 
 
@@ -87,14 +96,14 @@ def graph_of(
             return numbers[own.name]
         return tensor(places[own.node], own.output)
 
-    for node in words.nodes(terms):
+    for node in nodes(terms):
         attributes = node.attributes[:1] if node.operator == SPLIT else node.attributes
         if (node.operator, attributes) not in known:
             return None
         places[node] = len(graph)
         graph.append((known[node.operator, attributes], *map(operand, node.inputs)))
     if not graph:
-        return () if [numbers[own.name] for own in words.variables(terms)] == [0] else None
+        return () if [numbers[own.name] for own in variables(terms)] == [0] else None
     wanted = {operand(own) for own in terms}
     read = {r for node in graph for r in node[1:]}
     made = {tensor(j, o) for j, node in enumerate(graph) for o in range(templates[node[0]].outputs)}
