@@ -176,7 +176,7 @@ def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
 
 def test_spoilt_verdicts_are_named(tmp_path: Path) -> None:
     (tmp_path / "verdicts.json").write_text('{"rule": 3}')
-    with pytest.raises(InputError, match="verdicts.json' does not hold verdicts; remove it"):
+    with pytest.raises(InputError, match="does not hold verdicts; remove it"):
         generate((defined("add"),), 1, agrees, folder=tmp_path)
 
 
