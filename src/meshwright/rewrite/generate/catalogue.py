@@ -63,12 +63,15 @@ class Catalogue:
         self._keys = np.concatenate([self._keys, keys.astype(np.uint64)])
         self._roots += range(len(self._roots), len(self._keys))
         self._guarded += bytes(len(self._keys) - len(self._guarded))
-        first = self._levels[-1]
+        before = self._levels[-1]
         self._levels.append(len(self._graphs))
-        for chunk in chunks:
-            for step in chunk.steps:
-                self._step(first + step.graph, step)
-            first += len(chunk.graphs)
+        for guarded in (False, True):  # what holds for all inputs needs no guard
+            first = before
+            for chunk in chunks:
+                for step in chunk.steps:
+                    if step.guarded == guarded:
+                        self._step(first + step.graph, step)
+                first += len(chunk.graphs)
 
     def _step(self, graph: int, step: Step) -> None:
         """Joins what a step leads to, if it is a graph here and computes the same."""
@@ -132,8 +135,9 @@ class Catalogue:
             renamings(count, one - graph), renamings(count, other - second), strict=True
         ):
             low, high = sorted((self.root(graph + left), self.root(second + right)))
-            self._roots[high] = low
-            self._guarded[low] |= self._guarded[high] | guarded
+            if low != high:
+                self._roots[high] = low
+                self._guarded[low] |= self._guarded[high] | guarded
 
     def _count(self, element: int) -> int:
         return len(self.graph(element)[1])

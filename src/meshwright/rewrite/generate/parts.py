@@ -76,29 +76,31 @@ class Reducer:
         if local not in self._placed:
             self._placed[local] = placed(local, self.templates)
         form, names, went = self._placed[local]
+        called = [inputs[name] for name in names]
         for one in self._lesser.get(form, ()):
-            if one.guarded and not plain.issuperset(inputs):
-                continue
-            spliced = _Splice(self.templates)
-            for j, node in enumerate(graph):
-                if j not in part and j not in after:
-                    spliced.add(j, node)
-            inside = _Splice(self.templates, spliced)
-            for v, called in enumerate(one.names):
-                inside.went[v] = spliced.get(inputs[names[called]])
-            for j, node in enumerate(unpack(one.other, self._width)):
-                inside.add(j, node)
-            partner = dict(zip(one.outputs, one.other_outputs, strict=True))
-            for place, j in enumerate(part):
-                for o in range(self.templates[graph[j][0]].outputs):
-                    own = went[tensor(place, o)]
-                    if own in partner:
-                        spliced.went[tensor(j, o)] = inside.went[partner[own]]
-            for j in sorted(after):
-                for r in graph[j][1:]:
-                    spliced.need(r, graph)
-                spliced.add(j, graph[j])
-            yield tuple(spliced.nodes), one.guarded
+            if not one.guarded or plain.issuperset(inputs):
+                spliced = _Splice(self.templates)
+                for j, node in enumerate(graph):
+                    if j not in part and j not in after:
+                        spliced.add(j, node)
+                made = self._put(one, called, spliced)
+                for place, j in enumerate(part):
+                    for o in range(self.templates[graph[j][0]].outputs):
+                        if went[tensor(place, o)] in made:
+                            spliced.went[tensor(j, o)] = made[went[tensor(place, o)]]
+                for j in sorted(after):
+                    spliced.need(j, graph)
+                yield tuple(spliced.nodes), one.guarded
+
+    def _put(self, one: Lesser, called: Sequence[int], onto: _Splice) -> dict[int, int]:
+        """Puts a replacement on top; where the outputs of what it replaces went."""
+        inside = _Splice(self.templates, onto)
+        for v, name in enumerate(one.names):
+            inside.went[v] = onto.get(called[name])
+        for j, node in enumerate(unpack(one.other, self._width)):
+            inside.add(j, node)
+        pairs = zip(one.outputs, one.other_outputs, strict=True)
+        return {own: inside.went[other] for own, other in pairs}
 
 
 def _after(graph: Graph, part: tuple[int, ...]) -> frozenset[int] | None:
@@ -150,13 +152,12 @@ class _Splice:
         for output in range(self.templates[node[0]].outputs):
             self.went[tensor(number, output)] = tensor(place, output)
 
-    def need(self, operand: int, graph: Graph) -> None:
-        """Puts back what makes an operand inside the replaced part that others read too."""
-        if operand >= FIRST and operand not in self.went:
-            node = graph[made_by(operand)]
-            for r in node[1:]:
-                self.need(r, graph)
-            self.add(made_by(operand), node)
+    def need(self, number: int, graph: Graph) -> None:
+        """Puts a node on top, and first what it reads inside a part that was replaced."""
+        for r in graph[number][1:]:
+            if r >= FIRST and r not in self.went:
+                self.need(made_by(r), graph)
+        self.add(number, graph[number])
 
 
 def merged(graph: Graph, names: Names, templates: Templates) -> Graph:
