@@ -24,6 +24,7 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/placements.py
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/match.py
 	$(BIN)/python benchmarks/search_engines.py
 
 figures: $(VENV)/.developer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from meshwright.capture.pieces import run_call
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.families import family_of
@@ -12,7 +13,6 @@ from meshwright.graph.model import Call, Spec
 from meshwright.run import measure, timing
 from meshwright.run.measure import measure_call
 from meshwright.run.operands import drawn, learns
-from meshwright.run.pieces import run_call
 from support.operator_cases import CASES, Case
 
 CPU = torch.device("cpu")

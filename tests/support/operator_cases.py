@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from meshwright.graph.families import BUILT_IN, family_of
+from meshwright.graph.families import BUILT_IN, family_of, parallel
 from meshwright.graph.model import Call, Spec, Value
 
 Draw = Literal["real", "positive", "chance", "whole", "flags", "rising", "offsets"]
@@ -120,6 +120,7 @@ PRODUCTS = (
     case("linear", real(5, 4, 7), real(6, 7), real(6)),
     case("linear", real(8, 4), real(3, 4)),
     case("linear", real(6), real(5, 6), real(5)),
+    case("linear_relu", real(5, 4, 7), real(6, 7)),
     case("matmul", real(5, 4), real(4, 6)),
     case("matmul", real(3, 1, 5, 4), real(2, 4, 6)),
     case("matmul", real(4), real(4, 6)),
@@ -402,4 +403,7 @@ CASES = (
 WITHOUT_VALUES = {"empty", "empty_like", "new_empty", "rand_like", "randn_like"}
 """Kinds whose results are not determined by their inputs: nothing can be compared."""
 
-assert {c.kind for c in CASES} | WITHOUT_VALUES == set(BUILT_IN), "a kind has no case"
+IN_PIECES = set(parallel.KINDS)
+"""Kinds that say how tensors lie on several devices: nothing runs on one."""
+
+assert {c.kind for c in CASES} | WITHOUT_VALUES | IN_PIECES == set(BUILT_IN), "a kind has no case"

@@ -22,13 +22,8 @@ from meshwright.graph.model import OperatorGraph
 
 def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs of a graph by name; random operators draw in the order of the graph."""
+    refuse_missing(graph, values)
     present = dict(values)
-    for tensor in (*graph.inputs, *(p.tensor for p in graph.parameters), *graph.buffers):
-        if tensor.name not in present:
-            raise InputError(
-                f"there is no value for {tensor.name!r} of graph {graph.name!r}",
-                "give one for every input, parameter and buffer",
-            )
     uses = Counter(name for operator in graph.operators for name in operator.inputs)
     uses.update(graph.outputs)
     for operator in graph.operators:
@@ -40,6 +35,16 @@ def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Ten
             if not uses[name]:
                 present.pop(name, None)
     return {name: present[name] for name in graph.outputs}
+
+
+def refuse_missing(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:
+    """A graph runs only with a value for all that enters it."""
+    for tensor in (*graph.inputs, *(p.tensor for p in graph.parameters), *graph.buffers):
+        if tensor.name not in values:
+            raise InputError(
+                f"there is no value for {tensor.name!r} of graph {graph.name!r}",
+                "give one for every input, parameter and buffer",
+            )
 
 
 def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:

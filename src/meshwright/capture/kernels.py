@@ -74,6 +74,11 @@ def _grouped_product(inputs: Arguments, attributes: Mapping[str, Value]) -> obje
     return grouped_mm(*inputs)
 
 
+def _linear_relu(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """Ours: what a graph says of two operators that run as one."""
+    return aten.call("relu", tuple(aten.tensors_in(aten.call("linear", inputs, ()))), ())
+
+
 def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """A reshape: a graph says nothing of strides, so ours may not allow a view."""
     size = attributes["size"]
@@ -86,5 +91,6 @@ KERNELS: Mapping[str, Kernel] = {
     "batch_norm": _on_copied_statistics("batch_norm"),
     "embedding_bag": _embedding_bag,
     "instance_norm": _on_copied_statistics("instance_norm"),
+    "linear_relu": _linear_relu,
     "view": _view,
 }

@@ -28,11 +28,9 @@ def forms(definition: Definition) -> Iterator[Rule]:
     """Every way to run an operator in parallel.
 
     >>> from meshwright.rewrite.definitions import DEFINITIONS
-    >>> for rule in forms(DEFINITIONS["linear"]): print(rule)
-    linear-cut-i: linear(x, w) => combine[k, d](linear(partition[k, d](x), replicate[d](w)))
-    linear-cut-o: linear(x, w) => combine[-1, d](linear(replicate[d](x), partition[-2, d](w)))
-    linear-cut-k: linear(x, w) => reduce[d](linear(partition[-1, d](x), partition[-1, d](w)))
-    linear-steps: linear(x, w) => batch[0, m](linear(pipeline[0, m](x), replicate[steps, m](w)))
+    >>> for rule in forms(DEFINITIONS["relu"]): print(rule)
+    relu-cut-i: relu(x) => combine[k, d](relu(partition[k, d](x)))
+    relu-steps: relu(x) => batch[0, m](relu(pipeline[0, m](x))) if 0 < rank(x) and x.steps = 1
     """
     for label in definition.cuts:
         if any(_nameless(definition.indices(operand), label) for operand in definition.operands):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -103,6 +104,17 @@ FUNCTIONS: Functions = {
     "weight": _weight,
 }
 """Functions of numbers. Gelu is told by its logistic form: any function would do."""
+
+
+def _function(name: str, functions: Functions) -> Callable[..., Array]:
+    """A function by its name; any function stands for one that nobody has told about."""
+    if name in functions:
+        return functions[name]
+    seed = zlib.crc32(name.encode())
+    numbers = np.random.default_rng(seed).uniform(0.5, 2.0, size=8)
+    return lambda *values: np.asarray(
+        np.sin(sum(a * x for a, x in zip(numbers, values, strict=False)) + numbers[-1])
+    )
 
 
 def run(
@@ -364,7 +376,7 @@ def compute(
             case Times(factors=factors):
                 return np.asarray(math.prod(map(visit, factors)))
             case Apply(function=function, arguments=arguments):
-                return functions[function](*map(visit, arguments))
+                return _function(function, functions)(*map(visit, arguments))
             case Total(labels=summed, body=body):
                 inner = visit(body)
                 full = [

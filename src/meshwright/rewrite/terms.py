@@ -183,6 +183,12 @@ def quantities(condition: Condition | Plain) -> tuple[Quantity, ...]:
     return () if isinstance(condition, Plain) else (condition.left, condition.right)
 
 
+def tensors_in(condition: Condition | Plain) -> tuple[str, ...]:
+    """The variables that a condition speaks of."""
+    spoken = (condition, *quantities(condition))
+    return tuple(q.tensor for q in spoken if isinstance(q, Size | Degree | Rank | Plain))
+
+
 def symbols(rule: Rule) -> Iterator[str]:
     """Every variable among the attributes and conditions of a rule, with repetitions."""
     for node in (*nodes(rule.source), *nodes(rule.target)):

@@ -31,7 +31,7 @@ from meshwright.rewrite.terms import (
     Tensor,
     Term,
     Variable,
-    quantities,
+    tensors_in,
     variables,
 )
 
@@ -42,7 +42,6 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _RELATIONS: Mapping[str, Relation] = {
     "=": "=", "!=": "!=", "<": "<", "<=": "<=", "divides": "divides",
 }  # fmt: skip
-_OF_TENSORS = Size | Degree | Rank | Plain
 _WORDS = {"if", "and", "for", "any", "divides", "degree", "rank", "plain"}
 
 
@@ -183,11 +182,10 @@ def _refuse_unbound(rule: Rule) -> None:
         )
     named = known | set(rule.free)
     for condition in rule.conditions:
-        for quantity in (condition, *quantities(condition)):
-            if isinstance(quantity, _OF_TENSORS) and quantity.tensor not in named:
+        for tensor in tensors_in(condition):
+            if tensor not in named:
                 raise InputError(
-                    f"the condition '{condition}' of rule {rule.name!r} speaks of "
-                    f"{quantity.tensor!r}",
+                    f"the condition '{condition}' of rule {rule.name!r} speaks of {tensor!r}",
                     f"speak of {', '.join(sorted(named))}",
                 )
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from meshwright.capture.pieces import Operands, run_call
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Call
 from meshwright.price.table import MeasuredCall
-from meshwright.run.operands import Operands, drawn
-from meshwright.run.pieces import run_call
+from meshwright.run.operands import drawn
 from meshwright.run.timing import measuring_on, seconds_of
 
 

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from meshwright.capture.pieces import Operands
 from meshwright.graph.counts import is_real
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Wanted, integer, position, tensor
 from meshwright.graph.model import Call, Spec
-
-Operands = tuple[Tensor | None, ...]
 
 ONLY_FIRST = {
     *("cross_entropy_loss", "nll_loss", "nll_loss_nd", "mse_loss", "l1_loss", "smooth_l1_loss"),

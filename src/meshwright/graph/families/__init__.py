@@ -20,6 +20,7 @@ from meshwright.graph.families import (
     indexing,
     losses,
     normalisation,
+    parallel,
     pooling,
     products,
     recurrent,
@@ -34,6 +35,7 @@ from meshwright.graph.family import Family
 _FILES = (
     products, convolution, pooling, attention, embedding, recurrent, normalisation, softmax, losses,
     elementwise, reductions, reshape, arrangement, sections, indexing, creation,
+    parallel,
 )  # fmt: skip
 
 BUILT_IN: dict[str, Family] = {kind: own for file in _FILES for kind, own in file.KINDS.items()}

@@ -1,4 +1,4 @@
-"""Products: linear, matmul, mm, bmm, addmm, baddbmm, and grouped products (_grouped_mm).
+"""Products: linear, linear_relu (ours), matmul, mm, bmm, addmm, baddbmm, grouped (_grouped_mm).
 
 Each is out[..., m, n] = sum over k of a[..., m, k] b[..., k, n], perhaps with something added. With
 p products of pairs of numbers, forward takes 2p flops and the gradient of either operand 2p.
@@ -33,9 +33,12 @@ from meshwright.graph.model import Attributes, Call, Spec
 
 @final
 class Linear(Family):
-    """out[..., n] = sum over k of x[..., k] weight[n, k], plus bias[n]."""
+    """out[..., n] = sum over k of x[..., k] weight[n, k], plus bias[n]; perhaps then relu."""
 
     products = True
+
+    def __init__(self, *, relu: bool = False) -> None:
+        self._relu = relu
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The last dim becomes the weight's first."""
@@ -45,7 +48,7 @@ class Linear(Family):
         return (Spec(x.dtype, x.shape[:-1] + weight.shape[:1]),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Every dim of the output, and the inner dim."""
+        """Every dim of the output and, as relu is not additive, without it the inner dim."""
         x, rest = tensor(call, 0), len(call.inputs) - 2
         last = len(x.shape) - 1
         rows = tuple(
@@ -73,7 +76,7 @@ class Linear(Family):
             outputs=(None,),
             once=(2,) * rest,
         )
-        return (*rows, channel, inner)
+        return (*rows, channel) if self._relu else (*rows, channel, inner)
 
     def flops(self, call: Call) -> int:
         """Two for each product of a pair."""
@@ -84,8 +87,9 @@ class Linear(Family):
         return (self.flops(call), self.flops(call), 0)[: len(call.inputs)]
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
-        """Of either factor's gradient the other factor."""
-        return other_factors(wanted, 0, 1)
+        """Of either factor's gradient the other factor; where relu is positive its result tells."""
+        factors = other_factors(wanted, 0, 1)
+        return Saved(inputs=factors.inputs, outputs=(0,)) if self._relu else factors
 
 
 @final
@@ -245,6 +249,7 @@ class GroupedProduct(Family):
 
 KINDS: Mapping[str, Family] = {
     "linear": Linear(),
+    "linear_relu": Linear(relu=True),
     "matmul": MatrixProduct(),
     "mm": MatrixProduct(rank=2),
     "bmm": MatrixProduct(rank=3),

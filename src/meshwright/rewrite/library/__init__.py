@@ -1,1 +1,89 @@
-"""Rules that come with Meshwright, each with its certificate."""
+"""Rules that come with Meshwright. Enters: files of rules and their certificates. Leaves: rules.
+
+A certificate is what the verifier wrote down when it proved a rule: a digest of the rule and of
+every definition that its operators have. A rule without one, or whose text or definitions have
+changed since, is not loaded. `meshwright rules verify --certify` writes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.terms import Rule, nodes
+from meshwright.rewrite.text import parse_rules
+from meshwright.rewrite.types import PARALLEL, STRUCTURAL
+
+FILES = ("algebra", "elements", "parallel", "forms")
+"""In the order in which rules are listed."""
+
+CERTIFICATES = "certificates.json"
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """That a rule was proved, with the number of cases of the proof."""
+
+    rule: str
+    digest: str
+    cases: int
+
+
+def digest(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> str:
+    """What a proof depends on: the rule and the definitions of its operators."""
+    operators = sorted({node.operator for node in nodes((*rule.source, *rule.target))})
+    lines = (known[name].line for name in operators if name in known)
+    text = "\n".join((str(rule), *lines))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def arities(known: Mapping[str, Definition] = DEFINITIONS) -> Mapping[str, tuple[int, ...]]:
+    """How many inputs every operator of the language may have."""
+    found: dict[str, tuple[int, ...]] = dict.fromkeys((*PARALLEL, *STRUCTURAL), (1,))
+    found["concat"] = (2, 3, 4)
+    return found | {name: (len(own.operands),) for name, own in known.items()}
+
+
+def certified(
+    rules: Iterable[Rule],
+    certificates: Iterable[Certificate],
+    known: Mapping[str, Definition] = DEFINITIONS,
+) -> tuple[Rule, ...]:
+    """The rules, each of which has to have a certificate."""
+    digests = {own.digest for own in certificates}
+    found = tuple(rules)
+    for rule in found:
+        if digest(rule, known) not in digests:
+            raise InputError(
+                f"rule {rule.name!r} has no certificate",
+                "prove it with 'meshwright rules verify FILE --certify CERTIFICATES'",
+            )
+    return found
+
+
+def shipped_rules() -> tuple[Rule, ...]:
+    """The rules of the library as they stand in its files, without a look at certificates."""
+    arity = arities()
+    return tuple(rule for name in FILES for rule in parse_rules(_text(f"{name}.rules"), arity))
+
+
+def shipped_certificates() -> tuple[Certificate, ...]:
+    """The certificates of the library."""
+    return msgspec.json.decode(_text(CERTIFICATES), type=tuple[Certificate, ...])
+
+
+def library() -> tuple[Rule, ...]:
+    """Every rule of the library, certified.
+
+    >>> next(str(rule) for rule in library() if rule.name == "linear-bias-unfuse")
+    'linear-bias-unfuse: linear_bias(x, w, b) => bias(linear(x, w), b)'
+    """
+    return certified(shipped_rules(), shipped_certificates())
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text()

@@ -57,7 +57,7 @@ from meshwright.rewrite.verify.spaces import (
     quotient,
     unify,
 )
-from meshwright.rewrite.verify.symbolic import Evaluation, Places, Value, position
+from meshwright.rewrite.verify.symbolic import SLIDE, Evaluation, Places, Value, position
 from meshwright.rewrite.verify.world import ChooseError, Decision, SymbolicAxis
 
 
@@ -131,7 +131,7 @@ def _labels(
     for window, axis in windows:
         # How many places a window has follows from what it slides over; its name says of what.
         stride, padding = settings[window.stride], settings[window.padding]
-        slid = f"slide({axis.space}, {found[window.place].space}, {stride}, {padding})"
+        slid = f"{SLIDE}({axis.space}, {found[window.place].space}, {stride}, {padding})"
         _meet(evaluation, found, window.output, SymbolicAxis(((slid,),), axis.degree))
     return found
 

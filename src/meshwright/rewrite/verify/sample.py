@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.rewrite.conditions import holds, quantity
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError, Window
 from meshwright.rewrite.shards import Array, Shards, cut
 from meshwright.rewrite.terms import (
     AXES,
     Attribute,
     Condition,
-    Degree,
     Plain,
-    Quantity,
     Rank,
     Rule,
     Size,
@@ -37,9 +36,7 @@ from meshwright.rewrite.types import (
     FRONT,
     Axis,
     Type,
-    axis_number,
     infer,
-    rank,
 )
 
 _SIZES = (4, 8, 12, 2, 6)
@@ -210,7 +207,9 @@ def _bound(
         for condition in rule.conditions:
             match condition:
                 case Condition(left=str() as name, relation="=", right=Size() as size):
-                    bound[name] = quantity(size, types, bound)
+                    value = quantity(size, types, bound)
+                    assert isinstance(value, int)
+                    bound[name] = value
                 case _:
                     pass
     except MisfitError:
@@ -224,49 +223,6 @@ _DIMS: Mapping[str, int] = {
 }  # fmt: skip
 
 
-def quantity(own: Quantity, types: Mapping[str, Type], bound: Mapping[str, Attribute]) -> int:
-    """The value of what a condition speaks of."""
-    match own:
-        case int():
-            return own
-        case str():
-            value = bound[own]
-            assert isinstance(value, int)
-            return value
-        case Rank(tensor=tensor, less=less):
-            return rank(types[tensor]) - less
-        case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
-            name = bound.get(dim, dim) if isinstance(dim, str) else dim
-            axis = types[tensor][axis_number(name, rank(types[tensor]))]
-            return axis.size if isinstance(own, Size) else axis.degree
-
-
-def holds(
-    condition: Condition | Plain, types: Mapping[str, Type], bound: Mapping[str, Attribute]
-) -> bool:
-    """Whether a condition holds; one that speaks of a dim that is not there does not."""
-    if isinstance(condition, Plain):
-        own = types[condition.tensor]
-        return all(axis == Axis(1) for axis in own[:FRONT]) and all(
-            axis == Axis(axis.size) for axis in own
-        )
-    try:
-        left, right = (quantity(own, types, bound) for own in (condition.left, condition.right))
-    except MisfitError:
-        return False
-    match condition.relation:
-        case "=":
-            return left == right
-        case "!=":
-            return left != right
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case "divides":
-            return left > 0 and right % left == 0
-
-
 def _fits(
     rule: Rule,
     types: Mapping[str, Type],
@@ -275,9 +231,9 @@ def _fits(
 ) -> bool:
     if any(axis.size % axis.degree for own in types.values() for axis in own):
         return False
-    if not all(holds(condition, types, bound) for condition in rule.conditions):
-        return False
     try:
+        if not all(holds(condition, types, bound) for condition in rule.conditions):
+            return False
         types_of(rule.source, types, bound, known)
     except MisfitError:
         return False

@@ -97,14 +97,22 @@ class Evaluation:
 
     def unify(self, one: Space, other: Space) -> None:
         """Equal spaces; where nobody can tell yet, the question stays open."""
+        if one != other and _slides(one) and _slides(other):
+            self._open.append((one, other))
+            return
         try:
             unify(one, other)
         except BeyondError:
             self._open.append((one, other))
 
     def settle(self) -> None:
-        """Answers what stayed open; a `BeyondError` if it cannot be answered."""
+        """Answers what stayed open; a `BeyondError` if it cannot be answered.
+
+        That windows have equally many places follows from equal dims, never the other way.
+        """
         for one, other in self._open:
+            if _slides(one) and _slides(other):
+                raise BeyondError("whether windows have equally many places")
             unify(one, other)
 
     def fresh(self, space: Space, segment: int) -> tuple[Position, list[tuple[str, str]]]:
@@ -148,6 +156,14 @@ class Evaluation:
                 raise ChooseError((key, len(fixed) + free))
             if len(fixed) < len(indices):
                 free = self.value(tensor).rank - len(fixed)
+
+
+SLIDE = "slide"
+"""How symbols begin that count the places of a window."""
+
+
+def _slides(space: Space) -> bool:
+    return any(symbol.startswith(SLIDE) for segment in space for symbol in segment)
 
 
 def _over(

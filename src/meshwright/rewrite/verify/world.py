@@ -21,6 +21,7 @@ from meshwright.rewrite.terms import (
     Relation,
     Rule,
     Size,
+    tensors_in,
 )
 from meshwright.rewrite.types import COPY, FRONT, STEP, SUM, axis_number
 from meshwright.rewrite.verify.spaces import (
@@ -122,20 +123,27 @@ class World(NamedTuple):
         return tuple(map(self.resolved, (*(front[a] for a in range(FRONT)), *dims)))
 
 
-def require(rule: Rule, world: World, most: int) -> None:
-    """Uses the conditions of a rule; a `VacuousError` where one does not hold."""
+def require(rule: Rule, world: World) -> None:
+    """Uses the conditions of a rule; a `VacuousError` where one does not hold.
+
+    A condition on a tensor whose rank is still open waits: worlds are looked at again whenever
+    something is decided, and in the end all ranks are.
+    """
     for condition in rule.conditions:
+        if not all(f"rank {tensor}" in world.numbers for tensor in tensors_in(condition)):
+            continue
         if isinstance(condition, Plain):
-            for axis in world.axes_of(condition.tensor, world.rank(condition.tensor, most)):
+            axes = world.axes_of(condition.tensor, world.numbers[f"rank {condition.tensor}"])
+            for axis in axes:
                 equate(axis.degree, ONE)
-            for axis in world.axes_of(condition.tensor, 0):
+            for axis in axes[:FRONT]:
                 unify(axis.space, UNIT)
         else:
-            _require(condition, world, most)
+            _require(condition, world)
 
 
-def _require(condition: Condition, world: World, most: int) -> None:
-    sides = [_value(own, world, most) for own in (condition.left, condition.right)]
+def _require(condition: Condition, world: World) -> None:
+    sides = [_value(own, world) for own in (condition.left, condition.right)]
     if condition.relation == "divides":
         return
     left, right = sides
@@ -161,7 +169,7 @@ def _holds(left: int, relation: Relation, right: int) -> bool:
     ]
 
 
-def _value(own: Quantity, world: World, most: int) -> int | Space:
+def _value(own: Quantity, world: World) -> int | Space:
     """A number where it is decided, else a space of that size."""
     match own:
         case int():
@@ -170,9 +178,9 @@ def _value(own: Quantity, world: World, most: int) -> int | Space:
             key = f"dim {own}"
             return world.numbers[key] if key in world.numbers else resolve(((own,),), world.known)
         case Rank(tensor=tensor, less=less):
-            return world.rank(tensor, most) - less
+            return world.numbers[f"rank {tensor}"] - less
         case Size(tensor=tensor, dim=dim) | Degree(tensor=tensor, axis=dim):
-            rank = world.rank(tensor, most)
+            rank = world.numbers[f"rank {tensor}"]
             axis = world.axes_of(tensor, rank)[world.axis(dim, rank)]
             if isinstance(own, Size):
                 return axis.space

@@ -1,4 +1,4 @@
-"""What the run room runs for a piece is what the judge of the splits runs, forward and backward."""
+"""What runs for a piece is what the judge of the splits runs, forward and backward."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from meshwright.capture.pieces import run_call
 from meshwright.graph.families import family_of
 from meshwright.graph.pieces import pieces, splits_of
-from meshwright.run.pieces import run_call
 from support.operator_cases import CASES, Case
 from support.torch_pieces import cut
 from support.torch_pieces import run as judged

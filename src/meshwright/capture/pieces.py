@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from meshwright.capture.kernels import run_operator
 from meshwright.graph.model import Attributes, Call, Value
-from meshwright.run.operands import Operands
+
+Operands = tuple[Tensor | None, ...]
 
 SUM = 2
 """ATen's number for a loss that is summed."""

@@ -1,0 +1,271 @@
+"""All places where rules fit a graph, kept up to date while it is rewritten.
+
+Enters: an `OperatorGraph`, a `RuleSet`, values for what only targets have. Leaves: `Match`es, and
+after `rewrite` those of the graph that it gives. A match that lasts contains no operator that has
+changed; a new one contains one, so it is found from the operators above those that changed. Which
+matches would make a circle is asked last, since a change far away may decide it.
+
+Finite by decree: a rule that replaces a bare tensor, or reads one that its source does not bind,
+is not matched; outputs that share no tensor are sought among operators that a common operator
+reads; a symbol never stands for steps, copies or sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+from meshwright.rewrite.apply import Change, replace
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.find import bindings
+from meshwright.rewrite.fit import Blueprint, Parameters, Shape, blueprints
+from meshwright.rewrite.names import naming
+from meshwright.rewrite.patterns import Plan, RuleSet
+from meshwright.rewrite.readings import Setting
+from meshwright.rewrite.site import Ancestry, Site, site_of
+from meshwright.rewrite.terms import Rule, Tensor, Variable
+from meshwright.rewrite.types import Type
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule where it fits.
+
+    The text form names what is replaced and what was bound.
+    """
+
+    rule: Rule
+    outputs: tuple[str, ...]
+    """The tensors that are replaced."""
+    tensors: tuple[tuple[str, str], ...]
+    """For each variable of the rule its tensor."""
+    settings: tuple[tuple[str, Setting], ...]
+    """For each symbol of the rule its value."""
+    operators: tuple[str, ...]
+    """The operators of the source, in the order of `terms.nodes`."""
+
+    def __str__(self) -> str:
+        bound = ", ".join(f"{name} = {value}" for name, value in (*self.tensors, *self.settings))
+        return f"{self.rule.name} at {', '.join(self.outputs)}: {bound}"
+
+
+class _Found(NamedTuple):
+    """A match with what it takes to apply it."""
+
+    match: Match
+    blueprint: Blueprint
+    given: tuple[str, ...]
+
+
+_Key = tuple[int, tuple[str, ...], tuple[str, ...], tuple[tuple[str, Setting], ...]]
+_Group = Mapping[_Key, _Found]
+
+
+class _State(NamedTuple):
+    """Matches by the operator that makes their first output."""
+
+    site: Site
+    groups: Mapping[str, _Group]
+    touching: Mapping[str, frozenset[str]]
+    """For each operator those under which a match stands, or stood, that contains it."""
+
+
+class Memory:
+    """Blueprints that were worked out for a rule on tensors of these types."""
+
+    def __init__(self, rules: RuleSet, parameters: Parameters) -> None:
+        self.rules, self.parameters = rules, parameters
+        self._known: dict[tuple[object, ...], tuple[Blueprint, ...]] = {}
+
+    def found(self, site: Site, plan: Plan, anchor: str) -> Iterator[tuple[_Key, _Found]]:
+        """Every match of a plan at an anchor."""
+        rule = self.rules.rules[plan.rule]
+        for binding in bindings(site, plan, anchor):
+            bound = dict(zip(plan.terms, (binding.tensors[n] for n in plan.slots), strict=True))
+            outputs = tuple(binding.tensors[n] for n in plan.outputs)
+            tensors = tuple((own.name, bound[own]) for own in plan.terms
+                            if isinstance(own, Variable))  # fmt: skip
+            for blueprint in self._fits(plan, bound, binding.symbols, site):
+                given = tuple(bound[term] for term in blueprint.given)
+                if naming(site, blueprint, given, outputs) is None:
+                    continue
+                match = Match(
+                    rule=rule,
+                    outputs=outputs,
+                    tensors=tensors,
+                    settings=blueprint.settings,
+                    operators=tuple(binding.operators[n] for n in sorted(binding.operators)),
+                )
+                key = (plan.rule, outputs, tuple(name for _, name in tensors), match.settings)
+                yield key, _Found(match, blueprint, given)
+
+    def _fits(self, plan: Plan, bound: Mapping[Tensor, str], symbols: Mapping[str, Setting],
+              site: Site) -> tuple[Blueprint, ...]:  # fmt: skip
+        """What a rule makes of a binding; types of variables and symbols decide all others."""
+        shapes = {term: Shape(site.types[own], site.tensors[own].dtype)
+                  for term, own in bound.items()}  # fmt: skip
+        told = tuple(shape for term, shape in shapes.items() if isinstance(term, Variable))
+        key = (plan.rule, told, tuple(sorted(symbols.items())))
+        if key not in self._known:
+            rule, known = self.rules.rules[plan.rule], self.rules.known
+            self._known[key] = tuple(blueprints(rule, symbols, shapes, self.parameters, known))
+        return self._known[key]
+
+
+class Matcher:
+    """A graph with all matches of a rule set. A value: rewriting gives another.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> from meshwright.rewrite.text import parse_rules
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=4, k=8]
+    ... parameter w: float32[o=6, k=8]
+    ... operator h: h: float32[n=4, o=6] = linear(x, w)
+    ... operator y: y: float32[n=4, o=6] = relu(h)
+    ... output y''')
+    >>> rules = RuleSet(parse_rules("fuse: relu(linear(x, w)) => linear_relu(x, w)"))
+    >>> matcher = Matcher(graph, rules)
+    >>> print(matcher.matches[0])
+    fuse at y: x = x, w = w
+    >>> print(matcher.rewrite(matcher.matches[0]).graph.operators[0].kind)
+    linear_relu
+    """
+
+    def __init__(
+        self, graph: OperatorGraph, rules: RuleSet, parameters: Parameters | None = None
+    ) -> None:
+        """All matches from scratch; `parameters` are values for symbols that only targets have."""
+        self._memory = Memory(rules, parameters or {})
+        site = site_of(graph, rules.known)
+        found = [
+            own
+            for name, node in site.nodes.items()
+            for plan in rules.plans(node.term, site.reads(node))
+            if plan.anchor == 0
+            for own in self._memory.found(site, plan, name)
+        ]
+        self._state = _merged(_State(site, {}, {}), found)
+
+    @classmethod
+    def _at(cls, memory: Memory, state: _State) -> Matcher:
+        made = cls.__new__(cls)
+        made._memory, made._state = memory, state
+        return made
+
+    @property
+    def types(self) -> Mapping[str, Type]:
+        """How every tensor lies in pieces."""
+        return self._state.site.types
+
+    @cached_property
+    def graph(self) -> OperatorGraph:
+        """The graph as it stands."""
+        return self._state.site.graph
+
+    @cached_property
+    def matches(self) -> tuple[Match, ...]:
+        """All places where a rule fits, in the order of the operators and of the rules."""
+        return tuple(found.match for found in self._applicable.values())
+
+    @cached_property
+    def _applicable(self) -> dict[_Key, _Found]:
+        ancestry = Ancestry(self._state.site)
+        return {
+            key: found
+            for name in self._state.site.nodes
+            for key, found in self._state.groups.get(name, {}).items()
+            if len(key[1]) == 1 or not ancestry.depends(found.given, self._makers(key[1]))
+        }
+
+    def _makers(self, tensors: Iterable[str]) -> list[str]:
+        return [self._state.site.makers[name][0] for name in tensors]
+
+    def rewrite(self, match: Match) -> Matcher:
+        """The graph with one match applied, and its matches."""
+        number = {rule.name: n for n, rule in enumerate(self._memory.rules.rules)}
+        tensors = tuple(name for _, name in match.tensors)
+        key = (number.get(match.rule.name, -1), match.outputs, tensors, match.settings)
+        if key not in self._applicable:
+            raise InputError(f"{match} is no match of graph {self._state.site.frame.name!r}",
+                             "take one of its matches")  # fmt: skip
+        found, site = self._applicable[key], self._state.site
+        named = naming(site, found.blueprint, found.given, match.outputs)
+        assert named is not None, "a match was refused when it was found"
+        known = self._memory.rules.known
+        after, change = replace(site, found.blueprint, named, match.outputs, known)
+        return self._at(self._memory, _updated(self._memory, self._state, after, change))
+
+
+def apply(
+    graph: OperatorGraph, match: Match, known: Mapping[str, Definition] = DEFINITIONS
+) -> OperatorGraph:
+    """A graph with one match applied, for those who keep no matcher."""
+    values = {name: (value,) for name, value in match.settings if isinstance(value, int)}
+    return Matcher(graph, RuleSet((match.rule,), known), values).rewrite(match).graph
+
+
+def _merged(state: _State, found: Iterable[tuple[_Key, _Found]]) -> _State:
+    """A state with further matches, each group in order."""
+    new: dict[str, dict[_Key, _Found]] = {}
+    touching = dict(state.touching)
+    for key, own in found:
+        anchor = state.site.makers[own.match.outputs[0]][0]
+        new.setdefault(anchor, {})[key] = own
+        for name in own.match.operators:
+            touching[name] = touching.get(name, frozenset()) | {anchor}
+    groups = dict(state.groups)
+    for anchor, more in new.items():
+        both = {**groups.get(anchor, {}), **more}
+        groups[anchor] = {key: both[key] for key in sorted(both, key=_rank)}
+    return _State(state.site, groups, touching)
+
+
+def _rank(key: _Key) -> tuple[int, tuple[str, ...], tuple[str, ...], str]:
+    return *key[:3], str(key[3])
+
+
+def _updated(memory: Memory, before: _State, site: Site, change: Change) -> _State:
+    """The state after a rewrite: matches of what has changed are dropped and sought anew."""
+    rules = memory.rules
+    disturbed = change.came | change.gone
+    if rules.beside:
+        disturbed |= _beneath(before.site, disturbed) | _beneath(site, disturbed)
+    groups, touching = dict(before.groups), dict(before.touching)
+    for anchor in frozenset().union(*(touching.get(name, ()) for name in disturbed)):
+        left = {key: own for key, own in groups.get(anchor, {}).items()
+                if disturbed.isdisjoint(own.match.operators)}  # fmt: skip
+        groups[anchor] = left
+    for name in change.gone:
+        groups.pop(name, None)
+        touching.pop(name, None)
+    found = (
+        (key, own)
+        for name, level in _above(site, disturbed, rules.depth).items()
+        for plan in rules.plans(site.nodes[name].term, site.reads(site.nodes[name]))
+        if plan.depth > level
+        for key, own in memory.found(site, plan, name)
+        if not disturbed.isdisjoint(own.match.operators)
+    )
+    return _merged(_State(site, groups, touching), found)
+
+
+def _beneath(site: Site, names: Iterable[str]) -> frozenset[str]:
+    """Operators that made what these read: their outputs have come, or are no longer, beside."""
+    read = (own for name in names if name in site.nodes for own in site.nodes[name].operands)
+    return frozenset(site.makers[own][0] for own in read if own in site.makers)
+
+
+def _above(site: Site, names: Iterable[str], depth: int) -> dict[str, int]:
+    """Operators that depend on these directly, through one other and so on, with how far."""
+    found = {name: 0 for name in names if name in site.nodes}
+    last = list(found)
+    for level in range(1, depth):
+        made = (own.name for name in last for own in site.nodes[name].operator.outputs)
+        readers = {reader for own in made for reader in site.readers.get(own, ())}
+        last = [name for name in readers if name not in found]
+        found |= dict.fromkeys(last, level)
+    return found

@@ -1,0 +1,269 @@
+"""Laws of the parallel operators, on arrays of shards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from meshwright.capture.shards import Pieces, moved
+from meshwright.rewrite.definitions import MisfitError
+from meshwright.rewrite.shards import Shards, cut, evaluate, of_array, run
+from meshwright.rewrite.terms import AXES, Attribute
+from meshwright.rewrite.text import parse_term
+from meshwright.rewrite.types import (
+    DUALS,
+    FRONT,
+    PARALLEL,
+    STEP,
+    Axis,
+    Type,
+    axis_number,
+    infer,
+    over,
+    plain,
+    rank,
+)
+from support.shard_strategies import moves, shards
+
+Move = tuple[tuple[Attribute, ...], Shards]
+
+
+def one(operator: str, attributes: tuple[Attribute, ...], own: Shards) -> Shards:
+    """The only output."""
+    (made,) = run(operator, attributes, (own,))
+    return made
+
+
+def same(left: Shards, right: Shards) -> bool:
+    """Equal piece by piece."""
+    return left.type == right.type and np.array_equal(left.values, right.values)
+
+
+def name_of(number: int) -> Attribute:
+    """An axis as attributes name it."""
+    return AXES[number] if number < FRONT else number - FRONT
+
+
+def test_every_parallel_operator_but_halo_has_a_dual() -> None:
+    assert {*DUALS, "halo"} == set(PARALLEL)
+    assert all(DUALS[dual] == operator for operator, dual in DUALS.items())
+
+
+@given(shards())
+def test_cutting_and_putting_together_are_inverse(own: Shards) -> None:
+    assert [axis.size for axis in own.type] == list(own.whole.shape)
+    assert same(cut(own.type, own.whole), own)
+    np.testing.assert_array_equal(cut(own.type, own.whole).whole, own.whole)
+
+
+@given(moves("partition"))
+def test_partition_then_combine_is_nothing(move: Move) -> None:
+    attributes, own = move
+    number, degree = over("partition", attributes, rank(own.type))
+    parted = one("partition", attributes, own)
+    size, pieces, *_ = own.type[number]
+    assert parted.type[number] == Axis(size, pieces * degree)
+    np.testing.assert_array_equal(parted.whole, own.whole)
+    assert same(one("combine", attributes, parted), own)
+
+
+@given(moves("combine"))
+def test_combine_then_partition_is_nothing(move: Move) -> None:
+    attributes, own = move
+    joined = one("combine", attributes, own)
+    np.testing.assert_array_equal(joined.whole, own.whole)
+    assert same(one("partition", attributes, joined), own)
+
+
+@given(moves("replicate"))
+def test_reduce_of_replicate_is_a_multiple(move: Move) -> None:
+    attributes, own = move
+    number, degree = over("replicate", attributes, rank(own.type))
+    copied = one("replicate", attributes, own)
+    tiled = np.concatenate([own.whole] * degree, axis=number)
+    np.testing.assert_array_equal(copied.whole, tiled)
+    back = one("reduce", attributes, copied)
+    assert back.type == own.type
+    np.testing.assert_array_equal(back.values, degree * own.values)
+    if degree > 1 and own.values.any():
+        assert not same(back, own)
+
+
+@given(moves("reduce"))
+def test_reduce_adds_the_outer_parts(move: Move) -> None:
+    attributes, own = move
+    number, degree = over("reduce", attributes, rank(own.type))
+    made = one("reduce", attributes, own)
+    np.testing.assert_array_equal(made.whole, sum(np.split(own.whole, degree, axis=number)))
+
+
+def test_replicate_of_reduce_is_not_the_identity() -> None:
+    pending = cut((Axis(1), Axis(1), Axis(2, 2), Axis(1)), np.array([1.0, 2.0]).reshape(1, 1, 2, 1))
+    back = one("replicate", ("sums", 2), one("reduce", (2,), pending))
+    assert back.type == pending.type
+    assert back.whole.ravel().tolist() == [3.0, 3.0]
+
+
+@given(moves("pipeline"))
+def test_pipeline_then_batch_is_nothing(move: Move) -> None:
+    attributes, own = move
+    number, count = over("pipeline", attributes, rank(own.type))
+    steps = one("pipeline", attributes, own)
+    assert steps.type[STEP] == Axis(own.type[STEP].size * count)
+    one_by_one = [
+        part
+        for step in np.split(own.whole, own.type[STEP].size)
+        for part in np.split(step, count, axis=number)
+    ]
+    np.testing.assert_array_equal(steps.whole, np.concatenate(one_by_one))
+    assert same(one("batch", attributes, steps), own)
+
+
+@given(moves("batch"))
+def test_batch_then_pipeline_is_nothing(move: Move) -> None:
+    attributes, own = move
+    assert same(one("pipeline", attributes, one("batch", attributes, own)), own)
+
+
+@given(moves("partition"), st.data())
+def test_partition_and_replicate_on_different_axes_commute(move: Move, data: st.DataObject) -> None:
+    cut_, own = move
+    number, _ = over("partition", cut_, rank(own.type))
+    other = data.draw(st.integers(0, len(own.type) - 1).filter(lambda n: n != number))
+    copy = (name_of(other), data.draw(st.integers(2, 3)))
+    assert same(
+        one("replicate", copy, one("partition", cut_, own)),
+        one("partition", cut_, one("replicate", copy, own)),
+    )
+
+
+@given(moves("halo"))
+def test_halo_without_its_overlap_is_nothing(move: Move) -> None:
+    attributes, own = move
+    name, before, after = attributes
+    number = axis_number(name, rank(own.type))
+    length = own.type[number].size // own.type[number].degree
+    held = one("halo", attributes, own)
+    assert held.type[number] == (*own.type[number][:2], before, after)
+    np.testing.assert_array_equal(held.whole, own.whole)
+    assert isinstance(before, int)
+    kept = np.take(held.values, range(before, before + length), axis=len(own.type) + number)
+    np.testing.assert_array_equal(kept, own.values)
+
+
+def test_a_halo_holds_the_rows_of_its_neighbours() -> None:
+    held = one("halo", (0, 1, 2), one("partition", (0, 2), of_array(np.arange(1.0, 7.0))))
+    assert held.values.reshape(2, -1).tolist() == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 0, 0]]
+
+
+@pytest.mark.parametrize("operator", DUALS)
+@given(st.data(), st.integers(0, 2**32 - 1))
+def test_the_dual_of_a_parallel_operator_is_its_gradient(
+    operator: str, data: st.DataObject, seed: int
+) -> None:
+    """Real autograd through the shards, of a random linear functional of all that comes out."""
+    attributes, own = data.draw(moves(operator))
+    entering = torch.from_numpy(own.values.copy()).requires_grad_()
+    leaving = shards_of(moved(operator, attributes, whole_of(own.type, entering)))
+    weights = np.random.default_rng(seed).integers(-3, 4, leaving.shape).astype(float)
+    (gradient,) = torch.autograd.grad((leaving * torch.from_numpy(weights)).sum(), entering)
+    (type_,) = infer(operator, attributes, (own.type,))
+    (dual,) = run(DUALS[operator], attributes, (Shards(type_, weights),))
+    np.testing.assert_array_equal(dual.whole, Shards(own.type, gradient.numpy()).whole)
+    number, _ = over(operator, attributes, rank(own.type))
+    # A sum over parts of one piece is the exception: replicate gives its gradient a piece a part.
+    if operator != "reduce" or own.type[number].degree > 1:
+        assert dual.type == own.type
+
+
+def whole_of(type_: Type, values: torch.Tensor) -> Pieces:
+    """Pieces put together, so that gradients flow."""
+    n = len(type_)
+    order = [place for number in range(n) for place in (number, n + number)]
+    return Pieces(type_, values.permute(order).reshape([axis.size for axis in type_]))
+
+
+def shards_of(own: Pieces) -> torch.Tensor:
+    """A tensor cut into its pieces, so that gradients flow."""
+    n = len(own.type)
+    shape = [part for axis in own.type for part in (axis.degree, axis.size // axis.degree)]
+    return own.whole.reshape(shape).permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2))
+
+
+REFUSED = {
+    ("partition", ("steps", 2)): "steps follow each other and cannot be cut",
+    ("partition", (0, 3)): "an axis of size 4 is cut into 3",
+    ("partition", (2, 2)): "there is no dim 2 among 2",
+    ("partition", (0, 0)): "degree 0 is not positive",
+    ("partition", ("k", 2)): "k is not bound",
+    ("partition", (0, "d")): "degree d is not bound",
+    ("partition", (0,)): "partition has 1 attributes, not an axis and a degree",
+    ("combine", (1, 3)): "combine by 3 of an axis of degree 2",
+    ("reduce", (2,)): "reduce by 2 of an axis of size 1",
+    ("pipeline", (1, 2)): "pipeline of an axis that is cut",
+    ("pipeline", (0, 3)): "pipeline by 3 of a dim of size 4",
+    ("batch", (0, 2)): "batch by 2 of 1 steps",
+    ("halo", (1, 4, 0)): "pieces of 3 rows lend 4",
+    ("halo", ("copies", 1, 0)): "halo of an axis that overlaps already, or is no dim",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED, ids=str)
+def test_refusals(asked: tuple[str, tuple[Attribute, ...]]) -> None:
+    own = cut((*plain(())[:FRONT], Axis(4), Axis(6, 2)), np.zeros((1, 1, 1, 4, 6)))
+    with pytest.raises(MisfitError) as error:
+        run(*asked, (own,))
+    assert str(error.value) == REFUSED[asked]
+
+
+@given(shards())
+def test_structure_moves_pieces_as_it_moves_the_whole(own: Shards) -> None:
+    last = rank(own.type) - 1
+    turned = one("transpose", (0, last), own)
+    np.testing.assert_array_equal(turned.whole, own.whole.swapaxes(FRONT, FRONT + last))
+    size = own.type[FRONT].degree
+    parted = one("unflatten", (0, size), own)
+    shape = own.whole.shape
+    np.testing.assert_array_equal(
+        parted.whole, own.whole.reshape(*shape[:FRONT], size, -1, *shape[FRONT + 1 :])
+    )
+    assert same(one("flatten", (0,), parted), own)
+
+
+@given(shards(), st.data())
+def test_concat_of_split_is_nothing(own: Shards, data: st.DataObject) -> None:
+    whole = [n for n, axis in enumerate(own.type) if axis.degree == 1 and axis.size > 1]
+    assume(whole)
+    number = data.draw(st.sampled_from(whole))
+    first = data.draw(st.integers(1, own.type[number].size - 1))
+    parts = run("split", (name_of(number), first), (own,))
+    joined = np.concatenate([part.whole for part in parts], axis=number)
+    np.testing.assert_array_equal(joined, own.whole)
+    assert same(run("concat", (name_of(number),), parts)[0], own)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "combine[0, 2](linear(partition[0, 2](x), replicate[2](w)))",
+        "combine[1, 2](linear(replicate[2](x), partition[0, 2](w)))",
+        "reduce[2](linear(partition[1, 2](x), partition[1, 2](w)))",
+        "batch[0, 2](linear(pipeline[0, 2](x), replicate[steps, 2](w)))",
+    ],
+)
+def test_forms_of_parallelism_of_a_product(term: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-3, 4, (4, 6)).astype(float), rng.integers(-3, 4, (2, 6)).astype(float)
+    inputs = {"x": of_array(x), "w": of_array(w)}
+    (made,) = evaluate([parse_term(term)], inputs)
+    assert made.type == plain((4, 2))
+    np.testing.assert_array_equal(made.whole[0, 0, 0], x @ w.T)
+
+
+def test_missing_copies_are_refused() -> None:
+    x = one("partition", (0, 2), of_array(np.ones((4, 6))))
+    with pytest.raises(MisfitError, match="w has 1 copies where 2 are needed"):
+        run("linear", (), (x, of_array(np.ones((2, 6)))))
