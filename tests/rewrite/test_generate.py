@@ -10,6 +10,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
 from meshwright.rewrite.generate.operators import (
     ALGEBRA,
+    UNITY,
     Templates,
     defined,
     joins,
@@ -18,9 +19,12 @@ from meshwright.rewrite.generate.operators import (
 )
 from meshwright.rewrite.generate.run import Found, generate
 from meshwright.rewrite.generate.trial import agrees
-from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.published import parse_published
+from meshwright.rewrite.terms import Rule, nodes
 from meshwright.rewrite.text import lines, parse_rule, parse_rules
 from meshwright.rewrite.verify.verdict import verify
+
+PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"
 
 SMALL: Templates = (*map(defined, ("relu", "add")), *parallel((0,)), *joins((1,)), *splits((1,)))
 
@@ -85,6 +89,18 @@ def test_known_rules_are_found(small: Found, text: str) -> None:
 )
 def test_false_and_foreign_rules_are_not_found(small: Found, text: str) -> None:
     assert not small.gives(parse_rule(text))
+
+
+def test_published_rules_of_two_operators_are_found() -> None:
+    """Every one that is true; the whole table is printed by benchmarks/generate.py."""
+    found = generate(UNITY, 2, agrees)
+    rules = [
+        rule
+        for rule in parse_published(PUBLISHED.read_text())
+        if max(len(nodes(rule.source)), len(nodes(rule.target))) <= 2 and agrees(rule)
+    ]
+    assert len(rules) == 14
+    assert all(map(found.gives, rules))
 
 
 def test_distributivity_is_found(algebra: Found) -> None:

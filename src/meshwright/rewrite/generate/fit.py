@@ -11,80 +11,56 @@ from itertools import combinations, product
 
 import msgspec
 
+from meshwright.rewrite.conditions import holds, quantity
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
-from meshwright.rewrite.terms import (
-    Attribute,
-    Condition,
-    Plain,
-    Rule,
-    Size,
-    Tensor,
-    Term,
-    nodes,
-    variables,
-)
-from meshwright.rewrite.types import Type, infer, plain
+from meshwright.rewrite.terms import Attribute, Condition, Rule, Size, Tensor, variables
+from meshwright.rewrite.types import Type, plain
+from meshwright.rewrite.verify import sample
 
 SIZES = (8, 16)
 """Halved three times by three operators at most."""
 
-_MATRICES = tuple((rows, columns) for rows in SIZES for columns in SIZES)
+_MATRICES = tuple(plain((rows, columns)) for rows in SIZES for columns in SIZES)
 
-Shapes = Mapping[str, tuple[int, int]]
+Types = Mapping[str, Type]
+"""By the names of variables."""
 
 
-def shapes_of(rule: Rule) -> Iterator[Shapes]:
-    """Every combination of sizes that the conditions of a rule allow."""
+def matrices(rule: Rule) -> Iterator[Types]:
+    """Plain matrices of all combinations of sizes that the conditions of a rule allow."""
     names = [own.name for own in variables((*rule.source, *rule.target))]
-    for shapes in product(_MATRICES, repeat=len(names)):
-        given = dict(zip(names, shapes, strict=True))
-        if all(_allows(own, given) for own in rule.conditions):
+    for types in product(_MATRICES, repeat=len(names)):
+        given = dict(zip(names, types, strict=True))
+        if all(holds(own, given, bound(rule, given)) for own in rule.conditions):
             yield given
 
 
-def _allows(condition: Condition | Plain, shapes: Shapes) -> bool:
-    match condition:
-        case Condition(left=Size() as one, relation="=", right=Size() as other):
-            return size(one, shapes) == size(other, shapes)
-        case _:
-            return True
-
-
-def size(own: Size, shapes: Shapes) -> int:
-    """The size of a dim, or the number of copies, of a plain tensor."""
-    return shapes[own.tensor][own.dim] if isinstance(own.dim, int) else 1
-
-
-def bound(rule: Rule, shapes: Shapes) -> dict[str, Attribute]:
+def bound(rule: Rule, types: Types) -> dict[str, Attribute]:
     """The names that conditions bind to sizes."""
     return {
-        own.left: size(own.right, shapes)
+        own.left: _size(own.right, types)
         for own in rule.conditions
         if isinstance(own, Condition) and isinstance(own.right, Size) and isinstance(own.left, str)
     }
 
 
-def types_of(
+def _size(own: Size, types: Types) -> int:
+    found = quantity(own, types, {})
+    assert isinstance(found, int), "a size is a number"
+    return found
+
+
+def fit(
     terms: tuple[Tensor, ...],
     rule: Rule,
-    shapes: Shapes,
+    types: Types,
     known: Mapping[str, Definition] = DEFINITIONS,
 ) -> tuple[Type, ...] | None:
     """The types of terms of a rule; nothing if an operator cannot take its inputs."""
-    names = bound(rule, shapes)
-    made: dict[Tensor, tuple[Type, ...]] = {}
-
-    def type_of(own: Tensor) -> Type:
-        return made[own.node][own.output] if isinstance(own, Term) else plain(shapes[own.name])
-
-    for node in nodes(terms):
-        attributes = [names.get(a, a) if isinstance(a, str) else a for a in node.attributes]
-        try:
-            inputs = [type_of(own) for own in node.inputs]
-            made[node] = infer(node.operator, attributes, inputs, known)
-        except MisfitError:
-            return None
-    return tuple(map(type_of, terms))
+    try:
+        return sample.types_of(terms, types, bound(rule, types), known)
+    except MisfitError:
+        return None
 
 
 def with_sizes(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> Rule:
@@ -96,13 +72,14 @@ def with_sizes(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> Rul
     >>> print(*with_sizes(rule).conditions, sep=", ")
     n = a.0, a.1 = b.1
     """
-    source = [own for own in shapes_of(rule) if types_of(rule.source, rule, own, known)]
-    both = [own for own in source if types_of(rule.target, rule, own, known)]
+    source = [own for own in matrices(rule) if fit(rule.source, rule, own, known)]
+    both = [own for own in source if fit(rule.target, rule, own, known)]
     sizes = [Size(own.name, dim) for own in variables(rule.source) for dim in range(2)]
     needed = tuple(
-        Condition(one, "=", other)
+        condition
         for one, other in combinations(sizes, 2)
-        if all(size(one, own) == size(other, own) for own in both)
-        and not all(size(one, own) == size(other, own) for own in source)
+        for condition in (Condition(one, "=", other),)
+        if all(holds(condition, own, {}) for own in both)
+        and not all(holds(condition, own, {}) for own in source)
     )
     return msgspec.structs.replace(rule, conditions=rule.conditions + needed)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.generate.fit import Shapes, bound, shapes_of, types_of
-from meshwright.rewrite.shards import evaluate, of_array
+from meshwright.rewrite.generate.fit import Types, bound, fit, matrices
+from meshwright.rewrite.shards import cut, evaluate
 from meshwright.rewrite.terms import Rule
 
 EXECUTED = 3
@@ -27,26 +27,26 @@ def agrees(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seed: int 
     >>> agrees(parse_rule("r: add(relu(a), relu(b)) => relu(add(a, b))"))
     False
     """
-    fitting: list[Shapes] = []
-    for shapes in shapes_of(rule):
-        source = types_of(rule.source, rule, shapes, known)
+    fitting: list[Types] = []
+    for types in matrices(rule):
+        source = fit(rule.source, rule, types, known)
         if source is not None:
-            if types_of(rule.target, rule, shapes, known) != source:
+            if fit(rule.target, rule, types, known) != source:
                 return False
-            fitting.append(shapes)
+            fitting.append(types)
     random = np.random.default_rng(seed)
     chosen = random.permutation(len(fitting))[:EXECUTED]
     return bool(fitting) and all(_holds(rule, fitting[n], random, known) for n in chosen)
 
 
 def _holds(
-    rule: Rule, shapes: Shapes, random: np.random.Generator, known: Mapping[str, Definition]
+    rule: Rule, types: Types, random: np.random.Generator, known: Mapping[str, Definition]
 ) -> bool:
     values = {
-        name: of_array(random.integers(-9, 10, shape).astype(np.float64))
-        for name, shape in shapes.items()
+        name: cut(own, random.integers(-9, 10, [axis.size for axis in own]).astype(np.float64))
+        for name, own in types.items()
     }
-    names = bound(rule, shapes)
+    names = bound(rule, types)
     pairs = zip(
         evaluate(rule.source, values, known, bound=names),
         evaluate(rule.target, values, known, bound=names),
