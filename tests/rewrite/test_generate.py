@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -176,6 +179,25 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> No
     ]
 
 
+SCRIPT = """
+import pathlib, sys
+from meshwright.rewrite.generate.operators import ALGEBRA
+from meshwright.rewrite.generate.run import generate
+from meshwright.rewrite.generate.trial import agrees
+generate(ALGEBRA, 3, agrees, folder=pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_a_process_that_is_killed_leaves_whole_files(tmp_path: Path, algebra: Found) -> None:
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)]) as process:
+        while process.poll() is None and len(list(tmp_path.glob("*.chunk"))) < 3:
+            time.sleep(0.01)
+        process.kill()
+    assert len(list(tmp_path.glob("*.chunk"))) >= 3
+    found = generate(ALGEBRA, 3, agrees, folder=tmp_path)
+    assert lines(found.rules) == lines(algebra.rules)
+
+
 def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
     asked: list[Rule] = []
 
@@ -238,3 +260,8 @@ def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:
 def test_nothing_to_generate_is_refused() -> None:
     with pytest.raises(InputError, match="graphs of 0 of 1 operators; give one at least"):
         generate((defined("add"),), 0, agrees)
+
+
+def test_a_folder_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such folder"):
+        generate((defined("add"),), 1, agrees, folder=tmp_path / "nowhere")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from meshwright.foundation.errors import InputError
-from meshwright.foundation.files import write_whole
+from meshwright.foundation.files import require_writable, write_whole
 from meshwright.rewrite.terms import Rule
 
 Prove = Callable[[Rule], bool]
@@ -27,6 +27,8 @@ class Verdicts:
     def __init__(self, prove: Prove, folder: Path | None) -> None:
         self._prove = prove
         self._path = folder / "verdicts.json" if folder else None
+        if self._path is not None:
+            require_writable(self._path)
         self._known = _read(self._path)
         self._unsaved = 0
 
