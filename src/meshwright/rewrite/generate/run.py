@@ -120,28 +120,41 @@ def _jobs(question: Job, chunks: list[Chunk]) -> Iterator[Job]:
 
 
 def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Generator[Chunk]:
-    """What the jobs give, in their order; in several processes if there are several jobs."""
-    if processes == 1 or len(jobs) == 1:
-        yield from (_chunk(job, folder) for job in jobs)
+    """What the jobs give, in their order; from the folder what is there."""
+    kept = [_kept(job, folder) for job in jobs]
+    missing = [job for job, chunk in zip(jobs, kept, strict=True) if chunk is None]
+    with closing(_explored(missing, processes)) as made:
+        for job, chunk in zip(jobs, kept, strict=True):
+            if chunk is None:
+                chunk = next(made)
+                if folder is not None:
+                    write_whole(_path(job, folder), msgspec.msgpack.encode(chunk))
+            yield chunk
+
+
+def _explored(jobs: list[Job], processes: int) -> Generator[Chunk]:
+    """What the jobs give, in several processes if there are several jobs."""
+    if processes == 1 or len(jobs) < 2:
+        yield from map(explore, jobs)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         try:
-            yield from pool.map(_chunk, jobs, [folder] * len(jobs))
+            yield from pool.map(explore, jobs)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _chunk(job: Job, folder: Path | None) -> Chunk:
-    """What a job gives, from the folder if it is there."""
-    if folder is None:
-        return explore(job)
-    path = folder / f"{job.stamp}.chunk"
-    if path.exists():
-        try:
-            return msgspec.msgpack.decode(path.read_bytes(), type=Chunk)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            raise InputError(f"{str(path)!r} is not a chunk of a generator", "remove it") from None
-    chunk = explore(job)
-    write_whole(path, msgspec.msgpack.encode(chunk))
-    return chunk
+def _path(job: Job, folder: Path) -> Path:
+    return folder / f"{job.stamp}.chunk"
+
+
+def _kept(job: Job, folder: Path | None) -> Chunk | None:
+    """What an earlier run has found for this very job."""
+    if folder is None or not _path(job, folder).exists():
+        return None
+    path = _path(job, folder)
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Chunk)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        raise InputError(f"{str(path)!r} is not a chunk of a generator", "remove it") from None
