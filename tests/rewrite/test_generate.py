@@ -12,7 +12,6 @@ import pytest
 from meshwright.foundation.errors import InputError
 from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
 from meshwright.rewrite.generate.operators import (
-    ALGEBRA,
     UNITY,
     Templates,
     defined,
@@ -29,6 +28,9 @@ from meshwright.rewrite.verify.verdict import verify
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"
 
+FEW: Templates = tuple(map(defined, ("relu", "add", "linear")))
+"""Few, but two chunks of graphs of three operators."""
+
 SMALL: Templates = (*map(defined, ("relu", "add")), *parallel((0,)), *joins((1,)), *splits((1,)))
 
 
@@ -39,7 +41,7 @@ def small() -> Found:
 
 @pytest.fixture(scope="module")
 def algebra() -> Found:
-    return generate(ALGEBRA, 3, agrees)
+    return generate(FEW, 3, agrees)
 
 
 def test_associativity_is_the_only_rule_of_sums() -> None:
@@ -107,7 +109,6 @@ def test_published_rules_of_two_operators_are_found() -> None:
 
 
 def test_distributivity_is_found(algebra: Found) -> None:
-    assert algebra.gives(parse_rule("r: mul(z, add(x, y)) => add(mul(x, z), mul(y, z))"))
     assert algebra.gives(parse_rule("r: linear(add(x, y), w) => add(linear(x, w), linear(y, w))"))
     assert algebra.gives(
         parse_rule("r: linear(linear(x, linear(v, u)), w) => linear(x, linear(w, linear(u, v)))")
@@ -124,7 +125,7 @@ def test_every_rule_agrees_and_reads_back(small: Found, algebra: Found) -> None:
 def test_no_rule_is_given_by_those_before_it(algebra: Found) -> None:
     """Without the last rule its two sides stay apart."""
     last = algebra.rules[-1]
-    without = generate(ALGEBRA, 3, lambda rule: sides(rule) != sides(last) and agrees(rule))
+    without = generate(FEW, 3, lambda rule: sides(rule) != sides(last) and agrees(rule))
     assert not without.gives(last)
     assert len(without.rules) == len(algebra.rules) - 1
 
@@ -149,7 +150,7 @@ def test_tallies_add_up(small: Found) -> None:
 
 
 def test_the_number_of_processes_changes_nothing(algebra: Found) -> None:
-    found = generate(ALGEBRA, 3, agrees, processes=2)
+    found = generate(FEW, 3, agrees, processes=2)
     assert (found.rules, found.tallies) == (algebra.rules, algebra.tallies)
 
 
@@ -159,32 +160,32 @@ class KilledError(Exception):
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> None:
     def kill(what: str, done: int, total: int) -> None:
-        if (what, done) == ("graphs of 3", 2):
+        if (what, done) == ("graphs of 3", 1):
             raise KilledError
 
     with pytest.raises(KilledError):
-        generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=kill)
+        generate(FEW, 3, agrees, folder=tmp_path, progress=kill)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.chunk")}
-    assert len(kept) == 4  # one chunk for each of the sizes 1 and 2, two of size 3
+    assert len(kept) == 3  # one chunk of each size
     told: list[tuple[str, int, int]] = []
-    found = generate(ALGEBRA, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
+    found = generate(FEW, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
     assert lines(found.rules) == lines(algebra.rules)
     assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
     assert [own for own in told if own[0].startswith("graphs")] == [
         ("graphs of 1", 1, 1),
         ("graphs of 2", 1, 1),
-        ("graphs of 3", 1, 3),
-        ("graphs of 3", 2, 3),
-        ("graphs of 3", 3, 3),
+        ("graphs of 3", 1, 2),
+        ("graphs of 3", 2, 2),
     ]
 
 
 SCRIPT = """
 import pathlib, sys
-from meshwright.rewrite.generate.operators import ALGEBRA
+from meshwright.rewrite.generate.operators import defined
 from meshwright.rewrite.generate.run import generate
 from meshwright.rewrite.generate.trial import agrees
-generate(ALGEBRA, 3, agrees, folder=pathlib.Path(sys.argv[1]))
+templates = tuple(map(defined, ("relu", "add", "linear")))
+generate(templates, 3, agrees, folder=pathlib.Path(sys.argv[1]))
 """
 
 
@@ -194,7 +195,7 @@ def test_a_process_that_is_killed_leaves_whole_files(tmp_path: Path, algebra: Fo
             time.sleep(0.01)
         process.kill()
     assert len(list(tmp_path.glob("*.chunk"))) >= 3
-    found = generate(ALGEBRA, 3, agrees, folder=tmp_path)
+    found = generate(FEW, 3, agrees, folder=tmp_path)
     assert lines(found.rules) == lines(algebra.rules)
 
 
@@ -205,9 +206,9 @@ def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
         asked.append(rule)
         return agrees(rule)
 
-    first = generate(ALGEBRA, 2, prove, folder=tmp_path)
+    first = generate(FEW, 2, prove, folder=tmp_path)
     once = len(asked)
-    again = generate(ALGEBRA, 2, prove, folder=tmp_path)
+    again = generate(FEW, 2, prove, folder=tmp_path)
     assert first.rules == again.rules == algebra.rules[: len(again.rules)]
     assert len(asked) == once >= len(first.rules) > 0
 
