@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from meshwright.rewrite.definitions import Definition
     from meshwright.rewrite.terms import Rule
+    from meshwright.rewrite.verify.verdict import Verdict
 
 OperatorsOption = Annotated[
     str | None, typer.Option("--operators", help="A file that defines further operators.")
@@ -86,3 +87,14 @@ def require_seconds(seconds: float) -> None:
 
     if not 0 < seconds < math.inf:
         raise InputError(f"--seconds is {seconds:g}", "give a number above 0")
+
+
+def counting(show: Callable[[float, str], None], total: int) -> Callable[[Verdict], None]:
+    """Counts verdicts on a bar."""
+    done = [0]
+
+    def told(verdict: Verdict) -> None:
+        done[0] += 1
+        show(done[0] / total, f"{done[0]} of {total}: {verdict.name} {verdict.verdict}")
+
+    return told

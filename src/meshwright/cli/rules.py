@@ -8,21 +8,20 @@ import typer
 
 from meshwright.cli.apply import apply_rules
 from meshwright.cli.console import new_console, print_json, print_parts, share_bar
+from meshwright.cli.generate import generate_rules
 from meshwright.cli.options import JsonOption
 from meshwright.cli.rule_options import (
     JobsOption,
     OperatorsOption,
     SecondsOption,
+    counting,
     known_operators,
     named_rule,
     require_seconds,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from meshwright.rewrite.terms import Rule
-    from meshwright.rewrite.verify.verdict import Verdict
 
 rules = typer.Typer(
     help="Rewrite rules: list, show, verify, generate, apply.", no_args_is_help=True
@@ -132,7 +131,7 @@ def verify_rules(
             published=given.published,
             seconds=seconds,
             processes=jobs,
-            progress=_counting(show, len(given.rules)),
+            progress=counting(show, len(given.rules)),
         )
     if not judged.verdicts and judged.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -144,15 +143,5 @@ def verify_rules(
         print_parts(table_of_verdicts(judged), describe_tally(judged))
 
 
-def _counting(show: Callable[[float, str], None], total: int) -> Callable[[Verdict], None]:
-    """Counts verdicts on a bar."""
-    done = [0]
-
-    def told(verdict: Verdict) -> None:
-        done[0] += 1
-        show(done[0] / total, f"{done[0]} of {total}: {verdict.name} {verdict.verdict}")
-
-    return told
-
-
+rules.command("generate")(generate_rules)
 rules.command("apply")(apply_rules)

@@ -9,6 +9,7 @@ import msgspec
 from meshwright.graph.model import OperatorGraph
 from meshwright.report.documents import Document
 from meshwright.rewrite.chain import Applied
+from meshwright.rewrite.generate.run import Found
 from meshwright.rewrite.library import Certificate, Section
 from meshwright.rewrite.match import Match
 from meshwright.rewrite.terms import Rule
@@ -63,6 +64,20 @@ def _counterexample(found: Counterexample | None) -> Document | None:
         "attributes": dict(found.attributes),
         "seed": found.seed,
         "difference": found.difference,
+    }
+
+
+def forms_document(rules: Sequence[Rule]) -> Document:
+    """`rules generate --forms --json`."""
+    return {"rules": [{"name": rule.name, "text": str(rule)} for rule in rules]}
+
+
+def generated_document(rules: Sequence[Rule], found: Found, seconds: float) -> Document:
+    """`rules generate --json`; the time is measured."""
+    return {
+        **forms_document(rules),
+        "sizes": [msgspec.to_builtins(own) for own in found.tallies],
+        "measured_s": seconds,
     }
 
 

@@ -17,6 +17,7 @@ from meshwright.report.tables import new_table
 from meshwright.report.wires import draw
 from meshwright.rewrite.chain import Applied, chosen_symbols
 from meshwright.rewrite.definitions import Definition
+from meshwright.rewrite.generate.pairs import Tally
 from meshwright.rewrite.library import Certificate, Section
 from meshwright.rewrite.match import Match
 from meshwright.rewrite.terms import (
@@ -218,3 +219,13 @@ def describe_applied(applied: Applied) -> str:
     gone = (f"  - {line.removeprefix('operator ')}" for line in applied.gone)
     came = (f"  + {line.removeprefix('operator ')}" for line in applied.came)
     return "\n".join((str(applied.match), *gone, *came))
+
+
+def table_of_tallies(tallies: Sequence[Tally]) -> Table:
+    """What the generator saw and found, a line for each size of graphs."""
+    table = new_table("operators>", "graphs>", "with names>", "equal pairs>", "implied>", "rules>",
+                      "unproved>")  # fmt: skip
+    for own in tallies:
+        table.add_row(*map(str, (own.operators, own.graphs, own.elements, own.candidates,
+                                 own.pruned, own.rules, own.unproved)))  # fmt: skip
+    return table

@@ -113,6 +113,19 @@ def verify(
     return Verdict(name=rule.name, verdict="unproved", reason=reason)
 
 
+def is_certain(
+    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 10.0
+) -> bool:
+    """Whether a rule is proved; no counterexample is sought where there is no proof.
+
+    >>> from meshwright.rewrite.text import parse_rule
+    >>> is_certain(parse_rule("r: neg(neg(x)) => x"))
+    True
+    """
+    proof = prove(rule, known, seconds)
+    return isinstance(proof, Proof) and verify(rule, known, seconds).verdict == "proved"
+
+
 def verify_published(
     rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 10.0
 ) -> Verdict:
