@@ -69,7 +69,7 @@ def test_list_has_every_rule_of_the_library(folder: Path) -> None:
     ]
     assert found["count"] == len(shipped_rules())
     text = printed(folder, "list")
-    assert text.endswith(f"\n{len(shipped_rules())} rules, each proved.\n")
+    assert text.endswith(f"\nProved: {len(shipped_rules())} rules.\n")
     assert "algebra: fusion and un-fusion (4)\n" in text
 
 
@@ -250,3 +250,110 @@ def test_an_interrupt_shows_what_was_judged(folder: Path) -> None:
     assert found["stopped"] == "interrupted"
     assert 1 <= len(found["rules"]) < 41
     assert found["rules"][0]["verdict"] == "proved"
+
+
+def test_forms_of_an_operator_of_ones_own(folder: Path) -> None:
+    text = printed(folder, "generate", "--forms", "--operators", "own.txt", "-o", "forms.rules")
+    assert text == "Proved: 2 forms of parallelism.\n"
+    assert (folder / "forms.rules").read_text().splitlines()[0] == (
+        "swish-cut-i: swish(x, y) => combine[k, d](swish(partition[k, d](x), partition[k, d](y)))"
+    )
+    found = document(folder, "generate", "--forms", "--operators", "own.txt")
+    assert [own["name"] for own in found["rules"]] == ["swish-cut-i", "swish-steps"]
+
+
+def test_forms_of_the_shipped_operators_are_those_of_the_library(folder: Path) -> None:
+    found = document(folder, "generate", "--forms")
+    names = {own["name"]: own["text"] for own in found["rules"]}
+    assert names == {rule.name: str(rule) for rule in shipped_rules() if rule.name in names}
+    assert {"linear-cut-k", "attention-cut-m", "conv2d-cut-h"} <= names.keys()
+
+
+def test_generated_rules_go_through_verify_and_apply(folder: Path) -> None:
+    (folder / "gate.txt").write_text("gate(x, y)[i..] = silu(x[i..]) * y[i..]\n")
+    own = ("--operators", "gate.txt")
+    found = document(folder, "generate", *own, "--general", "-o", "found.rules", "--resume", "kept")
+    texts = {own["text"].partition(": ")[2]: own["name"] for own in found["rules"]}
+    fuse = texts["mul(b, silu(a)) => gate(a, b)"]
+    assert [row["operators"] for row in found["sizes"]] == [1, 2]
+    first = (folder / "found.rules").read_bytes()
+    again = document(folder, "generate", *own, "--general", "-o", "found.rules", "--resume", "kept",
+                     "--jobs", "1")  # fmt: skip
+    assert again["rules"] == found["rules"]
+    assert (folder / "found.rules").read_bytes() == first
+    judged = document(folder, "verify", "found.rules", *own, "--certify", "found.json")
+    assert judged["tally"]["proved"] == len(found["rules"])
+    pytest.importorskip("torch", reason="models are captured with torch")
+    ours = (*own, "--rules", "found.rules", "--certificates", "found.json")
+    applied = document(folder, "apply", "zoo:llama3-8b/tiny", *ours, "--rule", fuse)
+    assert applied["applied"][0]["tensors"] == {
+        "a": "layers.0.feed_forward.gate.linear",
+        "b": "layers.0.feed_forward.up.linear",
+    }
+    assert len(applied["applied"][0]["gone"]) == 2
+    (folder / "gate.txt").write_text("gate(x, y)[i..] = tanh(x[i..]) * y[i..]\n")
+    assert "has no certificate" in refusal(folder, "apply", "zoo:lenet", *ours, "--rule", fuse)
+
+
+def test_generate_refuses(folder: Path) -> None:
+    assert refusal(folder, "generate").startswith("no operators are given; give --set: algebra,")
+    assert refusal(folder, "generate", "--set", "unty") == (
+        "there is no set 'unty' of operators; did you mean 'unity'? "
+        "Known: 'algebra', 'elements', 'parallel', 'unity'."
+    )
+    (folder / "own.txt").write_text("f[a](x)[i..] = a * x[i..]\n")
+    assert "has parameters" in refusal(folder, "generate", "--operators", "own.txt")
+    assert "cannot be a folder" in refusal(
+        folder, "generate", "--set", "algebra", "--resume", "mine.rules"
+    )
+
+
+def test_apply_rewrites_a_model_and_goes_on_from_its_graph(folder: Path) -> None:
+    pytest.importorskip("torch", reason="models are captured with torch")
+    cut = ("--rule", "linear-bias-cut-o", "--set", "d=2")
+    listed = document(folder, "apply", "zoo:lenet", *cut, "--list")
+    assert [own["outputs"] for own in listed["matches"]] == [
+        ["classifier.0.linear"], ["classifier.2.linear"], ["classifier.4.linear"],
+    ]  # fmt: skip
+    first = document(folder, "apply", "zoo:lenet", *cut, "--at", "2", "-o", "graph.json")
+    assert first["applied"][0]["outputs"] == ["classifier.2.linear"]
+    assert first["operators"] == listed["operators"] + 4
+    chain = document(folder, "apply", "zoo:lenet", *cut, "--rule", "linear-bias-cut-o", "--at", "2",
+                     "--at", "1")  # fmt: skip
+    second = document(folder, "apply", "graph.json", *cut)
+    assert chain["applied"][1] == second["applied"][0]
+    text = printed(folder, "apply", "graph.json", *cut, "--text")
+    assert text.count(" = partition(") == 4
+    words = printed(folder, "apply", "zoo:lenet", *cut)
+    assert words.startswith("linear-bias-cut-o at classifier.0.linear: x = flatten, ")
+    assert words.count("\n  + ") == 5
+    table = printed(folder, "apply", "zoo:lenet", *cut, "--list", "--top", "1")
+    assert table.startswith("lenet: 13 operators, rules fit at 3 places\n")
+    assert table.endswith("... 2 more places (--top)\n")
+
+
+def test_apply_refuses(folder: Path) -> None:
+    pytest.importorskip("torch", reason="models are captured with torch")
+
+    def told(*arguments: str) -> str:
+        return refusal(folder, "apply", "zoo:lenet", *arguments)
+
+    assert told() == "no rule is given; give --rule NAME, or --list to see what fits."
+    assert told("--rule", "linear-merge") == (
+        "rule 'linear-merge' fits nowhere; apply another rule."
+    )
+    assert told("--rule", "linear-bias-cut-o") == (
+        "rule 'linear-bias-cut-o' fits nowhere; set d, as d=2."
+    )
+    far = ("--rule", "linear-bias-cut-o", "--set", "d=2", "--at", "9")
+    assert told(*far) == ("rule 'linear-bias-cut-o' fits at 3 places, not at place 9; give 1 to 3.")
+    assert told(*far, "--at", "1") == "--at is given 2 times; give it 1 times."
+    assert told("--rule", "neg-neg", "--set", "d=x").startswith("--set 'd=x' is no NAME=N;")
+    assert told("--rules", "mine.rules").startswith("--rules and --certificates belong together;")
+    printed(folder, "verify", "mine.rules", "--certify", "mine.json")
+    assert "'again' has no certificate" in told(
+        "--rules", "mine.rules", "--certificates", "mine.json", "--rule", "back"
+    )
+    assert "no certificates can be read" in told(
+        "--rules", "mine.rules", "--certificates", "mine.rules", "--rule", "back"
+    )

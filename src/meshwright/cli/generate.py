@@ -19,8 +19,14 @@ from meshwright.cli.rule_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from meshwright.rewrite.definitions import Definition
+    from meshwright.rewrite.generate.operators import Templates
     from meshwright.rewrite.generate.run import Found
+    from meshwright.rewrite.generate.verdicts import Prove
     from meshwright.rewrite.terms import Rule
 
 
@@ -79,7 +85,7 @@ def generate_rules(
         document = generated_document(rules, found, taken)
         summary = [
             table_of_tallies(found.tallies),
-            f"{counted(len(rules), 'rule')}, each proved; found in {format_seconds(taken)}.",
+            f"Proved: {counted(len(rules), 'rule')}, found in {format_seconds(taken)}.",
         ]
     if output is not None:
         write_whole(output, lines(rules).encode())
@@ -111,7 +117,7 @@ def _forms(
     if judged.stopped == "interrupted":
         raise KeyboardInterrupt
     proved = tuple(rule for rule, verdict in judged.verdicts if verdict.verdict == "proved")
-    summary: list[str | Table] = [f"{counted(len(proved), 'form')} of parallelism, each proved."]
+    summary: list[str | Table] = [f"Proved: {counted(len(proved), 'form')} of parallelism."]
     summary += [
         f"{rule.name} is left out: {verdict.reason}."
         for rule, verdict in judged.verdicts

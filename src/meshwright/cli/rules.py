@@ -51,9 +51,7 @@ def list_rules(
         print_json(library_document(found, certificates))
         return
     total = counted(sum(len(own) for _, own in found), "rule")
-    print_parts(
-        *(describe_section(section, own) for section, own in found), f"{total}, each proved."
-    )
+    print_parts(*(describe_section(section, own) for section, own in found), f"Proved: {total}.")
 
 
 def _fits(rule: Rule, pattern: str | None) -> bool:
