@@ -107,6 +107,8 @@ def equate(one: Monomial, other: Monomial) -> None:
     ...
     meshwright.rewrite.verify.spaces.RefineError: e is (('d',), ('d',))
     """
+    if one == other:
+        return
     common = Counter(one.symbols) & Counter(other.symbols)
     shared = math.gcd(one.number, other.number)
     left, right = (

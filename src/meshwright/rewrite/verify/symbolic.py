@@ -78,11 +78,14 @@ class Evaluation:
         self._open: list[tuple[Space, Space]] = []
         self._names = itertools.count()
         self._made: dict[Term, tuple[Value, ...]] = {}
+        self._inputs: dict[str, Value] = {}
 
     def value(self, tensor: Tensor) -> Value:
         """A tensor of which all operators were made."""
         if isinstance(tensor, Variable):
-            return self._input(tensor.name)
+            if tensor.name not in self._inputs:
+                self._inputs[tensor.name] = self._input(tensor.name)
+            return self._inputs[tensor.name]
         outputs = self._made[tensor.node]
         if tensor.output >= len(outputs):
             raise VacuousError
