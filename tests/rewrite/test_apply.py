@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.capture.execute import execute, values_of
@@ -186,7 +186,6 @@ output y
     )
 
 
-@settings(max_examples=40)
 @given(square_graphs(), st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=12))
 def test_chains_keep_the_function_on_shards(graph: OperatorGraph, choices: list[float]) -> None:
     values = values_for(graph)
@@ -201,7 +200,6 @@ def test_chains_keep_the_function_on_shards(graph: OperatorGraph, choices: list[
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=40)
 @given(square_graphs(), st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=12))
 def test_layouts_can_be_erased(graph: OperatorGraph, choices: list[float]) -> None:
     canonical = Matcher(graph, RuleSet(()), {}).graph
