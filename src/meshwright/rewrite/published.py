@@ -153,23 +153,23 @@ class _Side:
                 raise InputError(f"operator {kind!r}", nearest(kind, known))
 
     def _split(self, axis: Attribute, inputs: tuple[Tensor, ...]) -> Term:
-        joined = _joined(inputs[0], axis)
-        if joined is None:
+        place = joined(inputs[0], axis)
+        if place is None:
             raise InputError(
                 f"a split of {shown(str(inputs[0]))}", "split what a concat has joined"
             )
         name = f"n{len(self.conditions)}"
-        self.conditions.append(Condition(name, "=", joined))
+        self.conditions.append(Condition(name, "=", place))
         return Term("split", inputs, (axis, name))
 
 
-def _joined(tensor: Tensor, axis: Attribute) -> Size | None:
+def joined(tensor: Tensor, axis: Attribute) -> Size | None:
     """The size of the first tensor that a concat put where a split cuts."""
     if isinstance(tensor, Variable):
         return None
     if tensor.operator == "concat" and tensor.attributes == (axis,):
         return _size(tensor.inputs[0], axis)
-    return next(filter(None, (_joined(*origin) for origin in _origins(tensor, axis))), None)
+    return next(filter(None, (joined(*origin) for origin in _origins(tensor, axis))), None)
 
 
 def _size(tensor: Tensor, axis: Attribute) -> Size | None:

@@ -1,0 +1,160 @@
+"""The generator. Enters: operators, a size, a prover. Leaves: rules, in a fixed order.
+
+Sizes follow each other: all graphs of a size are enumerated (in several processes, chunk by chunk),
+then equal ones are connected by rules, and these rules prune the next size. A chunk is a function
+of its job, so the number of processes changes nothing, and a chunk found in the folder is not
+computed again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.files import write_whole
+from meshwright.rewrite.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.generate.catalogue import Catalogue
+from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
+from meshwright.rewrite.generate.operators import Templates
+from meshwright.rewrite.generate.pairs import Connector, Tally, lesser
+from meshwright.rewrite.generate.values import Store
+from meshwright.rewrite.generate.verdicts import Prove, Verdicts
+from meshwright.rewrite.generate.words import graph_of
+from meshwright.rewrite.terms import Rule, variables
+
+Progress = Callable[[str, int, int], None]
+"""Told what is done, how much of it, and of how much."""
+
+CHUNK = 64
+"""Graphs that a job extends: enough that it outweighs starting it, few that progress shows."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Rules, what each size cost and gave, and the graphs they connect."""
+
+    rules: tuple[Rule, ...]
+    tallies: tuple[Tally, ...]
+    catalogue: Catalogue
+
+    def gives(self, rule: Rule) -> bool:
+        """Whether the rules found lead from one side of a rule to the other."""
+        names = {own.name: n for n, own in enumerate(variables((*rule.source, *rule.target)))}
+        ends: list[int] = []
+        for terms in (rule.source, rule.target):
+            graph = graph_of(terms, names, self.catalogue.templates)
+            element = None if graph is None else self.catalogue.element(graph)
+            if element is None:
+                return False
+            ends.append(self.catalogue.root(element))
+        return ends[0] == ends[1]
+
+
+def generate(
+    templates: Templates,
+    size: int,
+    prove: Prove,
+    *,
+    known: Mapping[str, Definition] = DEFINITIONS,
+    processes: int = 1,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """All rules between graphs of up to `size` operators that smaller rules do not give.
+
+    >>> from meshwright.rewrite.generate.operators import defined
+    >>> found = generate((defined("add"),), 2, lambda rule: True)
+    >>> print(found.rules[0])
+    g0001: add(b, add(a, c)) => add(c, add(a, b)) if rank(a) = 2 and rank(c) = 2 and rank(b) = 2
+    """
+    if size < 1 or not templates:
+        raise InputError(f"graphs of {size} of {len(templates)} operators", "give one at least")
+    told = progress or _nobody
+    catalogue, store = Catalogue(templates), Store(templates, known)
+    verdicts = Verdicts(prove, folder)
+    connector = Connector(catalogue, store, verdicts, known)
+    tallies: list[Tally] = []
+    chunks = [nothing()]
+    catalogue.add(chunks)
+    for operators in range(1, size + 1):
+        question = Job(
+            templates=templates,
+            parents=(),
+            remaining=size - operators,
+            lesser=tuple(lesser(catalogue, store)),
+            definitions=_lines(templates, known),
+        )
+        jobs = list(_jobs(question, chunks))
+        chunks = []
+        with closing(_chunks(jobs, processes, folder)) as made:
+            for chunk in made:
+                chunks.append(chunk)
+                told(f"graphs of {operators}", len(chunks), len(jobs))
+        catalogue.add(chunks)
+        tallies.append(connector.connect(operators, partial(told, f"rules of {operators}")))
+        verdicts.save()
+    return Found(tuple(connector.rules), tuple(tallies), catalogue)
+
+
+def _nobody(what: str, done: int, total: int) -> None:
+    """Is told of progress and says nothing."""
+
+
+def _lines(templates: Templates, known: Mapping[str, Definition]) -> tuple[str, ...]:
+    """What defines the operators of a set, and nothing else, so that chunks outlive the rest."""
+    used = {own.operator for own in templates}
+    return tuple(own.line for name, own in sorted(known.items()) if name in used)
+
+
+def _jobs(question: Job, chunks: list[Chunk]) -> Iterator[Job]:
+    """The question asked of all graphs that can be extended."""
+    parents = tuple(own for chunk in chunks for own in chunk.parents)
+    for at in range(0, len(parents), CHUNK):
+        yield msgspec.structs.replace(question, parents=parents[at : at + CHUNK])
+
+
+def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Generator[Chunk]:
+    """What the jobs give, in their order; from the folder what is there."""
+    kept = [_kept(job, folder) for job in jobs]
+    missing = [job for job, chunk in zip(jobs, kept, strict=True) if chunk is None]
+    with closing(_explored(missing, processes)) as made:
+        for job, chunk in zip(jobs, kept, strict=True):
+            if chunk is None:
+                chunk = next(made)
+                if folder is not None:
+                    write_whole(_path(job, folder), msgspec.msgpack.encode(chunk))
+            yield chunk
+
+
+def _explored(jobs: list[Job], processes: int) -> Generator[Chunk]:
+    """What the jobs give, in several processes if there are several jobs."""
+    if processes == 1 or len(jobs) < 2:
+        yield from map(explore, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        try:
+            yield from pool.map(explore, jobs)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _path(job: Job, folder: Path) -> Path:
+    return folder / f"{job.stamp}.chunk"
+
+
+def _kept(job: Job, folder: Path | None) -> Chunk | None:
+    """What an earlier run has found for this very job."""
+    if folder is None or not _path(job, folder).exists():
+        return None
+    path = _path(job, folder)
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Chunk)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        raise InputError(f"{str(path)!r} is not a chunk of a generator", "remove it") from None

@@ -1,0 +1,268 @@
+"""The generator as a whole: known rules, pruning, processes, resuming."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from meshwright.foundation.errors import InputError
+from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.generate.operators import (
+    UNITY,
+    Templates,
+    defined,
+    joins,
+    parallel,
+    splits,
+)
+from meshwright.rewrite.generate.run import Found, generate
+from meshwright.rewrite.generate.trial import agrees
+from meshwright.rewrite.published import parse_published
+from meshwright.rewrite.terms import Rule, nodes
+from meshwright.rewrite.text import lines, parse_rule, parse_rules
+from meshwright.rewrite.verify.verdict import verify
+
+PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"
+
+FEW: Templates = tuple(map(defined, ("relu", "add", "linear")))
+"""Few, but two chunks of graphs of three operators."""
+
+SMALL: Templates = (*map(defined, ("relu", "add")), *parallel((0,)), *joins((1,)), *splits((1,)))
+
+
+@pytest.fixture(scope="module")
+def small() -> Found:
+    return generate(SMALL, 3, agrees)
+
+
+@pytest.fixture(scope="module")
+def algebra() -> Found:
+    return generate(FEW, 3, agrees)
+
+
+def test_associativity_is_the_only_rule_of_sums() -> None:
+    found = generate((defined("add"),), 2, agrees)
+    assert lines(found.rules) == (
+        "g0001: add(b, add(a, c)) => add(c, add(a, b))"
+        " if rank(a) = 2 and rank(c) = 2 and rank(b) = 2\n"
+    )
+
+
+def test_all_rules_of_pieces_of_one_dim() -> None:
+    found = generate((defined("relu"), *parallel((0,))), 2, agrees)
+    assert [str(rule).partition(": ")[2].partition(" if")[0] for rule in found.rules] == [
+        "combine[0, 2](partition[0, 2](a)) => a",
+        "reduce[0, 2](partition[0, 2](a)) => reduce[0, 2](a)",
+        "relu(partition[0, 2](a)) => partition[0, 2](relu(a))",
+        "relu(replicate[0, 2](a)) => replicate[0, 2](relu(a))",
+        "partition[0, 2](replicate[0, 2](a)) => replicate[0, 2](partition[0, 2](a))",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))",
+        "r: add(partition[0, 2](x), partition[0, 2](y)) => partition[0, 2](add(x, y))",
+        "r: partition[0, 2](add(x, y)) => add(partition[0, 2](y), partition[0, 2](x))",
+        "r: reduce[0, 2](replicate[0, 2](x)) => add(x, x)",
+        "r: relu(combine[0, 2](partition[0, 2](x))) => relu(x)",
+        "r: (relu(x), relu(y)) => (split[1, n](relu(concat[1](x, y))), "
+        "split[1, n](relu(concat[1](x, y))).1) if n = x.1",
+        "r: concat[1](relu(x), relu(y)) => relu(concat[1](x, y))",
+        "r: add(z, add(y, x)) => add(y, add(z, x))",
+    ],
+)
+def test_known_rules_are_found(small: Found, text: str) -> None:
+    assert small.gives(parse_rule(text))
+    assert small.gives(parse_rule(text).reverse)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r: reduce[0, 2](replicate[0, 2](x)) => relu(x)",
+        "r: relu(add(x, y)) => add(relu(x), relu(y))",
+        "r: partition[0, 2](x) => x",
+        "r: concat[1](x, y) => concat[1](y, x)",
+        "r: relu(x) => gelu(x)",
+    ],
+)
+def test_false_and_foreign_rules_are_not_found(small: Found, text: str) -> None:
+    assert not small.gives(parse_rule(text))
+
+
+def test_published_rules_of_two_operators_are_found() -> None:
+    """Every one that is true; the whole table is printed by benchmarks/generate.py."""
+    found = generate(UNITY, 2, agrees)
+    rules = [
+        rule
+        for rule in parse_published(PUBLISHED.read_text())
+        if max(len(nodes(rule.source)), len(nodes(rule.target))) <= 2 and agrees(rule)
+    ]
+    assert len(rules) == 14
+    assert all(map(found.gives, rules))
+
+
+def test_distributivity_is_found(algebra: Found) -> None:
+    assert algebra.gives(parse_rule("r: linear(add(x, y), w) => add(linear(x, w), linear(y, w))"))
+    assert algebra.gives(
+        parse_rule("r: linear(linear(x, linear(v, u)), w) => linear(x, linear(w, linear(u, v)))")
+    )
+
+
+def test_every_rule_agrees_and_reads_back(small: Found, algebra: Found) -> None:
+    for found in (small, algebra):
+        assert all(map(agrees, found.rules))
+        assert all(map(found.gives, found.rules))
+        assert parse_rules(lines(found.rules)) == found.rules
+
+
+def test_no_rule_is_given_by_those_before_it(algebra: Found) -> None:
+    """Without the last rule its two sides stay apart."""
+    last = algebra.rules[-1]
+    without = generate(FEW, 3, lambda rule: sides(rule) != sides(last) and agrees(rule))
+    assert not without.gives(last)
+    assert len(without.rules) == len(algebra.rules) - 1
+
+
+def sides(rule: Rule) -> frozenset[object]:
+    return frozenset((rule.source, rule.target))
+
+
+def test_what_is_not_proved_joins_nothing() -> None:
+    found = generate((defined("relu"), *parallel((0,))), 2, lambda rule: False)
+    assert found.rules == ()
+    assert found.tallies[-1].unproved == 5
+    assert not found.gives(parse_rule("r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))"))
+
+
+def test_tallies_add_up(small: Found) -> None:
+    rules = 0
+    for row in small.tallies:
+        rules += row.rules
+        assert row.candidates == row.pruned + rules + row.unproved
+    assert rules == len(small.rules)
+
+
+def test_the_number_of_processes_changes_nothing(algebra: Found) -> None:
+    found = generate(FEW, 3, agrees, processes=2)
+    assert (found.rules, found.tallies) == (algebra.rules, algebra.tallies)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> None:
+    def kill(what: str, done: int, total: int) -> None:
+        if (what, done) == ("graphs of 3", 1):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        generate(FEW, 3, agrees, folder=tmp_path, progress=kill)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.chunk")}
+    assert len(kept) == 3  # one chunk of each size
+    told: list[tuple[str, int, int]] = []
+    found = generate(FEW, 3, agrees, folder=tmp_path, progress=lambda *own: told.append(own))
+    assert lines(found.rules) == lines(algebra.rules)
+    assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
+    assert [own for own in told if own[0].startswith("graphs")] == [
+        ("graphs of 1", 1, 1),
+        ("graphs of 2", 1, 1),
+        ("graphs of 3", 1, 2),
+        ("graphs of 3", 2, 2),
+    ]
+
+
+SCRIPT = """
+import pathlib, sys
+from meshwright.rewrite.generate.operators import defined
+from meshwright.rewrite.generate.run import generate
+from meshwright.rewrite.generate.trial import agrees
+templates = tuple(map(defined, ("relu", "add", "linear")))
+generate(templates, 3, agrees, folder=pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_a_process_that_is_killed_leaves_whole_files(tmp_path: Path, algebra: Found) -> None:
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)]) as process:
+        while process.poll() is None and len(list(tmp_path.glob("*.chunk"))) < 3:
+            time.sleep(0.01)
+        process.kill()
+    assert len(list(tmp_path.glob("*.chunk"))) >= 3
+    found = generate(FEW, 3, agrees, folder=tmp_path)
+    assert lines(found.rules) == lines(algebra.rules)
+
+
+def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
+    asked: list[Rule] = []
+
+    def prove(rule: Rule) -> bool:
+        asked.append(rule)
+        return agrees(rule)
+
+    first = generate(FEW, 2, prove, folder=tmp_path)
+    once = len(asked)
+    again = generate(FEW, 2, prove, folder=tmp_path)
+    assert first.rules == again.rules == algebra.rules[: len(again.rules)]
+    assert len(asked) == once >= len(first.rules) > 0
+
+
+def test_spoilt_verdicts_are_named(tmp_path: Path) -> None:
+    (tmp_path / "verdicts.json").write_text('{"rule": 3}')
+    with pytest.raises(InputError, match="does not hold verdicts; remove it"):
+        generate((defined("add"),), 1, agrees, folder=tmp_path)
+
+
+def test_rules_for_inputs_in_one_piece_say_so() -> None:
+    """Reduce by 2 of what is cut by 2 is whole, of what is cut by 4 is not."""
+    found = generate((defined("relu"), *parallel((0,))), 2, proved)
+    assert lines(found.rules) == (
+        "g0001: combine[0, 2](partition[0, 2](a)) => a if rank(a) = 2\n"
+        "g0002: reduce[0, 2](partition[0, 2](a)) => reduce[0, 2](a) if rank(a) = 2 and plain(a)\n"
+        "g0003: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2\n"
+        "g0004: relu(replicate[0, 2](a)) => replicate[0, 2](relu(a)) if rank(a) = 2\n"
+        "g0005: partition[0, 2](replicate[0, 2](a)) => replicate[0, 2](partition[0, 2](a))"
+        " if rank(a) = 2\n"
+    )
+
+
+def proved(rule: Rule) -> bool:
+    return verify(rule).verdict == "proved"
+
+
+def test_an_operator_of_ones_own() -> None:
+    """Rules for what a user defines by a line."""
+    known = {**DEFINITIONS, **parse_definitions("twice(x)[i..] = x[i..] + x[i..]")}
+    templates = (defined("add", known), defined("twice", known), *parallel((0,))[:1])
+    found = generate(templates, 2, lambda rule: agrees(rule, known), known=known)
+    texts = {str(rule).partition(": ")[2].partition(" if")[0] for rule in found.rules}
+    assert texts == {
+        "twice(a) => add(a, a)",
+        "add(b, add(a, c)) => add(c, add(a, b))",
+        "add(partition[0, 2](a), partition[0, 2](a)) => partition[0, 2](add(a, a))",
+    }
+    assert found.gives(parse_rule("r: partition[0, 2](twice(x)) => twice(partition[0, 2](x))"))
+
+
+def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:
+    generate((defined("add"),), 1, agrees, folder=tmp_path)
+    [path] = tmp_path.glob("*.chunk")
+    path.write_bytes(b"spoilt")
+    with pytest.raises(InputError, match="is not a chunk of a generator; remove it"):
+        generate((defined("add"),), 1, agrees, folder=tmp_path)
+
+
+def test_nothing_to_generate_is_refused() -> None:
+    with pytest.raises(InputError, match="graphs of 0 of 1 operators; give one at least"):
+        generate((defined("add"),), 0, agrees)
+
+
+def test_a_folder_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such folder"):
+        generate((defined("add"),), 1, agrees, folder=tmp_path / "nowhere")
