@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.capture.execute import execute, values_of
@@ -186,7 +186,6 @@ output y
     )
 
 
-@settings(max_examples=40)
 @given(square_graphs(), st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=12))
 def test_chains_keep_the_function_on_shards(graph: OperatorGraph, choices: list[float]) -> None:
     values = values_for(graph)
@@ -197,21 +196,22 @@ def test_chains_keep_the_function_on_shards(graph: OperatorGraph, choices: list[
             matcher = matcher.rewrite(matcher.matches[int(choice * len(matcher.matches))])
     assert check(matcher.graph) == ()
     assert matcher.graph.outputs == graph.outputs
-    for own, other in zip(on_shards(matcher.graph, values), expected, strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+    for rewritten in (matcher.graph, erase(matcher.graph)):
+        for own, other in zip(on_shards(rewritten, values), expected, strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=40)
 @given(square_graphs(), st.lists(st.floats(0, 1, exclude_max=True), min_size=4, max_size=12))
 def test_layouts_can_be_erased(graph: OperatorGraph, choices: list[float]) -> None:
-    canonical = Matcher(graph, RuleSet(()), {}).graph
-    matcher = Matcher(graph, RuleSet(PARALLEL), PARAMETERS)
+    """But for one rule: a transpose that is still read elsewhere stays beside the one in pieces."""
+    layouts = [rule for rule in PARALLEL if rule.name != "turn-cut"]
+    matcher = Matcher(graph, RuleSet(layouts), PARAMETERS)
     for choice in choices:
         if matcher.matches:
             matcher = matcher.rewrite(matcher.matches[int(choice * len(matcher.matches))])
     erased = erase(matcher.graph)
     assert check(erased) == ()
-    assert canonical_hash(erased) == canonical_hash(canonical)
+    assert canonical_hash(erased) == canonical_hash(graph)
 
 
 @pytest.fixture

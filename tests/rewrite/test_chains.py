@@ -21,8 +21,9 @@ from meshwright.graph.check import check
 from meshwright.graph.model import Operator, OperatorGraph
 from meshwright.rewrite.kinds import read
 from meshwright.rewrite.library import library
-from meshwright.rewrite.match import Match, Matcher
+from meshwright.rewrite.match import Matcher
 from meshwright.rewrite.patterns import RuleSet
+from meshwright.rewrite.places import Match
 
 LENGTH = int(os.environ.get("REWRITES", "50"))
 CHAINS = int(os.environ.get("CHAINS", "1"))

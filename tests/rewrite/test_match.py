@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.capture.load import load_model
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.match import Match, Matcher
+from meshwright.rewrite.match import Matcher
 from meshwright.rewrite.patterns import RuleSet
+from meshwright.rewrite.places import Match
 from meshwright.rewrite.text import parse_rules
 from meshwright.rewrite.types_of import types_of
 from support.rewrite_graphs import square_graphs
@@ -173,7 +174,6 @@ def agrees(matcher: Matcher, *, slow: bool) -> None:
         assert set(fast) == slow_matches(matcher.graph, RULES, PARAMETERS)
 
 
-@settings(max_examples=25)
 @given(square_graphs(), st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=6))
 def test_kept_up_to_date_on_random_graphs(graph: OperatorGraph, choices: list[float]) -> None:
     matcher = Matcher(graph, ALL, PARAMETERS)

@@ -12,57 +12,22 @@ reads; a symbol never stands for steps, copies or sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
-
-import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.apply import Change, replace
 from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.find import bindings
-from meshwright.rewrite.fit import Blueprint, Parameters, Shape, blueprints
+from meshwright.rewrite.fit import Parameters
 from meshwright.rewrite.names import naming
-from meshwright.rewrite.patterns import Plan, RuleSet
-from meshwright.rewrite.readings import Setting
+from meshwright.rewrite.patterns import RuleSet
+from meshwright.rewrite.places import Found, Key, Match, Memory
 from meshwright.rewrite.site import Ancestry, Site, site_of
-from meshwright.rewrite.terms import Rule, Tensor, Variable
 from meshwright.rewrite.types import Type
 
-
-class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule where it fits.
-
-    The text form names what is replaced and what was bound.
-    """
-
-    rule: Rule
-    outputs: tuple[str, ...]
-    """The tensors that are replaced."""
-    tensors: tuple[tuple[str, str], ...]
-    """For each variable of the rule its tensor."""
-    settings: tuple[tuple[str, Setting], ...]
-    """For each symbol of the rule its value."""
-    operators: tuple[str, ...]
-    """The operators of the source, in the order of `terms.nodes`."""
-
-    def __str__(self) -> str:
-        bound = ", ".join(f"{name} = {value}" for name, value in (*self.tensors, *self.settings))
-        return f"{self.rule.name} at {', '.join(self.outputs)}: {bound}"
-
-
-class _Found(NamedTuple):
-    """A match with what it takes to apply it."""
-
-    match: Match
-    blueprint: Blueprint
-    given: tuple[str, ...]
-
-
-_Key = tuple[int, tuple[str, ...], tuple[str, ...], tuple[tuple[str, Setting], ...]]
-_Group = Mapping[_Key, _Found]
+_Group = Mapping[Key, Found]
 
 
 class _State(NamedTuple):
@@ -72,48 +37,6 @@ class _State(NamedTuple):
     groups: Mapping[str, _Group]
     touching: Mapping[str, frozenset[str]]
     """For each operator those under which a match stands, or stood, that contains it."""
-
-
-class Memory:
-    """Blueprints that were worked out for a rule on tensors of these types."""
-
-    def __init__(self, rules: RuleSet, parameters: Parameters) -> None:
-        self.rules, self.parameters = rules, parameters
-        self._known: dict[tuple[object, ...], tuple[Blueprint, ...]] = {}
-
-    def found(self, site: Site, plan: Plan, anchor: str) -> Iterator[tuple[_Key, _Found]]:
-        """Every match of a plan at an anchor."""
-        rule = self.rules.rules[plan.rule]
-        for binding in bindings(site, plan, anchor):
-            bound = dict(zip(plan.terms, (binding.tensors[n] for n in plan.slots), strict=True))
-            outputs = tuple(binding.tensors[n] for n in plan.outputs)
-            tensors = tuple((own.name, bound[own]) for own in plan.terms
-                            if isinstance(own, Variable))  # fmt: skip
-            for blueprint in self._fits(plan, bound, binding.symbols, site):
-                given = tuple(bound[term] for term in blueprint.given)
-                if naming(site, blueprint, given, outputs) is None:
-                    continue
-                match = Match(
-                    rule=rule,
-                    outputs=outputs,
-                    tensors=tensors,
-                    settings=blueprint.settings,
-                    operators=tuple(binding.operators[n] for n in sorted(binding.operators)),
-                )
-                key = (plan.rule, outputs, tuple(name for _, name in tensors), match.settings)
-                yield key, _Found(match, blueprint, given)
-
-    def _fits(self, plan: Plan, bound: Mapping[Tensor, str], symbols: Mapping[str, Setting],
-              site: Site) -> tuple[Blueprint, ...]:  # fmt: skip
-        """What a rule makes of a binding; types of variables and symbols decide all others."""
-        shapes = {term: Shape(site.types[own], site.tensors[own].dtype)
-                  for term, own in bound.items()}  # fmt: skip
-        told = tuple(shape for term, shape in shapes.items() if isinstance(term, Variable))
-        key = (plan.rule, told, tuple(sorted(symbols.items())))
-        if key not in self._known:
-            rule, known = self.rules.rules[plan.rule], self.rules.known
-            self._known[key] = tuple(blueprints(rule, symbols, shapes, self.parameters, known))
-        return self._known[key]
 
 
 class Matcher:
@@ -172,7 +95,7 @@ class Matcher:
         return tuple(found.match for found in self._applicable.values())
 
     @cached_property
-    def _applicable(self) -> dict[_Key, _Found]:
+    def _applicable(self) -> dict[Key, Found]:
         ancestry = Ancestry(self._state.site)
         return {
             key: found
@@ -186,9 +109,9 @@ class Matcher:
 
     def rewrite(self, match: Match) -> Matcher:
         """The graph with one match applied, and its matches."""
-        number = {rule.name: n for n, rule in enumerate(self._memory.rules.rules)}
+        number = self._memory.rules.numbers.get(match.rule.name, -1)
         tensors = tuple(name for _, name in match.tensors)
-        key = (number.get(match.rule.name, -1), match.outputs, tensors, match.settings)
+        key = (number, match.outputs, tensors, match.settings)
         if key not in self._applicable:
             raise InputError(f"{match} is no match of graph {self._state.site.frame.name!r}",
                              "take one of its matches")  # fmt: skip
@@ -208,9 +131,9 @@ def apply(
     return Matcher(graph, RuleSet((match.rule,), known), values).rewrite(match).graph
 
 
-def _merged(state: _State, found: Iterable[tuple[_Key, _Found]]) -> _State:
+def _merged(state: _State, found: Iterable[tuple[Key, Found]]) -> _State:
     """A state with further matches, each group in order."""
-    new: dict[str, dict[_Key, _Found]] = {}
+    new: dict[str, dict[Key, Found]] = {}
     touching = dict(state.touching)
     for key, own in found:
         anchor = state.site.makers[own.match.outputs[0]][0]
@@ -224,7 +147,7 @@ def _merged(state: _State, found: Iterable[tuple[_Key, _Found]]) -> _State:
     return _State(state.site, groups, touching)
 
 
-def _rank(key: _Key) -> tuple[int, tuple[str, ...], tuple[str, ...], str]:
+def _rank(key: Key) -> tuple[int, tuple[str, ...], tuple[str, ...], str]:
     return *key[:3], str(key[3])
 
 

@@ -89,13 +89,13 @@ class RuleSet:
         self, rules: Sequence[Rule], known: Mapping[str, Definition] = DEFINITIONS
     ) -> None:
         self.rules, self.known = tuple(rules), known
-        names = [rule.name for rule in self.rules]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"two rules are called {twice!r}", "rename one")
+        self.numbers: dict[str, int] = {}
+        """The place of each rule by its name."""
         self._by_root: dict[str, list[Plan]] = {}
         self._by_reads: dict[tuple[str, tuple[str, ...]], tuple[Plan, ...]] = {}
         for number, rule in enumerate(self.rules):
+            if self.numbers.setdefault(rule.name, number) != number:
+                raise InputError(f"two rules are called {rule.name!r}", "rename one")
             for plan in _plans(number, rule):
                 self._by_root.setdefault(plan.parts[0].steps[0].operator, []).append(plan)
         every = [plan for own in self._by_root.values() for plan in own]

@@ -8,6 +8,8 @@ leaves as many sums to be taken, outermost among those that operands bring along
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -195,7 +197,7 @@ def _extra(value: Value, needed: Monomial) -> SymbolicAxis:
     degree = _taken(axis.degree, needed)
     size = quotient(monomial(axis.space), needed)
     if size is None:
-        raise VacuousError
+        raise BeyondError("copies that do not lie on devices of their own")
     return SymbolicAxis(as_space(size), degree)
 
 
@@ -205,24 +207,22 @@ def orderless(axis: SymbolicAxis) -> SymbolicAxis:
 
 
 def _taken(whole: Monomial, part: Monomial) -> Monomial:
+    """Whole / part; what must hold for that, if it follows without doubt."""
     found = quotient(whole, part)
     if found is not None:
         return found
-    mine, theirs = list(whole.symbols), list(part.symbols)
-    for symbol in part.symbols:
-        if symbol in mine:
-            mine.remove(symbol)
-            theirs.remove(symbol)
-    missing = Monomial(part.number, tuple(theirs))
-    if whole.number % part.number == 0:
-        missing = Monomial(1, tuple(theirs))
-    copies = next((symbol for symbol in mine if ".copies" in symbol), None)
-    if copies is not None and (missing.number == 1 or whole.number == 1):
-        raise RefineError(copies, as_space(missing * Monomial(1, (primed(copies),))))
-    if not mine and theirs:
-        raise RefineError(theirs[0], UNIT)
+    common = Counter(whole.symbols) & Counter(part.symbols)
+    mine = tuple((Counter(whole.symbols) - common).elements())
+    theirs = tuple(sorted((Counter(part.symbols) - common).elements()))
+    shared = math.gcd(whole.number, part.number)
+    numbers = whole.number // shared, part.number // shared
+    if len(mine) == 1 and (numbers[0] == 1 or not theirs):
+        missing = Monomial(numbers[1], theirs) * Monomial(1, (primed(mine[0]),))
+        raise RefineError(mine[0], as_space(missing))
     if not mine and not theirs:
         raise VacuousError
+    if not mine and whole.number == 1:
+        raise RefineError(theirs[0], UNIT)
     raise BeyondError(f"{whole} copies for {part} pieces")
 
 

@@ -104,6 +104,42 @@ def canonical(own: Polynomial) -> Polynomial:
     return _canonical(own, 0)
 
 
+def equal(one: Polynomial, other: Polynomial) -> bool:
+    """Whether canonical forms are equal; forms that agree but for names need not be made."""
+    return _alike(one, other, {}) or canonical(one) == canonical(other)
+
+
+def _alike(one: Polynomial, other: Polynomial, names: Mapping[str, str]) -> bool:
+    """Whether polynomials agree word by word, with the names of one read as those of the other."""
+    return len(one) == len(other) and all(
+        _alike_products(a, b, names) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _alike_products(one: Product, other: Product, names: Mapping[str, str]) -> bool:
+    symbols = [[symbol for _, symbol in own.bound] for own in (one, other)]
+    if one.number != other.number or symbols[0] != symbols[1]:
+        return False
+    both = zip(one.bound, other.bound, strict=True)
+    inner = {**names, **{a: b for (a, _), (b, _) in both}}
+    return len(one.factors) == len(other.factors) and all(
+        _alike_factors(a, b, inner) for a, b in zip(one.factors, other.factors, strict=True)
+    )
+
+
+def _alike_factors(one: Factor, other: Factor, names: Mapping[str, str]) -> bool:
+    if isinstance(one, Applied):
+        return (
+            isinstance(other, Applied)
+            and one.function == other.function
+            and len(one.arguments) == len(other.arguments)
+            and all(
+                _alike(a, b, names) for a, b in zip(one.arguments, other.arguments, strict=True)
+            )
+        )
+    return type(one) is type(other) and _renamed(one, names) == other
+
+
 def _canonical(own: Polynomial, depth: int) -> Polynomial:
     joined: dict[tuple[object, ...], int] = {}
     for product in own:

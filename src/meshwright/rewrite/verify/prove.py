@@ -21,7 +21,7 @@ from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.terms import Condition, Plain, Rank, Rule, quantities, variables
 from meshwright.rewrite.types import COPY
 from meshwright.rewrite.verify.defined import orderless
-from meshwright.rewrite.verify.polynomials import canonical
+from meshwright.rewrite.verify.polynomials import equal
 from meshwright.rewrite.verify.spaces import BeyondError, RefineError, VacuousError
 from meshwright.rewrite.verify.symbolic import Evaluation, Value, highest_rank
 from meshwright.rewrite.verify.world import ChooseError, World, require
@@ -71,7 +71,7 @@ def prove(
             return Open("too many decisions")
         try:
             try:
-                equal = _compare(rule, world, most, known)
+                agree = _compare(rule, world, most, known)
             except RefineError as found:
                 waiting.append((world.deciding((found.symbol, found.space)), depth + 1))
                 continue
@@ -83,7 +83,7 @@ def prove(
             continue
         except BeyondError as beyond:
             return Open(f"the argument does not reach so far: {beyond}")
-        if not equal:
+        if not agree:
             return Open("the sides differ")
         worlds += 1
     return Proof(worlds, vacuous) if worlds else Open("no tensors were found to compare")
@@ -127,7 +127,7 @@ def _equal(one: Value, other: Value) -> bool:
             (segment, tuple(f"i{axis}.{n}" for n in range(len(space[segment]))))
             for axis, (space, segment) in enumerate(zip(spaces, segments, strict=True))
         )
-        if canonical(one.at(places)) != canonical(other.at(places)):
+        if not equal(one.at(places), other.at(places)):
             return False
     return True
 

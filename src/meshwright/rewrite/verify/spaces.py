@@ -107,6 +107,8 @@ def equate(one: Monomial, other: Monomial) -> None:
     ...
     meshwright.rewrite.verify.spaces.RefineError: e is (('d',), ('d',))
     """
+    if one == other:
+        return
     common = Counter(one.symbols) & Counter(other.symbols)
     shared = math.gcd(one.number, other.number)
     left, right = (
@@ -203,14 +205,16 @@ def outer(space: Space, parts: Monomial) -> tuple[Space, Space]:
     if parts.number > 1 or len(space) > 1:
         raise BeyondError("parts of a number and of symbols at once")
     segment = space[0]
-    length = len(parts.symbols)
-    if tuple(sorted(segment[:length])) == parts.symbols:
-        return (segment[:length],), (segment[length:],)
-    shared = [symbol for symbol in parts.symbols if symbol in segment[:length]]
-    free = next((symbol for symbol in segment if symbol not in parts.symbols), None)
-    if shared or free is None or segment[0] != free:
-        raise BeyondError(f"{parts} parts of {segment}")
-    raise RefineError(free, ((*parts.symbols, primed(free)),))
+    if segment and segment[0] in parts.symbols:
+        fewer = quotient(parts, Monomial(1, segment[:1]))
+        assert fewer is not None
+        (before,), rest = outer((segment[1:],), fewer)
+        return (segment[:1] + before,), rest
+    if len(segment) == 1:
+        raise RefineError(segment[0], ((*parts.symbols, primed(segment[0])),))
+    if not segment:
+        raise RefineError(parts.symbols[0], UNIT)
+    raise BeyondError(f"{parts} parts of {segment}")
 
 
 def _outer_number(space: Space, number: int) -> tuple[Space, Space]:
@@ -219,6 +223,8 @@ def _outer_number(space: Space, number: int) -> tuple[Space, Space]:
         groups = {space[g * length : (g + 1) * length] for g in range(number)}
         if len(groups) == 1:
             return ((),) * number, space[:length]
-    if len(space) == 1 and space[0]:
+    if space == UNIT:
+        raise VacuousError
+    if len(space) == 1 and len(space[0]) == 1:
         raise RefineError(space[0][0], ((primed(space[0][0]),),) * number)
     raise BeyondError(f"{number} equal parts of {space}")

@@ -78,11 +78,14 @@ class Evaluation:
         self._open: list[tuple[Space, Space]] = []
         self._names = itertools.count()
         self._made: dict[Term, tuple[Value, ...]] = {}
+        self._inputs: dict[str, Value] = {}
 
     def value(self, tensor: Tensor) -> Value:
         """A tensor of which all operators were made."""
         if isinstance(tensor, Variable):
-            return self._input(tensor.name)
+            if tensor.name not in self._inputs:
+                self._inputs[tensor.name] = self._input(tensor.name)
+            return self._inputs[tensor.name]
         outputs = self._made[tensor.node]
         if tensor.output >= len(outputs):
             raise VacuousError
@@ -140,6 +143,10 @@ class Evaluation:
         law = _LAWS.get(node.operator)
         if law is None:
             raise BeyondError(f"{node.operator} has no definition")
+        if self.dims_only and node.operator in _SHORT:
+            number, _ = _over(self, node.attributes, inputs[0], _SHORT[node.operator])
+            if number < FRONT:
+                return (inputs[0]._replace(fronted=False),)
         return law(self, node.attributes, inputs)
 
     def _guess_ranks(self, definition: Definition, node: Term) -> None:
@@ -164,6 +171,12 @@ SLIDE = "slide"
 
 def _slides(space: Space) -> bool:
     return any(symbol.startswith(SLIDE) for segment in space for symbol in segment)
+
+
+_SHORT: Mapping[str, str] = {
+    "partition": "", "combine": "", "replicate": "copies", "reduce": "sums",
+}  # fmt: skip
+"""Operators that may act on any axis, each with the one that it acts on if it names none."""
 
 
 def _over(
@@ -217,9 +230,9 @@ def divided(whole: Monomial, part: Monomial) -> Monomial:
     found = quotient(whole, part)
     if found is not None:
         return found
-    if not whole.symbols:
-        if part.symbols:
-            raise RefineError(part.symbols[0], as_space(ONE))
+    if whole == ONE and part.symbols:
+        raise RefineError(part.symbols[0], as_space(ONE))
+    if not whole.symbols and not part.symbols:
         raise VacuousError
     if len(whole.symbols) == 1 and whole.number == 1:
         symbol = whole.symbols[0]
@@ -231,9 +244,7 @@ def _replicate(
     own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number, degree = _over(own, attributes, value, "copies")
-    if own.dims_only and number < FRONT:
-        return (value._replace(fronted=False),)
+    number, degree = _over(own, attributes, value, _SHORT["replicate"])
     axis = value.axes[number]
     if degree.symbols and len(axis.space) > 1:
         raise BeyondError("copies of parts")
@@ -252,9 +263,7 @@ def _reduce(
     own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
     value = inputs[0]
-    number, degree = _over(own, attributes, value, "sums")
-    if own.dims_only and number < FRONT:
-        return (value._replace(fronted=False),)
+    number, degree = _over(own, attributes, value, _SHORT["reduce"])
     axis = value.axes[number]
     parts, rest = outer(axis.space, degree)
 

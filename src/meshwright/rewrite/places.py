@@ -1,0 +1,94 @@
+"""Matches of one rule at one operator. Enters: a site, a plan, an anchor. Leaves: `Match`es.
+
+What a rule makes of tensors of the same types is worked out once and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.rewrite.find import bindings
+from meshwright.rewrite.fit import Blueprint, Parameters, Shape, blueprints
+from meshwright.rewrite.names import naming
+from meshwright.rewrite.patterns import Plan, RuleSet
+from meshwright.rewrite.readings import Setting
+from meshwright.rewrite.site import Site
+from meshwright.rewrite.terms import Rule, Tensor, Variable
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule where it fits.
+
+    The text form names what is replaced and what was bound.
+    """
+
+    rule: Rule
+    outputs: tuple[str, ...]
+    """The tensors that are replaced."""
+    tensors: tuple[tuple[str, str], ...]
+    """For each variable of the rule its tensor."""
+    settings: tuple[tuple[str, Setting], ...]
+    """For each symbol of the rule its value."""
+    operators: tuple[str, ...]
+    """The operators of the source, in the order of `terms.nodes`."""
+
+    def __str__(self) -> str:
+        bound = ", ".join(f"{name} = {value}" for name, value in (*self.tensors, *self.settings))
+        return f"{self.rule.name} at {', '.join(self.outputs)}: {bound}"
+
+
+class Found(NamedTuple):
+    """A match with what it takes to apply it."""
+
+    match: Match
+    blueprint: Blueprint
+    given: tuple[str, ...]
+
+
+Key = tuple[int, tuple[str, ...], tuple[str, ...], tuple[tuple[str, Setting], ...]]
+"""Rule by number, replaced tensors, tensors of variables, values of symbols: a match is these."""
+
+
+class Memory:
+    """Blueprints that were worked out for a rule on tensors of these types."""
+
+    def __init__(self, rules: RuleSet, parameters: Parameters) -> None:
+        self.rules, self.parameters = rules, parameters
+        self._known: dict[tuple[object, ...], tuple[Blueprint, ...]] = {}
+
+    def found(self, site: Site, plan: Plan, anchor: str) -> Iterator[tuple[Key, Found]]:
+        """Every match of a plan at an anchor."""
+        rule = self.rules.rules[plan.rule]
+        for binding in bindings(site, plan, anchor):
+            bound = dict(zip(plan.terms, (binding.tensors[n] for n in plan.slots), strict=True))
+            outputs = tuple(binding.tensors[n] for n in plan.outputs)
+            tensors = tuple((own.name, bound[own]) for own in plan.terms
+                            if isinstance(own, Variable))  # fmt: skip
+            for blueprint in self._fits(plan, bound, binding.symbols, site):
+                given = tuple(bound[term] for term in blueprint.given)
+                if naming(site, blueprint, given, outputs) is None:
+                    continue
+                match = Match(
+                    rule=rule,
+                    outputs=outputs,
+                    tensors=tensors,
+                    settings=blueprint.settings,
+                    operators=tuple(binding.operators[n] for n in sorted(binding.operators)),
+                )
+                key = (plan.rule, outputs, tuple(name for _, name in tensors), match.settings)
+                yield key, Found(match, blueprint, given)
+
+    def _fits(self, plan: Plan, bound: Mapping[Tensor, str], symbols: Mapping[str, Setting],
+              site: Site) -> tuple[Blueprint, ...]:  # fmt: skip
+        """What a rule makes of a binding; types of variables and symbols decide all others."""
+        shapes = {term: Shape(site.types[own], site.tensors[own].dtype)
+                  for term, own in bound.items()}  # fmt: skip
+        told = tuple(shape for term, shape in shapes.items() if isinstance(term, Variable))
+        key = (plan.rule, told, tuple(sorted(symbols.items())))
+        if key not in self._known:
+            rule, known = self.rules.rules[plan.rule], self.rules.known
+            self._known[key] = tuple(blueprints(rule, symbols, shapes, self.parameters, known))
+        return self._known[key]
