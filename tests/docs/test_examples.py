@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(console|python|toml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH = "110"
 
@@ -97,6 +98,6 @@ def test_python(page: str, line: int, text: str, folder: Path) -> None:
 
 def test_pages_link_to_pages_that_exist() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", CODE.sub("", page.read_text())):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
