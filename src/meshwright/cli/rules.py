@@ -68,6 +68,7 @@ def show_rule(
     name: Annotated[str, typer.Argument(help="The name of a rule.")],
     file: Annotated[str | None, typer.Option(help="Of this file, not of the library.")] = None,
     operators: OperatorsOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Draw the two sides of a rule and say what it needs and what its operators mean.
 
@@ -75,6 +76,7 @@ def show_rule(
 
     Example:  meshwright rules show linear-cut-k
     """
+    from meshwright.report.rule_documents import rule_document
     from meshwright.report.rules import describe_rule, draw_rule
     from meshwright.rewrite.files import read_rules
     from meshwright.rewrite.library import digest, library, shipped_certificates
@@ -83,10 +85,14 @@ def show_rule(
     found = library() if file is None else read_rules(file, known).rules
     rule = named_rule(name, found)
     proofs = {own.digest: own for own in shipped_certificates()}
+    certificate = proofs.get(digest(rule, known))
+    if json:
+        print_json(rule_document(rule, certificate, known))
+        return
     console = new_console()
     console.print(draw_rule(rule, console.width), soft_wrap=True)
     console.print()
-    console.print(describe_rule(rule, proofs.get(digest(rule, known)), known), soft_wrap=True)
+    console.print(describe_rule(rule, certificate, known), soft_wrap=True)
 
 
 @rules.command("verify")

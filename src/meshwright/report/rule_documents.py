@@ -8,10 +8,12 @@ import msgspec
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.report.documents import Document
+from meshwright.report.rules import conditions_in_words, meanings
 from meshwright.rewrite.chain import Applied
+from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.run import Found
 from meshwright.rewrite.library import Certificate, Section
-from meshwright.rewrite.match import Match
+from meshwright.rewrite.places import Match
 from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.verify.many import Judged
 from meshwright.rewrite.verify.verdict import Counterexample
@@ -34,6 +36,21 @@ def library_document(
         for rule in own
     ]
     return {"count": len(rules), "rules": rules}
+
+
+def rule_document(
+    rule: Rule, certificate: Certificate | None, known: Mapping[str, Definition]
+) -> Document:
+    """`rules show --json`."""
+    return {
+        "name": rule.name,
+        "text": str(rule),
+        "source": [str(term) for term in rule.source],
+        "target": [str(term) for term in rule.target],
+        "conditions": list(conditions_in_words(rule)),
+        "certificate": None if certificate is None else msgspec.to_builtins(certificate),
+        "operators": meanings(rule, known),
+    }
 
 
 def verdicts_document(judged: Judged) -> Document:

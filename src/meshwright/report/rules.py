@@ -19,7 +19,7 @@ from meshwright.rewrite.chain import Applied, chosen_symbols
 from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.pairs import Tally
 from meshwright.rewrite.library import Certificate, Section
-from meshwright.rewrite.match import Match
+from meshwright.rewrite.places import Match
 from meshwright.rewrite.terms import (
     AXES,
     Attribute,
@@ -126,18 +126,22 @@ def describe_rule(
     rule: Rule, certificate: Certificate | None, known: Mapping[str, Definition]
 ) -> str:
     """The text of a rule, its conditions, its certificate and what its operators mean."""
-    lines = [str(rule), "", *_conditions(rule)]
+    lines = [str(rule), "", *conditions_in_words(rule)]
     if certificate is None:
         lines.append("not certified: prove it with 'meshwright rules verify FILE --certify OUT'")
     else:
         lines.append(f"certificate {certificate.digest}: {counted(certificate.cases, 'case')}")
-    lines.append("")
+    return "\n".join((*lines, "", *meanings(rule, known).values()))
+
+
+def meanings(rule: Rule, known: Mapping[str, Definition]) -> dict[str, str]:
+    """What each operator of a rule computes."""
     operators = dict.fromkeys(node.operator for node in nodes((*rule.source, *rule.target)))
-    lines += (known[name].line if name in known else MEANINGS[name] for name in operators)
-    return "\n".join(lines)
+    return {name: known[name].line if name in known else MEANINGS[name] for name in operators}
 
 
-def _conditions(rule: Rule) -> Iterator[str]:
+def conditions_in_words(rule: Rule) -> Iterator[str]:
+    """What has to hold where a rule is applied, and what is chosen there."""
     for condition in rule.conditions:
         yield f"if {condition_in_words(condition)}"
     for name in rule.free:

@@ -13,8 +13,9 @@ from meshwright.foundation.units import counted
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.fit import Parameters
-from meshwright.rewrite.match import Match, Matcher
+from meshwright.rewrite.match import Matcher
 from meshwright.rewrite.patterns import RuleSet
+from meshwright.rewrite.places import Match
 from meshwright.rewrite.terms import Condition, Rule, symbols
 
 

@@ -122,6 +122,8 @@ class _Side:
         if operator < 0:
             if -operator > len(_INPUTS):
                 raise InputError(f"external input {operator}", f"use -1 to {-len(_INPUTS)}")
+            if output:
+                raise InputError(f"output {output} of external input {operator}", "give 0")
             return Variable(_INPUTS[-operator - 1])
         if operator >= len(self._terms):
             raise InputError(

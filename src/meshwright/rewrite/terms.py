@@ -202,3 +202,9 @@ def symbols(rule: Rule) -> Iterator[str]:
                     yield own
                 case _:
                     pass
+
+
+def numbers(rule: Rule) -> Iterator[int]:
+    """Dims, degrees and sizes that the operators of a rule have as numbers, with repetitions."""
+    for node in (*nodes(rule.source), *nodes(rule.target)):
+        yield from (own for own in node.attributes if isinstance(own, int))

@@ -21,6 +21,7 @@ from meshwright.rewrite.definitions import (
     Window,
     parts,
 )
+from meshwright.rewrite.library import arities
 from meshwright.rewrite.terms import Rule, Term, nodes
 from meshwright.rewrite.types import PARALLEL, STRUCTURAL
 
@@ -31,9 +32,12 @@ _ATTRIBUTES: Mapping[str, tuple[int, ...]] = {
 }  # fmt: skip
 """How many attributes the operators take that no line of index notation defines."""
 
+_COUNTED = (*PARALLEL, "split", "unflatten")
+"""Operators with a number of pieces, steps, rows or elements behind their axis."""
+
 
 def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
-    """Refuse a rule whose operators have the wrong number of attributes or outputs.
+    """Refuse a rule whose operators have the wrong number of inputs, attributes or outputs.
 
     >>> from meshwright.rewrite.definitions import DEFINITIONS
     >>> from meshwright.rewrite.text import parse_rule
@@ -42,10 +46,20 @@ def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
     ...
     meshwright.foundation.errors.InputError: rule 'r': partition[d](x) has 1 attribute; give it 2.
     """
+    if not rule.source:
+        raise InputError(f"rule {rule.name!r} replaces no tensor", "give it an output")
     read = [own for node in _nodes(rule) for own in node.inputs if isinstance(own, Term)]
     ends = [own for own in (*rule.source, *rule.target) if isinstance(own, Term)]
+    arity = arities(known)
     for node in _nodes(rule):
+        if len(node.inputs) not in arity[node.operator]:
+            expected = " or ".join(map(str, arity[node.operator]))
+            raise InputError(
+                f"rule {rule.name!r}: {node.operator} has {len(node.inputs)} inputs",
+                f"give it {expected}",
+            )
         _require_attributes(rule, node, known)
+        _require_positive(rule, node)
     for term in (*read, *ends):
         outputs = len(term.attributes) if term.operator == "split" else 1
         if not 0 <= term.output < outputs:
@@ -74,6 +88,16 @@ def _require_attributes(rule: Rule, node: Term, known: Mapping[str, Definition])
             f"rule {rule.name!r}: {node} has {given or 'no'} attribute{plural}",
             f"give it {words.replace('0', 'none')}",
         )
+
+
+def _require_positive(rule: Rule, node: Term) -> None:
+    """Degrees, sizes and numbers of steps are 1 or more; rows of neighbours may be none."""
+    if node.operator not in _COUNTED:
+        return
+    for count in node.attributes[1:] if len(node.attributes) > 1 else node.attributes:
+        least = 0 if node.operator == "halo" else 1
+        if isinstance(count, int) and count < least:
+            raise InputError(f"rule {rule.name!r}: {node} counts {count}", f"give {least} or more")
 
 
 def require_definition(own: Definition, known: Mapping[str, Definition]) -> None:

@@ -28,6 +28,7 @@ from meshwright.rewrite.terms import (
     Term,
     Variable,
     nodes,
+    numbers,
     symbols,
     variables,
 )
@@ -69,7 +70,7 @@ def instances(
     chance = random.Random(seed)
     names = [v.name for v in dict.fromkeys((*variables(rule.source), *variables(rule.target)))]
     fixed = _fixed_ranks(rule, known)
-    if max(fixed.values(), default=0) > HIGHEST or max(_numbers(rule), default=0) > LARGEST:
+    if max(fixed.values(), default=0) > HIGHEST or max(numbers(rule), default=0) > LARGEST:
         return
     windows = _Windows(rule, known)
     plain_names = {c.tensor for c in rule.conditions if isinstance(c, Plain)}
@@ -89,12 +90,6 @@ def instances(
             bound |= windows.settings(chance)
         if bound is not None and _fits(rule, types, bound, known):
             yield Instance(types, bound, seed * tries + number)
-
-
-def _numbers(rule: Rule) -> Iterator[int]:
-    """Dims, degrees and sizes that a rule gives as numbers."""
-    for node in (*nodes(rule.source), *nodes(rule.target)):
-        yield from (own for own in node.attributes if isinstance(own, int))
 
 
 class _Windows:
