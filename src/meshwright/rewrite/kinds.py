@@ -27,8 +27,7 @@ from meshwright.rewrite.readings import (
     Settings,
     normal,
 )
-from meshwright.rewrite.terms import Attribute
-from meshwright.rewrite.types import FRONT, PARALLEL, Type, infer, plain
+from meshwright.rewrite.types import FRONT, PARALLEL, infer, plain
 
 _TABLES = ("embedding", "embedding_bag")
 """Operators that read indices before the table, where their kinds read them after it."""
@@ -61,7 +60,7 @@ def read(call: Call, known: Mapping[str, Definition] = DEFINITIONS) -> Reading |
         if reading is None or reading.operator in PARALLEL:
             return reading
         operands = [plain(inputs[number].shape) for number in reading.order]
-        made = law(reading.operator, reading.settings, operands, known)
+        made = infer(reading.operator, reading.settings, operands, known)
     except (ShapeError, MisfitError):
         return None
     sizes = tuple(tuple(axis.size for axis in own[FRONT:]) for own in made)
@@ -91,16 +90,6 @@ def write(
     except ShapeError as error:
         raise MisfitError(f"{kind}: {error}") from error
     return Writing(kind, attributes, order, outputs)
-
-
-def law(
-    operator: str,
-    settings: Settings,
-    operands: Sequence[Type],
-    known: Mapping[str, Definition] = DEFINITIONS,
-) -> tuple[Type, ...]:
-    """`types.infer` on settings: those that are neither numbers nor axes are only handed on."""
-    return infer(operator, cast("tuple[Attribute, ...]", settings), operands, known)
 
 
 def _by_name(call: Call, known: Mapping[str, Definition]) -> Reading | None:
