@@ -148,8 +148,8 @@ def attributes_of(case: Case) -> Attributes:
     values: dict[str, Value] = {}
     match case.definition.name:
         case "conv2d" | "conv2d_bias":
-            stride, padding = map(int, case.attributes)
-            values = {"padding": (padding, padding), "stride": (stride, stride)}
+            numbers = tuple(map(int, case.attributes))
+            values = {"padding": numbers[2:], "stride": numbers[:2]}
         case "sum_last" | "softmax":
             values = {"dim": (-1,) if case.definition.name == "sum_last" else -1}
         case "sum_first" | "sum_rows":

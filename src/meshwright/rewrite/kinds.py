@@ -136,7 +136,8 @@ def _unless_default(**values: tuple[Setting, Value]) -> Given:
 
 
 def _convolution(settings: Settings, operands: Sequence[Spec]) -> tuple[str, Given]:
-    stride, padding = ((_whole(value),) * 2 for value in settings)
+    numbers = tuple(map(_whole, settings))
+    stride, padding = numbers[:2], numbers[2:]
     return "conv2d", _unless_default(stride=(stride, (1, 1)), padding=(padding, (0, 0)))
 
 
