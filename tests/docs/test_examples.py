@@ -16,7 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(console|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|toml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH = "110"
 
 
@@ -61,10 +62,10 @@ def session(text: str, folder: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the pages' TOML examples name in their first line."""
-    for _, _, text in blocks("toml"):
+    """A folder with the files that the pages' examples name in their first line."""
+    for _, _, text in (*blocks("toml"), *blocks("text")):
         first = text.splitlines()[0]
-        if first.startswith("# ") and first.endswith(".toml"):
+        if first.startswith("# ") and first.endswith((".toml", ".txt", ".rules")):
             (tmp_path / first[2:]).write_text(text)
     return tmp_path
 
@@ -97,6 +98,6 @@ def test_python(page: str, line: int, text: str, folder: Path) -> None:
 
 def test_pages_link_to_pages_that_exist() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", CODE.sub("", page.read_text())):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"

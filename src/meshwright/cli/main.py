@@ -20,6 +20,7 @@ from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
+from meshwright.cli.rules import rules
 from meshwright.cli.validate import validate
 from meshwright.foundation.errors import InputError
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 for verb in (clusters, place, reduce, models, capture, calibrate, simulate, compare):
     app.command()(verb)
+app.add_typer(rules, name="rules")
 app.add_typer(validate, name="validate")
 
 # typer exports only one of the errors of its parser; the others have this parent in common.

@@ -107,7 +107,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """Every place where an operand is read."""
-        return tuple(part for part in _parts(self.body) if isinstance(part, Read))
+        return tuple(part for part in parts(self.body) if isinstance(part, Read))
 
     def indices(self, operand: str) -> tuple[Index, ...]:
         """How an operand is first read."""
@@ -127,7 +127,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def positions(self) -> frozenset[str]:
         """Names whose value an element depends on: attributes, and labels by their position."""
-        return frozenset(own.name for own in _parts(self.body) if isinstance(own, Named))
+        return frozenset(own.name for own in parts(self.body) if isinstance(own, Named))
 
     def _is_clean(self, label: str) -> bool:
         """Whether each operand has the label at one and the same dim wherever it is read."""
@@ -145,7 +145,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for index in read.indices
         )
         # A task knows the size of its own piece only.
-        return not any(inside) and Extent(label) not in _parts(self.body)
+        return not any(inside) and Extent(label) not in parts(self.body)
 
     @cache  # noqa: B019  definitions live as long as the program
     def at(self, ranks: tuple[int, ...]) -> Definition:
@@ -182,15 +182,15 @@ def _outputs_at(index: Index) -> str:
     return index.name if isinstance(index, Label) else index.output
 
 
-def _parts(expression: Expression) -> Iterator[Expression]:
+def parts(expression: Expression) -> Iterator[Expression]:
     """An expression and everything inside it."""
     yield expression
     match expression:
-        case Plus(terms=parts) | Times(factors=parts) | Apply(arguments=parts):
-            for part in parts:
-                yield from _parts(part)
+        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
+            for own in inner:
+                yield from parts(own)
         case Total(body=body):
-            yield from _parts(body)
+            yield from parts(body)
         case _:
             return
 
@@ -242,7 +242,7 @@ def parse_definition(line: str) -> Definition:
     reader.expect("=")
     body = _sum(reader, frozenset(operands))
     reader.end()
-    unread = set(operands) - {own.operand for own in _parts(body) if isinstance(own, Read)}
+    unread = set(operands) - {own.operand for own in parts(body) if isinstance(own, Read)}
     if unread:
         raise InputError(
             f"{line!r} does not read {', '.join(sorted(unread))}", "read it or drop it"

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from meshwright.graph.families import family_of
+from meshwright.graph.families import family_of, is_known
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Attributes, Call, Spec, Value
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
@@ -83,6 +83,8 @@ def write(
     order = (1, 0) if operator in _TABLES else tuple(range(len(operands)))
     attributes: Attributes = tuple(sorted(given.items()))
     inputs = tuple(operands[number] for number in order)
+    if not is_known(kind):
+        return Writing(kind, attributes, order, _told(operator, settings, operands, known))
     try:
         outputs = family_of(kind).outputs(
             Call(kind=kind, inputs=inputs, outputs=(), attributes=attributes)
@@ -90,6 +92,14 @@ def write(
     except ShapeError as error:
         raise MisfitError(f"{kind}: {error}") from error
     return Writing(kind, attributes, order, outputs)
+
+
+def _told(
+    operator: str, settings: Settings, operands: Sequence[Spec], known: Mapping[str, Definition]
+) -> tuple[Spec, ...]:
+    """The outputs of a user's operator, of which only its definition tells."""
+    made = infer(operator, settings, [plain(own.shape) for own in operands], known)
+    return tuple(Spec(operands[0].dtype, tuple(axis.size for axis in own[FRONT:])) for own in made)
 
 
 def _by_name(call: Call, known: Mapping[str, Definition]) -> Reading | None:

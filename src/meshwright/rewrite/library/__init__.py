@@ -25,6 +25,14 @@ FILES = ("algebra", "elements", "parallel", "forms")
 CERTIFICATES = "certificates.json"
 
 
+class Section(msgspec.Struct, frozen=True):
+    """Rules that stand together in a file under a comment."""
+
+    file: str
+    title: str
+    rules: tuple[Rule, ...]
+
+
 class Certificate(msgspec.Struct, frozen=True):
     """That a rule was proved, with the number of cases of the proof."""
 
@@ -83,6 +91,23 @@ def library() -> tuple[Rule, ...]:
     'linear-bias-unfuse: linear_bias(x, w, b) => bias(linear(x, w), b)'
     """
     return certified(shipped_rules(), shipped_certificates())
+
+
+def sections() -> tuple[Section, ...]:
+    """The library as its files arrange it; a comment begins a section.
+
+    >>> [own.title for own in sections()][:2]
+    ['fusion and un-fusion', 'merging products of one input']
+    """
+    rules = {rule.name: rule for rule in library()}
+    found: list[tuple[str, str, list[Rule]]] = []
+    for file in FILES:
+        for line in _text(f"{file}.rules").splitlines():
+            if line.startswith("#"):
+                found.append((file, line.lstrip("# "), []))
+            elif line:
+                found[-1][2].append(rules[line.partition(":")[0]])
+    return tuple(Section(file, title, tuple(own)) for file, title, own in found if own)
 
 
 def _text(name: str) -> str:

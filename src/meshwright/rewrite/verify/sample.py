@@ -42,12 +42,18 @@ from meshwright.rewrite.types import (
 from meshwright.rewrite.verify.spaces import Space, as_space, resolve
 from meshwright.rewrite.verify.world import World
 
+HIGHEST = 8
+"""Dims of the tensors that are tried."""
+
+LARGEST = 64
+"""A rule with a larger degree or size in it is not tried: arrays would not fit into memory."""
+
 _SIZES = (4, 8, 12, 2, 6)
 _DEGREES = (2, 2, 2, 3)
 
 
-LARGEST = 20_000
-"""Elements of a tensor that is made to try a case of a proof."""
+ELEMENTS = 20_000
+"""Most elements of a tensor that is made to try a case of a proof."""
 
 
 class Instance(NamedTuple):
@@ -70,12 +76,14 @@ def instances(
     chance = random.Random(seed)
     names = [v.name for v in dict.fromkeys((*variables(rule.source), *variables(rule.target)))]
     fixed = _fixed_ranks(rule, known)
+    if max(fixed.values(), default=0) > HIGHEST or max(_numbers(rule), default=0) > LARGEST:
+        return
     windows = _Windows(rule, known)
     plain_names = {c.tensor for c in rule.conditions if isinstance(c, Plain)}
     for number in range(tries):
         common = chance.choice((1, 2, 2, 3, 3, 4))
         pieces = chance.random() < 0.5
-        sizes = [chance.choice(_SIZES)] * 8 if chance.random() < 0.6 else []
+        sizes = [chance.choice(_SIZES)] * HIGHEST if chance.random() < 0.6 else []
         types = {
             name: _type(
                 chance, fixed.get(name, common), sizes, pieces=pieces and name not in plain_names
@@ -130,9 +138,15 @@ def of_world(
         if name not in world.known:
             bound[name] = value
     elements = max(math.prod(axis.size for axis in own) for own in types.values())
-    if elements > LARGEST or not _fits(rule, types, bound, known):
+    if elements > ELEMENTS or not _fits(rule, types, bound, known):
         return None
     return Instance(types, bound, seed)
+
+
+def _numbers(rule: Rule) -> Iterator[int]:
+    """Dims, degrees and sizes that a rule gives as numbers."""
+    for node in (*nodes(rule.source), *nodes(rule.target)):
+        yield from (own for own in node.attributes if isinstance(own, int))
 
 
 class _Windows:

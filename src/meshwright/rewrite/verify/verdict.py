@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from meshwright.foundation.units import counted
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
 from meshwright.rewrite.shards import Shards, evaluate
 from meshwright.rewrite.terms import AXES, Attribute, Plain, Rule, variables
@@ -104,7 +105,7 @@ def verify(
         return Verdict(
             name=rule.name,
             verdict="proved",
-            reason=f"{proof.worlds} cases, run on {met} instances",
+            reason=f"{counted(proof.worlds, 'case')}, run on {counted(met, 'instance')}",
             worlds=proof.worlds,
         )
     if difference is not None and not met and isinstance(proof, Open):
@@ -125,6 +126,19 @@ def _instances(
     yield from instances(rule, seed, TRIES, known)
 
 
+def is_certain(
+    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 30.0
+) -> bool:
+    """Whether a rule is proved; no counterexample is sought where there is no proof.
+
+    >>> from meshwright.rewrite.text import parse_rule
+    >>> is_certain(parse_rule("r: neg(neg(x)) => x"))
+    True
+    """
+    proof = prove(rule, known, seconds)
+    return isinstance(proof, Proof) and verify(rule, known, seconds).verdict == "proved"
+
+
 def verify_published(
     rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 30.0
 ) -> Verdict:
@@ -136,12 +150,17 @@ def verify_published(
     general = verify(rule, known, seconds)
     if general.verdict == "proved":
         return general
-    added = tuple(Plain(v.name) for v in variables((*rule.source, *rule.target)))
-    plain = msgspec.structs.replace(rule, conditions=(*rule.conditions, *added))
-    found = verify(plain, known, seconds)
+    found = verify(for_plain_inputs(rule), known, seconds)
     if found.verdict == "proved":
+        added = for_plain_inputs(rule).conditions[len(rule.conditions) :]
         return msgspec.structs.replace(found, condition=" and ".join(map(str, added)))
     return found if found.verdict == "refuted" else general
+
+
+def for_plain_inputs(rule: Rule) -> Rule:
+    """The rule under the condition that everything it reads is in one piece."""
+    added = tuple(Plain(v.name) for v in variables((*rule.source, *rule.target)))
+    return msgspec.structs.replace(rule, conditions=(*rule.conditions, *added))
 
 
 def try_instance(

@@ -1,0 +1,100 @@
+"""What the verbs about rules share: options, and what they turn into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from meshwright.rewrite.definitions import Definition
+    from meshwright.rewrite.terms import Rule
+    from meshwright.rewrite.verify.verdict import Verdict
+
+OperatorsOption = Annotated[
+    str | None, typer.Option("--operators", help="A file that defines further operators.")
+]
+JobsOption = Annotated[int, typer.Option(min=1, help="How many processes work.")]
+SecondsOption = Annotated[float, typer.Option(help="Time for each proof; beyond it, unproved.")]
+
+
+def known_operators(operators: str | None) -> dict[str, Definition]:
+    """The operators that come with Meshwright and those of a file."""
+    from meshwright.rewrite.definitions import DEFINITIONS
+    from meshwright.rewrite.files import read_operators
+
+    return {**DEFINITIONS, **({} if operators is None else read_operators(operators))}
+
+
+def named_rule(name: str, found: Iterable[Rule]) -> Rule:
+    """The rule of that name; there are too many to list them all in a sentence."""
+    import difflib
+
+    from meshwright.foundation.errors import InputError
+
+    named = {rule.name: rule for rule in found}
+    if name in named:
+        return named[name]
+    close = difflib.get_close_matches(name, named, n=3)
+    guess = f"did you mean {' or '.join(map(repr, close))}? See" if close else "see"
+    raise InputError(f"there is no rule {name!r}", f"{guess} 'meshwright rules list'")
+
+
+def certified_rules(
+    file: str | None, certificates: str | None, known: dict[str, Definition]
+) -> tuple[Rule, ...]:
+    """The library and the rules of a file."""
+    from meshwright.foundation.errors import InputError
+    from meshwright.rewrite.files import read_certified
+    from meshwright.rewrite.library import library
+
+    if (file is None) != (certificates is None):
+        raise InputError(
+            "--rules and --certificates belong together",
+            "give both; 'meshwright rules verify FILE --certify CERTIFICATES' writes the second",
+        )
+    if file is None or certificates is None:
+        return library()
+    own = read_certified(file, certificates, known)
+    taken = {rule.name for rule in library()}
+    for rule in own:
+        if rule.name in taken:
+            raise InputError(f"{file}: the library has a rule {rule.name!r} too", "rename yours")
+    return (*library(), *own)
+
+
+def chosen_parameters(given: list[str]) -> dict[str, list[int]]:
+    """What --set says: a name with the values that are tried for it."""
+    from meshwright.foundation.errors import InputError, shown
+    from meshwright.foundation.integers import parse_whole
+
+    found: dict[str, list[int]] = {}
+    for text in given:
+        name, _, values = text.partition("=")
+        if not name.strip() or not all(own.strip().isdecimal() for own in values.split(",")):
+            raise InputError(f"--set {shown(text)} is no NAME=N", "write it as 'd=2' or 'd=2,4'")
+        found[name.strip()] = [parse_whole(own) for own in values.split(",")]
+    return found
+
+
+def require_seconds(seconds: float) -> None:
+    """Refuse a time in which nothing can be proved, or that has no end."""
+    import math
+
+    from meshwright.foundation.errors import InputError
+
+    if not 0 < seconds < math.inf:
+        raise InputError(f"--seconds is {seconds:g}", "give a number above 0")
+
+
+def counting(show: Callable[[float, str], None], total: int) -> Callable[[Verdict], None]:
+    """Counts verdicts on a bar."""
+    done = [0]
+
+    def told(verdict: Verdict) -> None:
+        done[0] += 1
+        show(done[0] / total, f"{done[0]} of {total}: {verdict.name} {verdict.verdict}")
+
+    return told

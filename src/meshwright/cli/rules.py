@@ -1,0 +1,145 @@
+"""The verb `rules`: what may be replaced by what, and the proof of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.apply import apply_rules
+from meshwright.cli.console import new_console, print_json, print_parts, share_bar
+from meshwright.cli.generate import generate_rules
+from meshwright.cli.options import JsonOption
+from meshwright.cli.rule_options import (
+    JobsOption,
+    OperatorsOption,
+    SecondsOption,
+    counting,
+    known_operators,
+    named_rule,
+    require_seconds,
+)
+
+if TYPE_CHECKING:
+    from meshwright.rewrite.terms import Rule
+
+rules = typer.Typer(
+    help="Rewrite rules: list, show, verify, generate, apply.", no_args_is_help=True
+)
+
+
+@rules.command("list")
+def list_rules(
+    pattern: Annotated[
+        str | None, typer.Argument(help="Part of a name or text; * and ? stand for anything.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the rules of the library, all of which are proved.
+
+    Example:  meshwright rules list 'linear-cut-*'
+    """
+    from meshwright.foundation.units import counted
+    from meshwright.report.rule_documents import library_document
+    from meshwright.report.rules import describe_section
+    from meshwright.rewrite.library import sections, shipped_certificates
+
+    chosen = [(own, [rule for rule in own.rules if _fits(rule, pattern)]) for own in sections()]
+    found = [(section, own) for section, own in chosen if own]
+    if json:
+        certificates = {own.rule: own for own in shipped_certificates()}
+        print_json(library_document(found, certificates))
+        return
+    total = counted(sum(len(own) for _, own in found), "rule")
+    print_parts(*(describe_section(section, own) for section, own in found), f"Proved: {total}.")
+
+
+def _fits(rule: Rule, pattern: str | None) -> bool:
+    import re
+
+    if pattern is None:
+        return True
+    words = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.search(words, str(rule)) is not None
+
+
+@rules.command("show")
+def show_rule(
+    name: Annotated[str, typer.Argument(help="The name of a rule.")],
+    file: Annotated[str | None, typer.Option(help="Of this file, not of the library.")] = None,
+    operators: OperatorsOption = None,
+) -> None:
+    """Draw the two sides of a rule and say what it needs and what its operators mean.
+
+    Parallel operators have a double frame. Operands enter a box from the left in their order.
+
+    Example:  meshwright rules show linear-cut-k
+    """
+    from meshwright.report.rules import describe_rule, draw_rule
+    from meshwright.rewrite.files import read_rules
+    from meshwright.rewrite.library import digest, library, shipped_certificates
+
+    known = known_operators(operators)
+    found = library() if file is None else read_rules(file, known).rules
+    rule = named_rule(name, found)
+    proofs = {own.digest: own for own in shipped_certificates()}
+    console = new_console()
+    console.print(draw_rule(rule, console.width), soft_wrap=True)
+    console.print()
+    console.print(describe_rule(rule, proofs.get(digest(rule, known)), known), soft_wrap=True)
+
+
+@rules.command("verify")
+def verify_rules(
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Rules in text or in Unity's JSON form; the library by default."),
+    ] = None,
+    operators: OperatorsOption = None,
+    seconds: SecondsOption = 60.0,
+    jobs: JobsOption = 2,
+    certify: Annotated[
+        str | None, typer.Option(help="Write certificates of the proved rules to this file.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Prove every rule of a file, or refute it with tensors on which its sides differ.
+
+    Exit code 0 says that all rules were judged, whatever the verdicts. Ctrl-C shows those there
+    are.
+
+    Example:  meshwright rules verify mine.rules --certify mine.json
+    """
+    from meshwright.foundation.files import require_writable, write_whole
+    from meshwright.report.rule_documents import verdicts_document
+    from meshwright.report.rules import describe_tally, table_of_verdicts
+    from meshwright.rewrite.files import RuleFile, certificates_text, read_rules
+    from meshwright.rewrite.library import shipped_rules
+    from meshwright.rewrite.verify.many import certificates, judge
+
+    require_seconds(seconds)
+    if certify is not None:
+        require_writable(certify)
+    known = known_operators(operators)
+    given = RuleFile(shipped_rules()) if file is None else read_rules(file, known)
+    with share_bar("starting") as show:
+        judged = judge(
+            given.rules,
+            known,
+            published=given.published,
+            seconds=seconds,
+            processes=jobs,
+            progress=counting(show, len(given.rules)),
+        )
+    if not judged.verdicts and judged.stopped == "interrupted":
+        raise KeyboardInterrupt
+    if certify is not None:
+        write_whole(certify, certificates_text(certificates(judged, known)).encode())
+    if json:
+        print_json(verdicts_document(judged))
+    else:
+        print_parts(table_of_verdicts(judged), describe_tally(judged))
+
+
+rules.command("generate")(generate_rules)
+rules.command("apply")(apply_rules)

@@ -1,0 +1,111 @@
+"""Rules as JSON. Enters: sections, verdicts. Leaves: documents for `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from meshwright.graph.model import OperatorGraph
+from meshwright.report.documents import Document
+from meshwright.rewrite.chain import Applied
+from meshwright.rewrite.generate.run import Found
+from meshwright.rewrite.library import Certificate, Section
+from meshwright.rewrite.places import Match
+from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.verify.many import Judged
+from meshwright.rewrite.verify.verdict import Counterexample
+
+
+def library_document(
+    found: Sequence[tuple[Section, Sequence[Rule]]], certificates: Mapping[str, Certificate]
+) -> Document:
+    """`rules list --json`."""
+    rules = [
+        {
+            "name": rule.name,
+            "file": section.file,
+            "section": section.title,
+            "text": str(rule),
+            "cases": certificates[rule.name].cases,
+            "digest": certificates[rule.name].digest,
+        }
+        for section, own in found
+        for rule in own
+    ]
+    return {"count": len(rules), "rules": rules}
+
+
+def verdicts_document(judged: Judged) -> Document:
+    """`rules verify --json`."""
+    return {
+        "stopped": judged.stopped,
+        "tally": judged.tally,
+        "rules": [
+            {
+                "name": verdict.name,
+                "text": str(rule),
+                "verdict": verdict.verdict,
+                "reason": verdict.reason,
+                "condition": verdict.condition or None,
+                "cases": verdict.worlds,
+                "counterexample": _counterexample(verdict.counterexample),
+            }
+            for rule, verdict in judged.verdicts
+        ],
+    }
+
+
+def _counterexample(found: Counterexample | None) -> Document | None:
+    if found is None:
+        return None
+    return {
+        "tensors": {name: msgspec.to_builtins(shape) for name, shape in found.tensors},
+        "attributes": dict(found.attributes),
+        "seed": found.seed,
+        "difference": found.difference,
+    }
+
+
+def forms_document(rules: Sequence[Rule]) -> Document:
+    """`rules generate --forms --json`."""
+    return {"rules": [{"name": rule.name, "text": str(rule)} for rule in rules]}
+
+
+def generated_document(rules: Sequence[Rule], found: Found, seconds: float) -> Document:
+    """`rules generate --json`; the time is measured."""
+    return {
+        **forms_document(rules),
+        "sizes": [msgspec.to_builtins(own) for own in found.tallies],
+        "measured_s": seconds,
+    }
+
+
+def matches_document(graph: OperatorGraph, matches: Sequence[Match]) -> Document:
+    """`rules apply --list --json`."""
+    return {
+        "graph": graph.name,
+        "operators": len(graph.operators),
+        "matches": [_match(own) for own in matches],
+    }
+
+
+def applied_document(applied: Sequence[Applied]) -> Document:
+    """`rules apply --json`."""
+    graph = applied[-1].graph
+    return {
+        "graph": graph.name,
+        "operators": len(graph.operators),
+        "applied": [
+            {**_match(own.match), "gone": list(own.gone), "came": list(own.came)} for own in applied
+        ],
+    }
+
+
+def _match(own: Match) -> Document:
+    return {
+        "rule": own.rule.name,
+        "outputs": list(own.outputs),
+        "tensors": dict(own.tensors),
+        "settings": dict(own.settings),
+    }

@@ -1,0 +1,231 @@
+"""Rules as people see them. Enters: rules, sections, verdicts. Leaves: drawings, tables, sentences.
+
+What an operator computes is told by its own line of index notation; the few that have none are
+told here, in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from meshwright.foundation.units import counted
+from meshwright.report.layers import Box, Port, layout
+from meshwright.report.tables import new_table
+from meshwright.report.wires import draw
+from meshwright.rewrite.chain import Applied, chosen_symbols
+from meshwright.rewrite.definitions import Definition
+from meshwright.rewrite.generate.pairs import Tally
+from meshwright.rewrite.library import Certificate, Section
+from meshwright.rewrite.places import Match
+from meshwright.rewrite.terms import (
+    AXES,
+    Attribute,
+    Condition,
+    Degree,
+    Plain,
+    Quantity,
+    Rank,
+    Rule,
+    Size,
+    Tensor,
+    Term,
+    Variable,
+    nodes,
+    variables,
+)
+from meshwright.rewrite.types import PARALLEL
+from meshwright.rewrite.verify.many import Judged
+from meshwright.rewrite.verify.verdict import Verdict
+
+MEANINGS: Mapping[str, str] = {
+    "partition": "partition[axis, d]: every piece along the axis is cut into d",
+    "combine": "combine[axis, d]: d neighbouring pieces along the axis become one",
+    "replicate": "replicate[axis, d]: d times the same, one after the other; over copies if no "
+    "axis is given",
+    "reduce": "reduce[axis, d]: d parts along the axis are added up; over sums if no axis is given",
+    "pipeline": "pipeline[dim, m]: m parts of a dim follow each other as steps",
+    "batch": "batch[dim, m]: m steps become parts of a dim again",
+    "halo": "halo[dim, b, a]: pieces also hold b rows of the piece before and a of the one after",
+    "concat": "concat[axis]: tensors put one after the other along an axis",
+    "split": "split[axis, n, ...]: parts of n, ... and the rest along an axis",
+    "transpose": "transpose[dim, dim]: two dims change places",
+    "flatten": "flatten[dim]: a dim and the one after it become one",
+    "unflatten": "unflatten[dim, n]: a dim becomes two, the first of size n",
+}
+
+BESIDE = 9
+"""Columns between two sides that are drawn beside each other."""
+
+_RELATIONS = {
+    "=": "is", "!=": "is not", "<": "is less than", "<=": "is at most", "divides": "divides",
+}  # fmt: skip
+_COLOURS = {"proved": "green", "refuted": "red", "unproved": "yellow"}
+
+
+def describe_section(section: Section, rules: Sequence[Rule]) -> str:
+    """A heading and the rules below it."""
+    heading = f"{section.file}: {section.title} ({len(rules)})"
+    return "\n".join((heading, *(f"  {rule}" for rule in rules)))
+
+
+def draw_rule(rule: Rule, width: int) -> Text:
+    """Both sides, beside each other if there is room, else one above the other."""
+    left, right = (draw(layout(boxes(side))) for side in (rule.source, rule.target))
+    widest = max(len(line) for line in left)
+    if widest + BESIDE + max(len(line) for line in right) > width:
+        return Text("\n").join([*left, Text(""), Text("  becomes"), Text(""), *right])
+    height = max(len(left), len(right))
+    lines = []
+    for number, (one, other) in enumerate(zip(_centred(left, height), _centred(right, height),
+                                              strict=True)):  # fmt: skip
+        arrow = "=>" if number == height // 2 else "  "
+        gap = " " * (widest - len(one) + (BESIDE - 2) // 2)
+        lines.append(Text.assemble(one, gap, arrow, " " * (BESIDE // 2 - 1), other))
+        lines[-1].rstrip()
+    return Text("\n").join(lines)
+
+
+def _centred(lines: list[Text], height: int) -> list[Text]:
+    above = (height - len(lines)) // 2
+    return [Text("")] * above + lines + [Text("")] * (height - len(lines) - above)
+
+
+def boxes(terms: tuple[Tensor, ...]) -> list[Box]:
+    """What is read, the operators, and what comes out of one side of a rule."""
+    found = [Box(own.name, bare=True) for own in variables(terms)]
+    made: dict[Tensor, int] = {own: number for number, own in enumerate(variables(terms))}
+
+    def port(term: Tensor) -> Port:
+        return (made[term], 0) if isinstance(term, Variable) else (made[term.node], term.output)
+
+    for node in nodes(terms):
+        made[node] = len(found)
+        found.append(
+            Box(
+                _label(node),
+                tuple(map(port, node.inputs)),
+                len(node.attributes) if node.operator == "split" else 1,
+                marked=node.operator in PARALLEL,
+            )
+        )
+    for number, term in enumerate(terms, 1):
+        label = f"output {number}" if len(terms) > 1 else "output"
+        found.append(Box(label, (port(term),), 0, bare=True))
+    return found
+
+
+def _label(node: Term) -> str:
+    attributes = ", ".join(map(str, node.attributes))
+    return f"{node.operator}[{attributes}]" if attributes else node.operator
+
+
+def describe_rule(
+    rule: Rule, certificate: Certificate | None, known: Mapping[str, Definition]
+) -> str:
+    """The text of a rule, its conditions, its certificate and what its operators mean."""
+    lines = [str(rule), "", *_conditions(rule)]
+    if certificate is None:
+        lines.append("not certified: prove it with 'meshwright rules verify FILE --certify OUT'")
+    else:
+        lines.append(f"certificate {certificate.digest}: {counted(certificate.cases, 'case')}")
+    lines.append("")
+    operators = dict.fromkeys(node.operator for node in nodes((*rule.source, *rule.target)))
+    lines += (known[name].line if name in known else MEANINGS[name] for name in operators)
+    return "\n".join(lines)
+
+
+def _conditions(rule: Rule) -> Iterator[str]:
+    for condition in rule.conditions:
+        yield f"if {condition_in_words(condition)}"
+    for name in rule.free:
+        yield f"for any tensor {name}, which the source does not read"
+    for name in chosen_symbols(rule):
+        yield f"{name} is chosen where the rule is applied"
+
+
+def condition_in_words(condition: Condition | Plain) -> str:
+    """What has to hold.
+
+    >>> condition_in_words(Condition(Degree("x", -1), "=", 1))
+    'the degree of dim -1 of x is 1'
+    """
+    if isinstance(condition, Plain):
+        return f"{condition.tensor} is in one piece: not cut, no copies, no sums, no steps"
+    left, right = (_quantity(own) for own in (condition.left, condition.right))
+    return f"{left} {_RELATIONS[condition.relation]} {right}"
+
+
+def _quantity(own: Quantity) -> str:
+    match own:
+        case Size(tensor=tensor, dim=dim):
+            return f"the number of {dim} of {tensor}" if dim in AXES else (
+                f"the size of dim {dim} of {tensor}"
+            )  # fmt: skip
+        case Degree(tensor=tensor, axis=axis):
+            return f"the degree of {_axis(axis)} of {tensor}"
+        case Rank(tensor=tensor, less=less):
+            return f"the number of dims of {tensor}" + (f" less {less}" if less else "")
+        case _:
+            return str(own)
+
+
+def _axis(axis: Attribute) -> str:
+    return f"the {axis}" if axis in AXES else f"dim {axis}"
+
+
+def table_of_verdicts(judged: Judged) -> Table:
+    """Every rule with its verdict and why."""
+    table = new_table("rule", "verdict", "because~")
+    for _, verdict in judged.verdicts:
+        word = Text(verdict.verdict, style=_COLOURS[verdict.verdict])
+        table.add_row(verdict.name, word, _because(verdict))
+    return table
+
+
+def _because(verdict: Verdict) -> str:
+    if verdict.counterexample is not None:
+        return str(verdict.counterexample)
+    return f"{verdict.reason}; if {verdict.condition}" if verdict.condition else verdict.reason
+
+
+def describe_tally(judged: Judged) -> str:
+    """How many rules got which verdict."""
+    tally = judged.tally
+    only = f" ({judged.conditional} of them for inputs in one piece)" if judged.conditional else ""
+    words = (
+        f"{counted(len(judged.verdicts), 'rule')}: {tally['proved']} proved{only}, "
+        f"{tally['refuted']} refuted, {tally['unproved']} unproved."
+    )
+    return words + (" Interrupted: these were judged." if judged.stopped != "complete" else "")
+
+
+def table_of_matches(matches: Sequence[Match], most: int) -> Table:
+    """Where rules fit; places are counted for each rule."""
+    table = new_table("rule", "place>", "replaces~", "with~")
+    places: dict[str, int] = {}
+    for match in matches[:most]:
+        name = match.rule.name
+        places[name] = places.get(name, 0) + 1
+        bound = ", ".join(f"{own} = {value}" for own, value in (*match.tensors, *match.settings))
+        table.add_row(name, str(places[name]), ", ".join(match.outputs), bound)
+    return table
+
+
+def describe_applied(applied: Applied) -> str:
+    """What a rule did to a graph: operators that went and those that came."""
+    gone = (f"  - {line.removeprefix('operator ')}" for line in applied.gone)
+    came = (f"  + {line.removeprefix('operator ')}" for line in applied.came)
+    return "\n".join((str(applied.match), *gone, *came))
+
+
+def table_of_tallies(tallies: Sequence[Tally]) -> Table:
+    """What the generator saw and found, a line for each size of graphs."""
+    table = new_table("operators>", "graphs>", "with names>", "equal pairs>", "implied>", "rules>",
+                      "unproved>")  # fmt: skip
+    for own in tallies:
+        table.add_row(*map(str, (own.operators, own.graphs, own.elements, own.candidates,
+                                 own.pruned, own.rules, own.unproved)))  # fmt: skip
+    return table

@@ -1,0 +1,63 @@
+"""Generated rules said for more than matrices cut in two. Enters: a rule, a prover. Leaves: the
+most general of its readings that is proved.
+
+The generator looks at matrices and at degree 2. What it finds may hold for tensors of any rank, for
+any degree, and for inputs in pieces; that is asked here, the boldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from meshwright.rewrite.generate.verdicts import Prove
+from meshwright.rewrite.terms import Condition, Plain, Rank, Rule, Tensor, Term
+from meshwright.rewrite.types import PARALLEL
+
+FOUND = 2
+"""The degree that the generator looks at."""
+
+
+def generalised(rule: Rule, prove: Prove) -> Rule:
+    """The first reading that is proved; the rule as it was found, if no other is.
+
+    >>> from meshwright.rewrite.text import parse_rule
+    >>> rule = parse_rule("r: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2")
+    >>> print(generalised(rule, lambda reading: True))
+    r: relu(partition[0, d](a)) => partition[0, d](relu(a))
+    """
+    return next((own for own in _readings(rule) if prove(own)), rule)
+
+
+def _readings(rule: Rule) -> Iterator[Rule]:
+    found = dict.fromkeys(
+        msgspec.structs.replace(reading, conditions=conditions)
+        for conditions in (_without(rule, Rank, Plain), _without(rule, Rank), _without(rule, Plain),
+                           rule.conditions)
+        for reading in (_any_degree(rule), rule)
+    )  # fmt: skip
+    yield from (reading for reading in found if reading != rule)
+
+
+def _without(rule: Rule, *kinds: type[Rank | Plain]) -> tuple[Condition | Plain, ...]:
+    def speaks(condition: Condition | Plain) -> bool:
+        about = condition if isinstance(condition, Plain) else condition.left
+        return isinstance(about, kinds)
+
+    return tuple(condition for condition in rule.conditions if not speaks(condition))
+
+
+def _any_degree(rule: Rule) -> Rule:
+    source, target = (tuple(map(_freed, side)) for side in (rule.source, rule.target))
+    return msgspec.structs.replace(rule, source=source, target=target)
+
+
+def _freed(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, Term):
+        return tensor
+    attributes = tensor.attributes
+    if tensor.operator in PARALLEL and attributes[-1] == FOUND:
+        attributes = (*attributes[:-1], "d")
+    inputs = tuple(map(_freed, tensor.inputs))
+    return msgspec.structs.replace(tensor, inputs=inputs, attributes=attributes)

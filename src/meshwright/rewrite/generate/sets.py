@@ -1,0 +1,54 @@
+"""Sets of operators by name, and the set around a user's own. Enters: definitions. Leaves:
+`Templates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.rewrite.definitions import DEFINITIONS, Apply, Definition, parts
+from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates, defined, parallel
+
+SETS: Mapping[str, Templates] = {
+    "algebra": ALGEBRA,
+    "elements": tuple(map(defined, ("relu", "neg", "add", "sub", "mul"))),
+    "parallel": (defined("relu"), defined("add"), *parallel(("copies", 0, 1))),
+    "unity": UNITY,
+}
+"""Sets that come with Meshwright."""
+
+_BESIDE = ("neg", "add", "mul")
+"""What a user's operators are tried with if no set is named."""
+
+
+def chosen_set(name: str | None, own: Mapping[str, Definition]) -> Templates:
+    """A set by its name, with a user's operators and the shipped ones that use their functions.
+
+    >>> from meshwright.rewrite.definitions import parse_definitions
+    >>> own = parse_definitions("gate(x, y)[i..] = silu(x[i..]) * y[i..]")
+    >>> print(*chosen_set(None, own))
+    neg add mul silu gate
+    """
+    if name is not None and name not in SETS:
+        raise InputError(f"there is no set {name!r} of operators", nearest(name, SETS))
+    if name is None and not own:
+        raise InputError("no operators are given", f"give --set: {', '.join(sorted(SETS))}")
+    for definition in own.values():
+        if definition.parameters:
+            raise InputError(
+                f"operator {definition.name!r} has parameters, which are not enumerated",
+                "leave it out, or ask for its forms of parallelism with --forms",
+            )
+    known = {**DEFINITIONS, **own}
+    first = tuple(defined(one) for one in _BESIDE) if name is None else SETS[name]
+    added = (*_kin(own), *own)
+    taken = {template.operator for template in first}
+    return (*first, *(defined(one, known) for one in dict.fromkeys(added) if one not in taken))
+
+
+def _kin(own: Mapping[str, Definition]) -> list[str]:
+    """Shipped operators that are called like a function which a user's operators apply."""
+    used = [part.function for one in own.values() for part in parts(one.body)
+            if isinstance(part, Apply)]  # fmt: skip
+    return [name for name in used if name in DEFINITIONS and not DEFINITIONS[name].parameters]

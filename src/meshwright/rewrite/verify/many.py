@@ -1,0 +1,123 @@
+"""Verdicts on many rules, in several processes. Enters: rules. Leaves: what was judged, in order.
+
+A verdict is a function of its rule, so the number of processes changes nothing. An interrupt ends
+the work with what has been judged.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from meshwright.rewrite.definitions import DEFINITIONS, Definition, parse_definition
+from meshwright.rewrite.library import Certificate, digest
+from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.verify.verdict import (
+    Verdict,
+    for_plain_inputs,
+    verify,
+    verify_published,
+)
+
+Progress = Callable[[Verdict], None]
+"""Told of each verdict as it is found."""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """Rules with their verdicts, in the order in which they were given; all of them if complete."""
+
+    verdicts: tuple[tuple[Rule, Verdict], ...]
+    stopped: Literal["complete", "interrupted"] = "complete"
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """How many rules got which verdict."""
+        found = [verdict.verdict for _, verdict in self.verdicts]
+        return {name: found.count(name) for name in ("proved", "refuted", "unproved")}
+
+    @property
+    def conditional(self) -> int:
+        """How many of the proved rules need a condition that they do not state."""
+        return sum(bool(verdict.condition) for _, verdict in self.verdicts)
+
+
+def judge(
+    rules: Sequence[Rule],
+    known: Mapping[str, Definition] = DEFINITIONS,
+    *,
+    published: bool = False,
+    seconds: float = 10.0,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> Judged:
+    """The verdicts on rules; a KeyboardInterrupt ends the work with those there are.
+
+    >>> from meshwright.rewrite.text import parse_rules
+    >>> judge(parse_rules("r: neg(neg(x)) => x")).tally
+    {'proved': 1, 'refuted': 0, 'unproved': 0}
+    """
+    told = progress or (lambda verdict: None)
+    lines = tuple(own.line for name, own in known.items() if DEFINITIONS.get(name) != own)
+    work = partial(_judged, lines=lines, published=published, seconds=seconds)
+    found: dict[int, Verdict] = {}
+    stopped: Literal["complete", "interrupted"] = "complete"
+    try:
+        with _mapped(min(processes, len(rules))) as mapped:
+            for number, verdict in mapped(work, list(enumerate(rules))):
+                found[number] = verdict
+                told(verdict)
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    return Judged(tuple((rules[n], found[n]) for n in sorted(found)), stopped)
+
+
+def certificates(
+    judged: Judged, known: Mapping[str, Definition] = DEFINITIONS
+) -> tuple[Certificate, ...]:
+    """A certificate for every rule that was proved, as it was proved."""
+    return tuple(
+        Certificate(rule.name, digest(as_proved(rule, verdict), known), verdict.worlds)
+        for rule, verdict in judged.verdicts
+        if verdict.verdict == "proved"
+    )
+
+
+def as_proved(rule: Rule, verdict: Verdict) -> Rule:
+    """A rule with the condition under which it was proved."""
+    return for_plain_inputs(rule) if verdict.condition else rule
+
+
+_Work = Callable[[tuple[int, Rule]], tuple[int, Verdict]]
+_Mapped = Callable[[_Work, list[tuple[int, Rule]]], Iterator[tuple[int, Verdict]]]
+
+
+@contextmanager
+def _mapped(processes: int) -> Iterator[_Mapped]:
+    """A `map` in several processes, which end when it is left."""
+    if processes <= 1:
+        yield map
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _leave_interrupts_alone) as pool:
+        yield pool.imap_unordered
+
+
+def _leave_interrupts_alone() -> None:
+    """The process that was started by the user ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _judged(
+    numbered: tuple[int, Rule], *, lines: tuple[str, ...], published: bool, seconds: float
+) -> tuple[int, Verdict]:
+    number, rule = numbered
+    own = {line: parse_definition(line) for line in lines}
+    known = {**DEFINITIONS, **{one.name: one for one in own.values()}}
+    judge_one = verify_published if published else verify
+    return number, judge_one(rule, known, seconds)

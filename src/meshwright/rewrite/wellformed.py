@@ -1,0 +1,190 @@
+"""Whether what a user wrote can mean anything. Enters: rules, definitions. Leaves: nothing, or the
+sentence that says what is wrong. The parsers have seen to the grammar; here are counts and names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meshwright.foundation.errors import InputError
+from meshwright.rewrite.definitions import (
+    Apply,
+    Definition,
+    Expression,
+    Extent,
+    Label,
+    Named,
+    Plus,
+    Read,
+    Times,
+    Total,
+    Window,
+    parts,
+)
+from meshwright.rewrite.terms import Rule, Term, nodes
+from meshwright.rewrite.types import PARALLEL, STRUCTURAL
+
+_ATTRIBUTES: Mapping[str, tuple[int, ...]] = {
+    "partition": (2,), "combine": (2,), "replicate": (1, 2), "reduce": (1, 2),
+    "pipeline": (2,), "batch": (2,), "halo": (3,),
+    "concat": (1,), "transpose": (2,), "flatten": (1,), "unflatten": (2,),
+}  # fmt: skip
+"""How many attributes the operators take that no line of index notation defines."""
+
+
+def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
+    """Refuse a rule whose operators have the wrong number of attributes or outputs.
+
+    >>> from meshwright.rewrite.definitions import DEFINITIONS
+    >>> from meshwright.rewrite.text import parse_rule
+    >>> require_rule(parse_rule("r: partition[d](x) => x"), DEFINITIONS)
+    Traceback (most recent call last):
+    ...
+    meshwright.foundation.errors.InputError: rule 'r': partition[d](x) has 1 attribute; give it 2.
+    """
+    read = [own for node in _nodes(rule) for own in node.inputs if isinstance(own, Term)]
+    ends = [own for own in (*rule.source, *rule.target) if isinstance(own, Term)]
+    for node in _nodes(rule):
+        _require_attributes(rule, node, known)
+    for term in (*read, *ends):
+        outputs = len(term.attributes) if term.operator == "split" else 1
+        if not 0 <= term.output < outputs:
+            raise InputError(
+                f"rule {rule.name!r}: {term} is output {term.output} of {outputs}",
+                f"give 0 to {outputs - 1}" if outputs > 1 else "leave the number out",
+            )
+
+
+def _nodes(rule: Rule) -> tuple[Term, ...]:
+    return nodes((*rule.source, *rule.target))
+
+
+def _require_attributes(rule: Rule, node: Term, known: Mapping[str, Definition]) -> None:
+    given = len(node.attributes)
+    if node.operator == "split":
+        expected: tuple[int, ...] = () if given < 2 else (given,)
+    elif node.operator in _ATTRIBUTES:
+        expected = _ATTRIBUTES[node.operator]
+    else:
+        expected = (len(known[node.operator].parameters),)
+    if given not in expected:
+        words = " or ".join(map(str, expected)) or "a dim and the size of every part but the last"
+        plural = "" if given == 1 else "s"
+        raise InputError(
+            f"rule {rule.name!r}: {node} has {given or 'no'} attribute{plural}",
+            f"give it {words.replace('0', 'none')}",
+        )
+
+
+def require_definition(own: Definition, known: Mapping[str, Definition]) -> None:
+    """Refuse a line that defines what is there already, or reads what is not.
+
+    >>> from meshwright.rewrite.definitions import DEFINITIONS, parse_definition
+    >>> require_definition(parse_definition("f(x)[i, j] = x[i]"), DEFINITIONS)
+    Traceback (most recent call last):
+    ...
+    meshwright.foundation.errors.InputError: operator 'f': no operand is read at j, so its size \
+is not known; read one there or drop it.
+    """
+    try:
+        if own.name in (*known, *PARALLEL, *STRUCTURAL):
+            raise InputError("there is one of this name already", "take another name")
+        _require_distinct("operand", own.operands)
+        _require_distinct("label", tuple(label.name for label in own.output))
+        _require_sizes(own)
+        _require_reads(own)
+        _require_names(own, own.body, frozenset(label.name for label in own.output))
+        _require_functions(own, known)
+    except InputError as error:
+        raise error.at(f"operator {own.name!r}") from None
+
+
+def _require_distinct(what: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{what} {name} occurs twice", "name each once")
+
+
+def _require_sizes(own: Definition) -> None:
+    """Every label needs a dim that says how long it is."""
+    read = {index.name for part in own.reads for index in part.indices if isinstance(index, Label)}
+    read |= {index.output for part in own.reads for index in part.indices
+             if isinstance(index, Window)}  # fmt: skip
+    summed = (label for part in parts(own.body) if isinstance(part, Total)
+              for label in part.labels)  # fmt: skip
+    for label in (*(label.name for label in own.output), *summed):
+        if label not in read:
+            raise InputError(
+                f"no operand is read at {label}, so its size is not known",
+                "read one there or drop it",
+            )
+
+
+def _require_reads(own: Definition) -> None:
+    many = {label.name for label in own.output if label.many}
+    for part in own.reads:
+        if len(part.indices) != len(own.indices(part.operand)):
+            raise InputError(
+                f"{part.operand} is read at {len(own.indices(part.operand))} and at "
+                f"{len(part.indices)} dims",
+                "read it at the same number everywhere",
+            )
+        spread = [index for index in part.indices if isinstance(index, Label) and index.many]
+        if len(spread) > 1:
+            raise InputError(f"{part.operand} is read at two labels with '..'", "leave one of them")
+        for index in part.indices:
+            if isinstance(index, Label) and index.many != (index.name in many):
+                raise InputError(
+                    f"{index.name} is written with '..' at one place and without at another",
+                    f"write {index.name}.. in the output and wherever it is read, or nowhere",
+                )
+
+
+def _require_names(own: Definition, part: Expression, bound: frozenset[str]) -> None:
+    """Every name is a parameter, a label of the output, or one of a sum around it."""
+    match part:
+        case Total(labels=labels, body=body):
+            _require_distinct("label", labels)
+            if again := bound.intersection(labels):
+                raise InputError(f"label {min(again)} is bound already", "sum over another name")
+            _require_names(own, body, bound.union(labels))
+        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
+            for one in inner:
+                _require_names(own, one, bound)
+        case Read(indices=indices):
+            for index in indices:
+                names = (index.name,) if isinstance(index, Label) else (index.output, index.place)
+                _require_known(names, bound)
+                if isinstance(index, Window):
+                    _require_known((index.stride, index.padding), frozenset(own.parameters))
+        case Named(name=name):
+            many = {label.name for label in own.output if label.many}
+            _require_known((name,), bound.union(own.parameters) - many)
+        case Extent(label=label):
+            _require_known((label,), bound)
+        case _:
+            pass
+
+
+def _require_known(names: tuple[str, ...], known: frozenset[str]) -> None:
+    for name in names:
+        if name not in known:
+            there = f"use {', '.join(sorted(known))}" if known else "leave it out"
+            raise InputError(f"{name!r} is not known there", there)
+
+
+def _require_functions(own: Definition, known: Mapping[str, Definition]) -> None:
+    """A function takes as many numbers as it does elsewhere."""
+    counts = {
+        part.function: len(part.arguments)
+        for other in known.values()
+        for part in parts(other.body)
+        if isinstance(part, Apply)
+    }
+    for part in parts(own.body):
+        if isinstance(part, Apply):
+            expected = counts.setdefault(part.function, len(part.arguments))
+            if len(part.arguments) != expected:
+                raise InputError(
+                    f"{part.function} is given {len(part.arguments)} numbers", f"give it {expected}"
+                )
