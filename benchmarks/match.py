@@ -82,7 +82,7 @@ def rules() -> tuple[Rule, ...]:
     text = "".join(ONE_OPERAND.format(f=f) for f in UNARY)
     text += "".join(TWO_OPERANDS.format(f=f) for f in BINARY)
     text += PRODUCTS.format(f="linear", o=-1, i=-1)
-    text += PRODUCTS.replace("{f}(", "conv2d[s, a](").format(f="conv2d", o=1, i=1)
+    text += PRODUCTS.replace("{f}(", "conv2d[s, t, a, b](").format(f="conv2d", o=1, i=1)
     found = parse_rules(text + OTHERS)
     for file in map(Path, sys.argv[1:]):
         more = file.read_text()

@@ -20,9 +20,10 @@ from meshwright.graph.families import family_of
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.definitions import DEFINITIONS
+from meshwright.rewrite.kinds import read
+from meshwright.rewrite.readings import Reading
 from meshwright.rewrite.shards import Shards, run
 from meshwright.rewrite.types import FRONT, PARALLEL
-from support.readings import Reading, read
 from support.shard_strategies import Case, cases, moves
 from support.sharded_forms import FORMS, Form, graphs
 
@@ -68,7 +69,7 @@ def test_every_form_is_the_plain_graph(form: Form) -> None:
     plain, sharded = graphs(form)
     values = drawn(plain)
     expected = execute(plain, values)["y"]
-    made = execute_sharded(sharded, values, read)["y"]
+    made = execute_sharded(sharded, values)["y"]
     torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-13)
     ours, theirs = gradients(made, values), gradients(expected, values)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
@@ -78,7 +79,7 @@ def test_every_form_is_the_plain_graph(form: Form) -> None:
 def test_plain_graphs_run_as_they_are(form: Form) -> None:
     plain, _ = graphs(form)
     values = drawn(plain)
-    assert torch.equal(execute_sharded(plain, values, read)["y"], execute(plain, values)["y"])
+    assert torch.equal(execute_sharded(plain, values)["y"], execute(plain, values)["y"])
 
 
 def as_pieces(own: Shards) -> Pieces:
@@ -147,8 +148,8 @@ def attributes_of(case: Case) -> Attributes:
     values: dict[str, Value] = {}
     match case.definition.name:
         case "conv2d" | "conv2d_bias":
-            stride, padding = map(int, case.attributes)
-            values = {"padding": (padding, padding), "stride": (stride, stride)}
+            numbers = tuple(map(int, case.attributes))
+            values = {"padding": numbers[2:], "stride": numbers[:2]}
         case "sum_last" | "softmax":
             values = {"dim": (-1,) if case.definition.name == "sum_last" else -1}
         case "sum_first" | "sum_rows":
@@ -233,7 +234,7 @@ MISTAKES = {
 def test_mistakes_are_sentences(body: str) -> None:
     graph = parse_graph(HEAD + body)
     with pytest.raises(InputError) as error:
-        execute_sharded(graph, drawn(graph), read)
+        execute_sharded(graph, drawn(graph))
     assert str(error.value) == MISTAKES[body]
 
 
@@ -257,4 +258,4 @@ def test_a_kind_without_such_a_split_is_refused() -> None:
 def test_a_missing_value_is_a_sentence() -> None:
     graph = parse_graph(HEAD + "output x\n")
     with pytest.raises(InputError, match="there is no value for 'w' of graph 'g'"):
-        execute_sharded(graph, {"x": torch.zeros(4, 6)}, read)
+        execute_sharded(graph, {"x": torch.zeros(4, 6)})

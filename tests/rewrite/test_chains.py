@@ -19,7 +19,6 @@ from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
 from meshwright.graph.check import check
 from meshwright.graph.model import Operator, OperatorGraph
-from meshwright.rewrite.kinds import read
 from meshwright.rewrite.library import library
 from meshwright.rewrite.match import Matcher
 from meshwright.rewrite.patterns import RuleSet
@@ -92,7 +91,7 @@ def _outputs_and_gradients(
         name: value.detach().clone().requires_grad_(name in trained)
         for name, value in values.items()
     }
-    outputs = execute_sharded(graph, fresh, read) if sharded else execute(graph, fresh)
+    outputs = execute_sharded(graph, fresh) if sharded else execute(graph, fresh)
     real = [value for value in outputs.values() if value.is_floating_point()]
     total = sum((value * torch.linspace(0.5, 1.5, value.numel()).view_as(value)).sum()
                 for value in real)  # fmt: skip

@@ -9,7 +9,6 @@ from meshwright.capture.execute import execute
 from meshwright.capture.sharded import execute_sharded
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.kinds import read
 from support.derivations import DERIVATIONS, Derivation, derive, expression
 
 
@@ -29,6 +28,6 @@ def test_derivation(own: Derivation) -> None:
     for said, graph in derive(own):
         print(f"  {said}\n    {expression(graph, graph.outputs[0])}")
         assert check(graph) == ()
-        (found,) = execute_sharded(graph, values, read).values()
+        (found,) = execute_sharded(graph, values).values()
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert expression(graph, graph.outputs[0]) == own.becomes

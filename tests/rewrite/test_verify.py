@@ -24,14 +24,18 @@ from meshwright.rewrite.verify.verdict import (
 from support.mutations import mutants
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"
+LONG = 600.0
+"""Seconds that no proof here needs, so that a busy machine changes nothing."""
+
 MUTANTS = int(os.environ.get("RULE_MUTANTS", "150"))
 RUNS = int(os.environ.get("RULE_RUNS", "600"))
 
 
 def test_the_published_rules_are_proved_or_refuted() -> None:
-    verdicts = [verify_published(rule) for rule in parse_published(PUBLISHED.read_text())]
+    rules = parse_published(PUBLISHED.read_text())
+    verdicts = [verify_published(rule, seconds=LONG) for rule in rules]
     tally = Counter((own.verdict, bool(own.condition)) for own in verdicts)
-    assert tally == {("proved", False): 222, ("proved", True): 30, ("refuted", False): 68}
+    assert tally == {("proved", False): 220, ("proved", True): 32, ("refuted", False): 68}
     assert all(own.counterexample for own in verdicts if own.verdict == "refuted")
 
 
@@ -44,7 +48,11 @@ def test_no_mutant_that_fails_is_proved() -> None:
 
 
 def test_no_published_mutant_that_fails_is_proved() -> None:
-    true = [r for r in parse_published(PUBLISHED.read_text()) if isinstance(prove(r), Proof)]
+    true = [
+        r
+        for r in parse_published(PUBLISHED.read_text())
+        if isinstance(prove(r, seconds=LONG), Proof)
+    ]
     for rule in itertools.islice(filter(_fails, mutants(true, seed=6)), MUTANTS):
         assert isinstance(prove(rule, seconds=3.0), Open), rule
 

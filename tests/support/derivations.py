@@ -214,7 +214,7 @@ SPATIAL = Derivation(
         Step("conv2d-cut-h", "y"),
         Step("partition-combine", "y"),
     ),
-    "combine[2, 2](conv2d[1, 1](halo[2, 1, 1](relu(conv2d[1, 1](halo[2, 1, 1]("
+    "combine[2, 2](conv2d[1, 1, 1, 1](halo[2, 1, 1](relu(conv2d[1, 1, 1, 1](halo[2, 1, 1]("
     "partition[2, 2](x)), replicate[copies, 2](u)))), replicate[copies, 2](v)))",
 )
 

@@ -10,7 +10,7 @@ unfuse: linear_relu(x, w) => relu(linear(x, w))
 bias-out: linear_bias(x, w, b) => bias(linear(x, w), b)
 bias-in: bias(linear(x, w), b) => linear_bias(x, w, b)
 merge: (linear(x, w), linear(x, v)) => (split[-1, n](linear(x, concat[0](w, v))), split[-1, n](linear(x, concat[0](w, v))).1) if n = w.0
-merge-convolutions: (conv2d[s, a](x, w), conv2d[s, a](x, v)) => (split[1, n](conv2d[s, a](x, concat[0](w, v))), split[1, n](conv2d[s, a](x, concat[0](w, v))).1) if n = w.0
+merge-convolutions: (conv2d[s, t, a, b](x, w), conv2d[s, t, a, b](x, v)) => (split[1, n](conv2d[s, t, a, b](x, concat[0](w, v))), split[1, n](conv2d[s, t, a, b](x, concat[0](w, v))).1) if n = w.0
 beside: (relu(x), relu(y)) => (split[0, n](relu(concat[0](x, y))), split[0, n](relu(concat[0](x, y))).1) if n = x.0
 part-again: concat[k](split[k, n](x), split[k, n](x).1) => x
 associate: matmul(matmul(x, y), z) => matmul(x, matmul(y, z))
@@ -32,7 +32,7 @@ linear-data: linear(x, w) => combine[0, d](linear(partition[0, d](x), replicate[
 linear-column: linear(x, w) => combine[-1, d](linear(replicate[d](x), partition[0, d](w)))
 linear-row: linear(x, w) => reduce[d](linear(partition[-1, d](x), partition[1, d](w)))
 linear-steps: linear(x, w) => batch[0, m](linear(pipeline[0, m](x), replicate[steps, m](w))) if rank(x) != 1
-convolution-data: conv2d[s, a](x, w) => combine[0, d](conv2d[s, a](partition[0, d](x), replicate[d](w)))
+convolution-data: conv2d[s, t, a, b](x, w) => combine[0, d](conv2d[s, t, a, b](partition[0, d](x), replicate[d](w)))
 norm-data: layer_norm[z](x, g, b) => combine[0, d](layer_norm[z](partition[0, d](x), replicate[d](g), replicate[d](b))) if rank(x) != 1
 heads: attention[z](q, k, v) => combine[1, d](attention[z](partition[1, d](q), partition[1, d](k), partition[1, d](v))) if rank(q) = 4
 experts: experts(x, w, e) => reduce[d](experts(replicate[d](x), partition[0, d](w), replicate[d](e)))

@@ -76,7 +76,7 @@ def cases(draw: st.DrawFn, defined: Definition, *, for_kernels: bool = False) ->
         room = 8 // math.prod(degrees.values())
         degrees[label] = draw(st.sampled_from([d for d in (2, 3, 1) if d <= max(room, 1)]))
     windows = {i.output: i for r in definition.reads for i in r.indices if isinstance(i, Window)}
-    values = draw(_settings(definition, [degrees[label] for label in windows]))
+    values = draw(_settings(definition, windows, degrees))
     sizes = draw(_sizes(definition, degrees, windows, values))
     if for_kernels and defined.name == "experts":
         sizes["f"] = sizes["g"]
@@ -108,15 +108,19 @@ def ranked(draw: st.DrawFn, defined: Definition, many_dims: st.SearchStrategy[in
 
 
 @st.composite
-def _settings(draw: st.DrawFn, own: Definition, window_degrees: list[int]) -> dict[str, int]:
+def _settings(
+    draw: st.DrawFn,
+    own: Definition,
+    windows: Mapping[str, Window],
+    degrees: Mapping[str, int],
+) -> dict[str, int]:
     """Attributes; windows get the sizes of their places too."""
     values = {name: draw(st.integers(1, 2)) for name in own.parameters}
-    if window_degrees:
-        values["a"] = draw(st.integers(0, 1))
+    for label, window in windows.items():
+        padding = values[window.padding] = draw(st.integers(0, 1))
         # Outputs of a dim that is cut are its rows by the stride: 2a < place <= 2a + s.
-        low, high = 2 * values["a"] + 1, 2 * values["a"] + values["s"]
-        for place, degree in zip(("p", "q"), window_degrees, strict=True):
-            values[place] = draw(st.integers(*((low, high) if degree > 1 else (1, 3))))
+        low, high = 2 * padding + 1, 2 * padding + values[window.stride]
+        values[window.place] = draw(st.integers(*((low, high) if degrees[label] > 1 else (1, 3))))
     return values
 
 
@@ -134,7 +138,9 @@ def _sizes(
     for label in sorted({*labels, *degrees}):
         if label in windows:
             window = windows[label]
-            stride, padding, place = (values[n] for n in (window.stride, "a", window.place))
+            stride, padding, place = (
+                values[n] for n in (window.stride, window.padding, window.place)
+            )
             if degrees[label] > 1:
                 piece = max(-(-max(padding, place - stride - padding) // stride), 1)
                 sizes[label] = degrees[label] * stride * (piece + draw(st.integers(0, 1)))

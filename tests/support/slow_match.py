@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.conditions import holds, quantity
 from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.kinds import law, read
+from meshwright.rewrite.kinds import read
 from meshwright.rewrite.readings import DIMS, Reading, Setting, normal
 from meshwright.rewrite.terms import (
     AXES,
@@ -26,7 +26,7 @@ from meshwright.rewrite.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.types import Type, rank
+from meshwright.rewrite.types import Type, infer, rank
 from meshwright.rewrite.types_of import types_of
 
 Found = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, object], ...]]
@@ -186,4 +186,4 @@ def _type(term: Tensor, chosen: Mapping[str, Setting], types: Mapping[str, Type]
         return types[term.name]
     settings = tuple(chosen.get(a, a) if isinstance(a, str) else a for a in term.attributes)
     inputs = [_type(own, chosen, types) for own in term.inputs]
-    return law(term.operator, settings, inputs)[term.output]
+    return infer(term.operator, settings, inputs)[term.output]

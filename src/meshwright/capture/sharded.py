@@ -14,10 +14,12 @@ from torch import Tensor
 from meshwright.capture.execute import refuse_missing
 from meshwright.capture.kernels import run_operator
 from meshwright.capture.shards import Pieces, in_one_piece, moved, without_overlap
-from meshwright.capture.tasks import Reading, defined_work, run_tasks, structural_work
+from meshwright.capture.tasks import defined_work, run_tasks, structural_work
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.kinds import read
+from meshwright.rewrite.readings import Reading
 from meshwright.rewrite.types import FRONT, PARALLEL, infer
 
 Known = Mapping[str, Definition]
@@ -26,7 +28,10 @@ Read = Callable[[Call], Reading | None]
 
 
 def execute_sharded(
-    graph: OperatorGraph, values: Mapping[str, Tensor], reading: Read, known: Known = DEFINITIONS
+    graph: OperatorGraph,
+    values: Mapping[str, Tensor],
+    reading: Read = read,
+    known: Known = DEFINITIONS,
 ) -> dict[str, Tensor]:
     """The outputs of a graph by name, which have to be in one piece again."""
     refuse_missing(graph, values)
@@ -84,10 +89,10 @@ def _run(
             f"its inputs are in pieces, and no rule tells what {call.kind} computes",
             "put its inputs together before it",
         )
-    read = [own for number in found.order if (own := operands[number]) is not None]
+    taken = [own for number in found.order if (own := operands[number]) is not None]
     if found.operator in PARALLEL:
-        return (moved(found.operator, found.settings, read[0]),)
-    inputs = [own.type for own in read]
+        return (moved(found.operator, found.settings, taken[0]),)
+    inputs = [own.type for own in taken]
     types = infer(found.operator, found.settings, inputs, known)
     if found.operator in known:
         work = defined_work(call, found, known[found.operator], inputs)

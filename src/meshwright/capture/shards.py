@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meshwright.rewrite.terms import Attribute
 from meshwright.rewrite.types import FRONT, STEP, Axis, Type, infer, over, plain, rank
 
 
@@ -40,7 +39,7 @@ def in_one_piece(value: Tensor) -> Pieces:
     return Pieces(plain(value.shape), value[(None,) * FRONT])
 
 
-def moved(operator: str, attributes: Sequence[Attribute], own: Pieces) -> Pieces:
+def moved(operator: str, attributes: Sequence[object], own: Pieces) -> Pieces:
     """What a parallel operator makes; a `MisfitError` if it cannot take its operand.
 
     >>> x = in_one_piece(torch.tensor([1.0, 2.0]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -23,23 +23,8 @@ from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import pieces, splits_of
 from meshwright.rewrite.definitions import Definition, Label
+from meshwright.rewrite.readings import Reading
 from meshwright.rewrite.types import COPY, FRONT, STEP, SUM, Axis, Type, meet
-
-
-class Reading(Protocol):
-    """The operator of the rule language that a call is."""
-
-    @property
-    def operator(self) -> str:
-        """Its name there."""
-
-    @property
-    def settings(self) -> tuple[Any, ...]:
-        """Its attributes there."""
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        """Which input of the call each of its operands is."""
 
 
 class Work(NamedTuple):

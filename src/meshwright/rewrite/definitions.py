@@ -17,7 +17,7 @@ from importlib.resources import files
 import msgspec
 
 from meshwright.foundation.errors import InputError, nearest
-from meshwright.rewrite.text import Reader
+from meshwright.foundation.reader import Reader
 
 
 class Label(msgspec.Struct, frozen=True, tag=True):

@@ -19,7 +19,7 @@ import msgspec
 from meshwright.graph.model import Attributes, Spec
 from meshwright.rewrite.conditions import holds, quantity
 from meshwright.rewrite.definitions import Definition, MisfitError
-from meshwright.rewrite.kinds import law, write
+from meshwright.rewrite.kinds import write
 from meshwright.rewrite.readings import DIMS, Reading, Setting, normal
 from meshwright.rewrite.terms import (
     AXES,
@@ -31,7 +31,7 @@ from meshwright.rewrite.terms import (
     nodes,
     symbols,
 )
-from meshwright.rewrite.types import FRONT, Type, rank
+from meshwright.rewrite.types import FRONT, Type, infer, rank
 
 Parameters = Mapping[str, Sequence[int]]
 """Values to try for symbols that only a target has: degrees, as a rule."""
@@ -172,7 +172,7 @@ class _Builder:
         own = [self._shapes[number] for number in operands]
         settings = normal(node.operator, tuple(map(self._setting, node.attributes)),
                           rank(own[0].type))  # fmt: skip
-        types = law(node.operator, settings, [shape.type for shape in own], self._known)
+        types = infer(node.operator, settings, [shape.type for shape in own], self._known)
         writing = write(node.operator, settings, [_spec(shape) for shape in own], self._known)
         for output, (type_, spec) in enumerate(zip(types, writing.outputs, strict=True)):
             self._numbers[msgspec.structs.replace(node, output=output)] = len(self._shapes)

@@ -27,8 +27,7 @@ from meshwright.rewrite.readings import (
     Settings,
     normal,
 )
-from meshwright.rewrite.terms import Attribute
-from meshwright.rewrite.types import FRONT, PARALLEL, Type, infer, plain
+from meshwright.rewrite.types import FRONT, PARALLEL, infer, plain
 
 _TABLES = ("embedding", "embedding_bag")
 """Operators that read indices before the table, where their kinds read them after it."""
@@ -61,7 +60,7 @@ def read(call: Call, known: Mapping[str, Definition] = DEFINITIONS) -> Reading |
         if reading is None or reading.operator in PARALLEL:
             return reading
         operands = [plain(inputs[number].shape) for number in reading.order]
-        made = law(reading.operator, reading.settings, operands, known)
+        made = infer(reading.operator, reading.settings, operands, known)
     except (ShapeError, MisfitError):
         return None
     sizes = tuple(tuple(axis.size for axis in own[FRONT:]) for own in made)
@@ -99,18 +98,8 @@ def _told(
     operator: str, settings: Settings, operands: Sequence[Spec], known: Mapping[str, Definition]
 ) -> tuple[Spec, ...]:
     """The outputs of a user's operator, of which only its definition tells."""
-    made = law(operator, settings, [plain(own.shape) for own in operands], known)
+    made = infer(operator, settings, [plain(own.shape) for own in operands], known)
     return tuple(Spec(operands[0].dtype, tuple(axis.size for axis in own[FRONT:])) for own in made)
-
-
-def law(
-    operator: str,
-    settings: Settings,
-    operands: Sequence[Type],
-    known: Mapping[str, Definition] = DEFINITIONS,
-) -> tuple[Type, ...]:
-    """`types.infer` on settings: those that are neither numbers nor axes are only handed on."""
-    return infer(operator, cast("tuple[Attribute, ...]", settings), operands, known)
 
 
 def _by_name(call: Call, known: Mapping[str, Definition]) -> Reading | None:
@@ -157,7 +146,8 @@ def _unless_default(**values: tuple[Setting, Value]) -> Given:
 
 
 def _convolution(settings: Settings, operands: Sequence[Spec]) -> tuple[str, Given]:
-    stride, padding = ((_whole(value),) * 2 for value in settings)
+    numbers = tuple(map(_whole, settings))
+    stride, padding = numbers[:2], numbers[2:]
     return "conv2d", _unless_default(stride=(stride, (1, 1)), padding=(padding, (0, 0)))
 
 

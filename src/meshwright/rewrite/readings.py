@@ -111,16 +111,14 @@ def _product(call: Call) -> Reading | None:
 
 
 def _convolution(call: Call) -> Reading | None:
-    """One group, no dilation, the same stride and padding both ways."""
+    """One group, no dilation."""
     if not _says_only(call, "stride", "padding", groups=1, dilation=(1, 1)):
         return None
     stride, padding = call.get("stride", (1, 1)), call.get("padding", (0, 0))
     if not isinstance(stride, tuple) or not isinstance(padding, tuple):
         return None
-    if len({*stride}) != 1 or len({*padding}) != 1:
-        return None
     operator = ("conv2d", "conv2d_bias")[len(call.inputs) - 2]
-    return _all(operator, call, stride[0], padding[0])
+    return _all(operator, call, *stride, *padding)
 
 
 def _table(call: Call) -> Reading | None:

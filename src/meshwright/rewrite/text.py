@@ -14,10 +14,10 @@ exist and how many inputs they take is checked against a table that the caller g
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
-from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.reader import Reader
 from meshwright.rewrite.terms import (
     Attribute,
     Condition,
@@ -35,78 +35,10 @@ from meshwright.rewrite.terms import (
     variables,
 )
 
-T = TypeVar("T")
-
-_TOKEN = re.compile(r"\s*(=>|!=|<=|\.\.|-?\d+|[A-Za-z_][\w-]*(?<!-)|[^\s])")
-_NAME = re.compile(r"[A-Za-z_][\w-]*")
 _RELATIONS: Mapping[str, Relation] = {
     "=": "=", "!=": "!=", "<": "<", "<=": "<=", "divides": "divides",
 }  # fmt: skip
 _WORDS = {"if", "and", "for", "any", "divides", "degree", "rank", "plain"}
-
-
-class Reader:
-    """Tokens one after the other, each with its position."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tokens = [(found[1], found.start(1)) for found in _TOKEN.finditer(text)]
-        self._next = 0
-
-    def peek(self) -> str:
-        """The next token, nothing at the end."""
-        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
-
-    def take(self) -> str:
-        """The next token, which is then behind."""
-        token = self.peek()
-        self._next += 1
-        return token
-
-    def accept(self, token: str) -> bool:
-        """Whether the next token is this one, which is then behind."""
-        found = self.peek() == token
-        self._next += found
-        return found
-
-    def expect(self, *tokens: str) -> str:
-        """The next token, which has to be one of these."""
-        if self.peek() not in tokens:
-            raise self.wrong(" or ".join(map(repr, tokens)))
-        return self.take()
-
-    def name(self, what: str) -> str:
-        """The next token, which has to be a name."""
-        if not _NAME.fullmatch(self.peek()) or self.peek() in _WORDS:
-            raise self.wrong(what)
-        return self.take()
-
-    def number(self, what: str) -> int:
-        """The next token, which has to be a whole number."""
-        if not re.fullmatch(r"-?\d+", self.peek()):
-            raise self.wrong(what)
-        return int(self.take())
-
-    def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
-        """Items with commas between them."""
-        found = [item()]
-        while self.accept(","):
-            found.append(item())
-        return tuple(found)
-
-    def end(self) -> None:
-        """Nothing may follow."""
-        if self.peek():
-            raise self.wrong("the end of the line")
-
-    def wrong(self, expected: str) -> InputError:
-        """The mistake at the next token."""
-        there = self._next < len(self._tokens)
-        column = self._tokens[self._next][1] if there else len(self.text)
-        given = repr(self.peek()) if there else "the end of the line"
-        return InputError(
-            f"{shown(self.text, 100)} has {given} at column {column + 1}", f"expected {expected}"
-        )
 
 
 def parse_rules(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> tuple[Rule, ...]:
@@ -137,7 +69,7 @@ def parse_rule(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) ->
     meshwright.foundation.errors.InputError: 'fuse: relu(linear(x, w) => y' has '=>' at column 25; \
 expected ',' or ')'.
     """
-    reader = Reader(text)
+    reader = Reader(text, _WORDS)
     name = reader.name("the name of the rule")
     reader.expect(":")
     source = _side(reader, arity)
@@ -160,7 +92,7 @@ expected ',' or ')'.
 
 def parse_term(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) -> Tensor:
     """A graph with one output, as an expression."""
-    reader = Reader(text)
+    reader = Reader(text, _WORDS)
     term = _term(reader, arity)
     reader.end()
     return term

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError, Window
-from meshwright.rewrite.terms import AXES, Attribute
+from meshwright.rewrite.terms import AXES
 
 FRONT = len(AXES)
 """Axes before the first dim."""
@@ -65,7 +65,7 @@ def rank(type_: Type) -> int:
     return len(type_) - FRONT
 
 
-def axis_number(name: Attribute, rank: int) -> int:
+def axis_number(name: object, rank: int) -> int:
     """Where an axis stands in a type.
 
     >>> axis_number("copies", 2), axis_number(-1, 2)
@@ -75,21 +75,23 @@ def axis_number(name: Attribute, rank: int) -> int:
         if name not in AXES:
             raise MisfitError(f"{name} is not bound")
         return AXES.index(name)
+    if not isinstance(name, int):
+        raise MisfitError(f"{name} is no dim")
     if not -rank <= name < rank:
         raise MisfitError(f"there is no dim {name} among {rank}")
     return FRONT + name % rank
 
 
-def whole_number(value: Attribute, what: str) -> int:
+def whole_number(value: object, what: str) -> int:
     """An attribute that has to be a number."""
     if not isinstance(value, int):
         raise MisfitError(f"{what} {value} is not bound")
     return value
 
 
-def over(operator: str, attributes: Sequence[Attribute], rank: int) -> tuple[int, int]:
+def over(operator: str, attributes: Sequence[object], rank: int) -> tuple[int, int]:
     """The axis and the degree of a parallel operator with its short forms."""
-    short: Mapping[str, Attribute] = {"replicate": "copies", "reduce": "sums"}
+    short = {"replicate": "copies", "reduce": "sums"}
     if len(attributes) == 1 and operator in short:
         attributes = (short[operator], *attributes)
     if len(attributes) != 2:
@@ -107,7 +109,7 @@ def replaced(type_: Type, number: int, axis: Axis) -> Type:
 
 def infer(
     operator: str,
-    attributes: Sequence[Attribute],
+    attributes: Sequence[object],
     inputs: Sequence[Type],
     known: Mapping[str, Definition] = DEFINITIONS,
 ) -> tuple[Type, ...]:
@@ -136,7 +138,7 @@ def infer(
             raise MisfitError(f"there is no operator {operator}")
 
 
-def _parallel(operator: str, attributes: Sequence[Attribute], own: Type) -> Type:
+def _parallel(operator: str, attributes: Sequence[object], own: Type) -> Type:
     if operator == "halo":
         return _halo(attributes, own)
     number, degree = over(operator, attributes, rank(own))
@@ -182,7 +184,7 @@ def _micro(operator: str, number: int, count: int, own: Type) -> Type:
     return replaced(replaced(own, number, changed[0]), STEP, changed[1])
 
 
-def _halo(attributes: Sequence[Attribute], own: Type) -> Type:
+def _halo(attributes: Sequence[object], own: Type) -> Type:
     if len(attributes) != 3:
         raise MisfitError("halo takes a dim, rows before and rows after")
     number = axis_number(attributes[0], rank(own))
@@ -195,7 +197,7 @@ def _halo(attributes: Sequence[Attribute], own: Type) -> Type:
     return replaced(own, number, axis._replace(before=before, after=after))
 
 
-def _concat(attributes: Sequence[Attribute], inputs: Sequence[Type]) -> Type:
+def _concat(attributes: Sequence[object], inputs: Sequence[Type]) -> Type:
     first = inputs[0]
     if len({len(own) for own in inputs}) > 1 or len(attributes) != 1:
         raise MisfitError("concat of tensors of different ranks")
@@ -207,7 +209,7 @@ def _concat(attributes: Sequence[Attribute], inputs: Sequence[Type]) -> Type:
     return replaced(first, number, Axis(sum(own[number].size for own in inputs)))
 
 
-def _split(attributes: Sequence[Attribute], own: Type) -> tuple[Type, ...]:
+def _split(attributes: Sequence[object], own: Type) -> tuple[Type, ...]:
     if len(attributes) < 2:
         raise MisfitError("split takes an axis and the sizes of all parts but the last")
     number = axis_number(attributes[0], rank(own))
@@ -220,7 +222,7 @@ def _split(attributes: Sequence[Attribute], own: Type) -> tuple[Type, ...]:
     return tuple(replaced(own, number, Axis(size)) for size in (*sizes, rest))
 
 
-def _transpose(attributes: Sequence[Attribute], own: Type) -> Type:
+def _transpose(attributes: Sequence[object], own: Type) -> Type:
     if len(attributes) != 2:
         raise MisfitError("transpose takes two dims")
     one, other = (axis_number(name, rank(own)) for name in attributes)
@@ -229,7 +231,7 @@ def _transpose(attributes: Sequence[Attribute], own: Type) -> Type:
     return replaced(replaced(own, one, own[other]), other, own[one])
 
 
-def _flatten(attributes: Sequence[Attribute], own: Type) -> Type:
+def _flatten(attributes: Sequence[object], own: Type) -> Type:
     if len(attributes) != 1:
         raise MisfitError("flatten takes a dim")
     number = axis_number(attributes[0], rank(own))
@@ -242,7 +244,7 @@ def _flatten(attributes: Sequence[Attribute], own: Type) -> Type:
     return (*own[:number], joined, *own[number + 2 :])
 
 
-def _unflatten(attributes: Sequence[Attribute], own: Type) -> Type:
+def _unflatten(attributes: Sequence[object], own: Type) -> Type:
     if len(attributes) != 2:
         raise MisfitError("unflatten takes a dim and the size of its outer part")
     number = axis_number(attributes[0], rank(own))
@@ -270,7 +272,7 @@ class Meeting(NamedTuple):
     output: Type
 
 
-def meet(defined: Definition, attributes: Sequence[Attribute], inputs: Sequence[Type]) -> Meeting:
+def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Type]) -> Meeting:
     """The grid of tasks of a defined operator; a `MisfitError` if its operands do not fit."""
     operands, parameters = len(defined.operands), len(defined.parameters)
     if len(inputs) != operands or len(attributes) != parameters:
@@ -315,7 +317,7 @@ def _plain_label(index: Label | Window) -> str:
 
 
 def _label_axes(
-    own: Definition, types: Mapping[str, Type], values: Mapping[str, Attribute]
+    own: Definition, types: Mapping[str, Type], values: Mapping[str, object]
 ) -> dict[str, Axis]:
     axes: dict[str, Axis] = {}
     windows: list[tuple[Window, Axis]] = []
@@ -337,7 +339,7 @@ def _label_axes(
     return axes
 
 
-def _slide(window: Window, axis: Axis, places: int, values: Mapping[str, Attribute]) -> Axis:
+def _slide(window: Window, axis: Axis, places: int, values: Mapping[str, object]) -> Axis:
     stride = whole_number(values[window.stride], "stride")
     padding = whole_number(values[window.padding], "padding")
     size = (axis.size + 2 * padding - places) // stride + 1

@@ -15,9 +15,9 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
 from meshwright.graph.model import Tensor as GraphTensor
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
-from meshwright.rewrite.kinds import law, read, write
+from meshwright.rewrite.kinds import read, write
 from meshwright.rewrite.readings import Reading
-from meshwright.rewrite.types import FRONT, PARALLEL, Type, plain
+from meshwright.rewrite.types import FRONT, PARALLEL, Type, infer, plain
 
 
 def types_of(
@@ -88,7 +88,7 @@ def _made(
             )
         return tuple(plain(spec.shape) for spec in call.outputs)
     try:
-        return law(reading.operator, reading.settings, [inputs[n] for n in reading.order], known)
+        return infer(reading.operator, reading.settings, [inputs[n] for n in reading.order], known)
     except MisfitError as error:
         raise InputError(
             f"operator {name} ({reading.operator}) does not fit what it reads: {error}",

@@ -44,11 +44,17 @@ LARGEST = 64
 """A rule with a larger number in it is left open: an axis is written out piece by piece."""
 
 
+SAMPLES = 12
+"""Worlds of a proof that are kept: the first ones, and the last."""
+
+
 class Proof(msgspec.Struct, frozen=True):
     """That a rule holds: how many worlds were compared, and how many had nothing to compare."""
 
     worlds: int
     vacuous: int
+    samples: tuple[World, ...] = ()
+    """Some of the worlds, from which tensors to run the rule on can be made."""
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -58,13 +64,13 @@ class Open(msgspec.Struct, frozen=True):
 
 
 def prove(
-    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 10.0
+    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 30.0
 ) -> Proof | Open:
     """A proof that both sides are equal wherever both can be taken.
 
     >>> from meshwright.rewrite.text import parse_rule
-    >>> prove(parse_rule("r: relu(partition[k, d](x)) => partition[k, d](relu(x))"))
-    Proof(worlds=6, vacuous=0)
+    >>> prove(parse_rule("r: relu(partition[k, d](x)) => partition[k, d](relu(x))")).worlds
+    6
     >>> prove(parse_rule("r: reduce[copies, d](replicate[d](x)) => relu(x)"))
     Open(reason='the sides differ')
     """
@@ -75,7 +81,8 @@ def prove(
     if most > HIGHEST:
         return Open(f"it may tell tensors of {most} dims apart")
     deadline = time.monotonic() + seconds
-    worlds, vacuous = 0, 0
+    worlds = vacuous = 0
+    samples: list[World] = []
     waiting = [(World(), 0)]
     while waiting:
         if time.monotonic() > deadline:
@@ -100,7 +107,10 @@ def prove(
         if not agree:
             return Open("the sides differ")
         worlds += 1
-    return Proof(worlds, vacuous) if worlds else Open("no tensors were found to compare")
+        samples = [*samples[: SAMPLES - 1], world]
+    if not worlds:
+        return Open("no tensors were found to compare")
+    return Proof(worlds, vacuous, tuple(samples))
 
 
 def _most(rule: Rule, known: Mapping[str, Definition]) -> int:

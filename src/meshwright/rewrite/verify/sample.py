@@ -7,6 +7,7 @@ others cut, copied and waiting to be summed at random. Copies of an input are eq
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -39,6 +40,8 @@ from meshwright.rewrite.types import (
     Type,
     infer,
 )
+from meshwright.rewrite.verify.spaces import Space, as_space, resolve
+from meshwright.rewrite.verify.world import World
 
 HIGHEST = 8
 """Dims of the tensors that are tried."""
@@ -48,6 +51,10 @@ LARGEST = 64
 
 _SIZES = (4, 8, 12, 2, 6)
 _DEGREES = (2, 2, 2, 3)
+
+
+ELEMENTS = 20_000
+"""Most elements of a tensor that is made to try a case of a proof."""
 
 
 class Instance(NamedTuple):
@@ -92,11 +99,56 @@ def instances(
             yield Instance(types, bound, seed * tries + number)
 
 
+def of_world(
+    rule: Rule, world: World, seed: int, known: Mapping[str, Definition] = DEFINITIONS
+) -> Instance | None:
+    """An instance of a world that a proof has looked at; None if numbers do not fit by chance."""
+    chance = random.Random(seed)
+    windows = _Windows(rule, known)
+    chosen: dict[str, int] = {}
+
+    def number(symbol: str) -> int:
+        """Degrees divide sizes, which are multiples of all of them."""
+        if symbol.startswith("#"):
+            return int(symbol[1:].rstrip("'"))
+        tensor, _, axis = symbol.rstrip("'").partition(".")
+        if axis.isdigit():
+            small = (tensor, int(axis)) in windows.kernels
+            usual = (4, 8) if rank(tensor) < 4 else (2, 4, 4)
+            return chosen.setdefault(symbol, chance.choice((1, 2, 3) if small else usual))
+        return chosen.setdefault(symbol, chance.choice((1, 2)))
+
+    def rank(tensor: str) -> int:
+        return world.numbers[f"rank {tensor}"]
+
+    def size(space: Space) -> int:
+        return sum(math.prod(map(number, segment)) for segment in space)
+
+    types: dict[str, Type] = {}
+    for variable in dict.fromkeys((*variables(rule.source), *variables(rule.target))):
+        axes = world.axes_of(variable.name, rank(variable.name))
+        types[variable.name] = tuple(Axis(size(a.space), size(as_space(a.degree))) for a in axes)
+    bound: dict[str, Attribute] = {
+        name: world.numbers[f"dim {name}"]
+        if f"dim {name}" in world.numbers
+        else size(resolve(((name,),), world.known))
+        for name in symbols(rule)
+    }
+    for name, value in windows.settings(chance).items():
+        bound.setdefault(name, value)
+        if name not in world.known:
+            bound[name] = value
+    elements = max(math.prod(axis.size for axis in own) for own in types.values())
+    if elements > ELEMENTS or not _fits(rule, types, bound, known):
+        return None
+    return Instance(types, bound, seed)
+
+
 class _Windows:
     """What slides over what: kernels are smaller than what they slide over."""
 
     def __init__(self, rule: Rule, known: Mapping[str, Definition]) -> None:
-        self._kernels: set[tuple[str, int]] = set()
+        self.kernels: set[tuple[str, int]] = set()
         self._names: dict[str, tuple[int, ...]] = {}
         for node in (*nodes(rule.source), *nodes(rule.target)):
             if node.operator == "halo":
@@ -113,7 +165,7 @@ class _Windows:
             for operand, tensor in zip(own.operands, node.inputs, strict=False):
                 for dim, index in enumerate(own.indices(operand)):
                     if isinstance(index, Label) and index.name in places:
-                        self._kernels |= {(v.name, dim) for v in variables((tensor,))}
+                        self.kernels |= {(v.name, dim) for v in variables((tensor,))}
 
     def _note(self, name: Attribute, values: tuple[int, ...]) -> None:
         if isinstance(name, str):
@@ -125,7 +177,7 @@ class _Windows:
         return (
             *type_[:FRONT],
             *(
-                Axis(size) if (name, dim) in self._kernels else axis
+                Axis(size) if (name, dim) in self.kernels else axis
                 for dim, axis in enumerate(type_[FRONT:])
             ),
         )

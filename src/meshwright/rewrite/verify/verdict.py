@@ -7,7 +7,8 @@ target can never be taken although the source can. Unproved: neither was found i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -19,12 +20,12 @@ from meshwright.rewrite.shards import Shards, evaluate
 from meshwright.rewrite.terms import AXES, Attribute, Plain, Rule, variables
 from meshwright.rewrite.types import FRONT, Type
 from meshwright.rewrite.verify.prove import Open, Proof, prove
-from meshwright.rewrite.verify.sample import Instance, instances, types_of
+from meshwright.rewrite.verify.sample import Instance, instances, of_world, types_of
 
 TRIES = 3000
 """Random instances that are looked at; only those that fit are run."""
 
-ENOUGH = 12
+ENOUGH = 20
 """Fitting instances on which a proved rule is run."""
 
 HOPELESS = 60
@@ -76,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def verify(
     rule: Rule,
     known: Mapping[str, Definition] = DEFINITIONS,
-    seconds: float = 10.0,
+    seconds: float = 30.0,
     seed: int = 0,
 ) -> Verdict:
     """The verdict on a rule as it stands.
@@ -87,7 +88,7 @@ def verify(
     """
     proof = prove(rule, known, seconds)
     met, failed, difference = 0, 0, None
-    for instance in instances(rule, seed, TRIES, known):
+    for instance in _instances(rule, proof, known, seed):
         found = try_instance(rule, instance, known)
         if found is None:
             met += 1
@@ -113,8 +114,20 @@ def verify(
     return Verdict(name=rule.name, verdict="unproved", reason=reason)
 
 
+def _instances(
+    rule: Rule, proof: Proof | Open, known: Mapping[str, Definition], seed: int
+) -> Iterator[Instance]:
+    """Instances of the cases of a proof, then others by chance."""
+    if isinstance(proof, Proof):
+        for number, world in enumerate(proof.samples):
+            seeds = range(seed + number * TRIES, seed + number * TRIES + 16)
+            made = (of_world(rule, world, own, known) for own in seeds)
+            yield from itertools.islice(filter(None, made), 1)
+    yield from instances(rule, seed, TRIES, known)
+
+
 def is_certain(
-    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 10.0
+    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 30.0
 ) -> bool:
     """Whether a rule is proved; no counterexample is sought where there is no proof.
 
@@ -127,7 +140,7 @@ def is_certain(
 
 
 def verify_published(
-    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 10.0
+    rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seconds: float = 30.0
 ) -> Verdict:
     """The verdict on a published rule, which may have been meant for inputs in one piece.
 

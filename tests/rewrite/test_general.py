@@ -1,0 +1,49 @@
+"""Generated rules said for more than matrices cut in two, and operators of a user's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.graph.model import Call, Spec
+from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.generate.general import generalised
+from meshwright.rewrite.kinds import read, write
+from meshwright.rewrite.text import parse_rule
+from meshwright.rewrite.verify.verdict import is_certain
+
+RANK = "rank(a) = 2"
+
+
+@pytest.mark.parametrize(
+    ("found", "general"),
+    [
+        (
+            f"r: relu(partition[1, 2](a)) => partition[1, 2](relu(a)) if {RANK}",
+            "r: relu(partition[1, d](a)) => partition[1, d](relu(a))",
+        ),
+        (
+            f"r: reduce[copies, 2](replicate[copies, 2](a)) => add(a, a) if {RANK} and plain(a)",
+            "r: reduce[copies, 2](replicate[copies, 2](a)) => add(a, a) if plain(a)",
+        ),
+        (
+            f"r: transpose[0, 1](a) => a if {RANK}",
+            f"r: transpose[0, 1](a) => a if {RANK}",
+        ),
+    ],
+)
+def test_the_boldest_reading_that_is_proved(found: str, general: str) -> None:
+    assert str(generalised(parse_rule(found), is_certain)) == general
+
+
+def test_an_operator_of_ones_own_is_written_and_read_by_its_definition() -> None:
+    own = parse_definitions("mix[a](x, w)[i.., o] = a * (sum(k) x[i.., k] * w[o, k])")
+    known = {**DEFINITIONS, **own}
+    operands = [Spec("float32", (3, 4, 8)), Spec("float32", (6, 8))]
+    made = write("mix", (5,), operands, known)
+    assert made.outputs == (Spec("float32", (3, 4, 6)),)
+    call = Call(kind=made.kind, inputs=tuple(operands), outputs=made.outputs,
+                attributes=made.attributes)  # fmt: skip
+    reading = read(call, known)
+    assert reading is not None
+    assert (reading.operator, reading.settings, reading.order) == ("mix", (5,), (0, 1))
+    assert read(call) is None
