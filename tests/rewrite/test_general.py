@@ -22,8 +22,10 @@ RANK = "rank(a) = 2"
             "r: relu(partition[1, d](a)) => partition[1, d](relu(a))",
         ),
         (
-            f"r: reduce[copies, 2](replicate[copies, 2](a)) => add(a, a) if {RANK} and plain(a)",
-            "r: reduce[copies, 2](replicate[copies, 2](a)) => add(a, a) if plain(a)",
+            "r: add(linear(a, u), linear(b, u)) => linear(add(a, b), u) "
+            f"if {RANK} and plain(a) and plain(b) and plain(u)",
+            "r: add(linear(a, u), linear(b, u)) => linear(add(a, b), u) "
+            "if plain(a) and plain(b) and plain(u)",
         ),
         (
             f"r: transpose[0, 1](a) => a if {RANK}",
