@@ -66,16 +66,18 @@ def expression(graph: OperatorGraph, tensor: str) -> str:
     )  # fmt: skip
 
 
-DATA = Derivation(
-    "data parallelism",
-    """graph data
+LAYERS = """graph layers
     input x: float64[n=4, k=8]
     parameter u: float64[f=6, k=8]
     parameter v: float64[o=4, f=6]
     operator h: h: float64[n=4, f=6] = linear(x, u)
     operator a: a: float64[n=4, f=6] = relu(h)
     operator y: y: float64[n=4, o=4] = linear(a, v)
-    output y""",
+    output y"""
+
+DATA = Derivation(
+    "data parallelism",
+    LAYERS,
     (
         Step("linear-cut-i", "h", {"k": 0}),
         Step("relu-cut-i", "a", {"k": 0}),
@@ -220,14 +222,7 @@ SPATIAL = Derivation(
 
 PIPELINE = Derivation(
     "pipeline parallelism: micro-batches follow each other through all operators",
-    """graph pipeline
-    input x: float64[n=4, k=8]
-    parameter u: float64[f=6, k=8]
-    parameter v: float64[o=4, f=6]
-    operator h: h: float64[n=4, f=6] = linear(x, u)
-    operator a: a: float64[n=4, f=6] = relu(h)
-    operator y: y: float64[n=4, o=4] = linear(a, v)
-    output y""",
+    LAYERS,
     (
         Step("linear-steps", "h"),
         Step("relu-steps", "a"),

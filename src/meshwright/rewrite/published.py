@@ -3,8 +3,8 @@
 The file says nothing of what its dims mean; this reading was derived from the rules themselves
 (docs/rules.md). Tensors have three dims: 0 is the replica dim, ours `copies`; 1 is the sample dim
 of data and the output channel of a weight; 2 the channel of data and the input channel of a weight.
-A split cuts where the concat before it joined. External inputs -1, -2, -3 are called a, b, c and
--4, -5, -6 u, v, w; one that only the target reads is free.
+A split cuts where the concat before it joined, anywhere if there was none. External inputs -1, -2
+and -3 are called a, b, c and -4, -5, -6 u, v, w; one that only the target reads is free.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.foundation.errors import InputError, nearest
 from meshwright.rewrite.terms import (
     COPIES,
     Attribute,
@@ -113,6 +113,7 @@ class _Side:
 
     def __init__(self, operators: tuple[_Operator, ...]) -> None:
         self.conditions: list[Condition] = []
+        self._splits = 0
         self._terms: list[Term] = []
         for operator in operators:
             self._terms.append(self._term(operator))
@@ -155,13 +156,11 @@ class _Side:
                 raise InputError(f"operator {kind!r}", nearest(kind, known))
 
     def _split(self, axis: Attribute, inputs: tuple[Tensor, ...]) -> Term:
+        name = f"n{self._splits}"
+        self._splits += 1
         place = joined(inputs[0], axis)
-        if place is None:
-            raise InputError(
-                f"a split of {shown(str(inputs[0]))}", "split what a concat has joined"
-            )
-        name = f"n{len(self.conditions)}"
-        self.conditions.append(Condition(name, "=", place))
+        if place is not None:
+            self.conditions.append(Condition(name, "=", place))
         return Term("split", inputs, (axis, name))
 
 

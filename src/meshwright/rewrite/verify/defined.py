@@ -30,6 +30,7 @@ from meshwright.rewrite.definitions import (
 )
 from meshwright.rewrite.terms import Attribute
 from meshwright.rewrite.types import COPY, FRONT, STEP, SUM
+from meshwright.rewrite.verify.context import SLIDE, Context, Places, Value, position
 from meshwright.rewrite.verify.polynomials import (
     Applied,
     At,
@@ -59,7 +60,6 @@ from meshwright.rewrite.verify.spaces import (
     quotient,
     unify,
 )
-from meshwright.rewrite.verify.symbolic import SLIDE, Evaluation, Places, Value, position
 from meshwright.rewrite.verify.world import ChooseError, Decision, SymbolicAxis
 
 
@@ -74,7 +74,7 @@ class _Meeting(NamedTuple):
 
 
 def apply_definition(
-    evaluation: Evaluation,
+    context: Context,
     definition: Definition,
     attributes: Sequence[Attribute],
     inputs: Sequence[Value],
@@ -87,9 +87,9 @@ def apply_definition(
     if len(attributes) != len(own.parameters):
         raise VacuousError
     settings = dict(zip(own.parameters, attributes, strict=True))
-    labels = _labels(evaluation, own, settings, inputs)
+    labels = _labels(context, own, settings, inputs)
     dims = tuple(labels[label.name] for label in own.output)
-    if evaluation.dims_only:
+    if context.dims_only:
         return inputs[0]._replace(axes=(*inputs[0].axes[:FRONT], *dims), fronted=False)
     for value in inputs[1:]:
         unify(inputs[0].axes[STEP].space, value.axes[STEP].space)
@@ -108,13 +108,13 @@ def apply_definition(
     axes = (inputs[0].axes[STEP], extra, SymbolicAxis(space, degree), *dims)
 
     def at(places: Places) -> Polynomial:
-        return _element(evaluation, meeting, inputs, places)
+        return _element(context, meeting, inputs, places)
 
     return Value(axes, at, all(value.same for value in inputs))
 
 
 def _labels(
-    evaluation: Evaluation,
+    context: Context,
     own: Definition,
     settings: Mapping[str, Attribute],
     inputs: Sequence[Value],
@@ -127,22 +127,20 @@ def _labels(
             if isinstance(index, Window):
                 windows.append((index, axis))
                 continue
-            _meet(evaluation, found, index.name, axis)
+            _meet(context, found, index.name, axis)
             if index.name not in own.cuts:
                 equate(axis.degree, ONE)
     for window, axis in windows:
         # How many places a window has follows from what it slides over; its name says of what.
         stride, padding = settings[window.stride], settings[window.padding]
         slid = f"{SLIDE}({axis.space}, {found[window.place].space}, {stride}, {padding})"
-        _meet(evaluation, found, window.output, SymbolicAxis(((slid,),), axis.degree))
+        _meet(context, found, window.output, SymbolicAxis(((slid,),), axis.degree))
     return found
 
 
-def _meet(
-    evaluation: Evaluation, found: dict[str, SymbolicAxis], label: str, axis: SymbolicAxis
-) -> None:
+def _meet(context: Context, found: dict[str, SymbolicAxis], label: str, axis: SymbolicAxis) -> None:
     before = found.setdefault(label, axis)
-    evaluation.unify(before.space, axis.space)
+    context.unify(before.space, axis.space)
     equate(before.degree, axis.degree)
 
 
@@ -233,7 +231,7 @@ def _product(outside: Space, inside: Space) -> Space:
 
 
 def _element(
-    evaluation: Evaluation,
+    context: Context,
     meeting: _Meeting,
     inputs: Sequence[Value],
     places: Places,
@@ -297,7 +295,7 @@ def _element(
         for segments in itertools.product(*(range(len(space)) for space in spaces)):
             inner, bound = dict(at), []
             for label, space, segment in zip(labels, spaces, segments, strict=True):
-                place, names = evaluation.fresh(space, segment)
+                place, names = context.fresh(space, segment)
                 bound += names
                 inner[label] = _inside(blocks.get(label, (0, ())), place, len(space))
             found += total(bound, visit(body, inner))

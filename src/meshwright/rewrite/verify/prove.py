@@ -28,10 +28,11 @@ from meshwright.rewrite.terms import (
     variables,
 )
 from meshwright.rewrite.types import COPY
+from meshwright.rewrite.verify.context import Value
 from meshwright.rewrite.verify.defined import orderless
 from meshwright.rewrite.verify.polynomials import equal
 from meshwright.rewrite.verify.spaces import BeyondError, RefineError, VacuousError
-from meshwright.rewrite.verify.symbolic import Evaluation, Value, highest_rank
+from meshwright.rewrite.verify.symbolic import Evaluation, highest_rank
 from meshwright.rewrite.verify.world import ChooseError, World, require
 
 DEEPEST = 200
@@ -137,7 +138,7 @@ def _compare(rule: Rule, world: World, most: int, known: Mapping[str, Definition
     Evaluation(world, most, known, dims_only=True).outputs((*rule.source, *rule.target))
     evaluation = Evaluation(world, most, known)
     sources, targets = evaluation.outputs(rule.source), evaluation.outputs(rule.target)
-    evaluation.settle()
+    evaluation.context.settle()
     return all(_equal(a, b) for a, b in zip(sources, targets, strict=True))
 
 

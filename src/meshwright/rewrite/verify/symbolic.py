@@ -1,64 +1,23 @@
-"""A graph on tensors of any size. Enters: terms and a world. Leaves: for every output its axes, and
-what an element is as a polynomial of the inputs' elements.
+"""A graph on tensors of any size. Enters: terms and a world. Leaves: for every output its axes and
+its elements.
 
-Written from the laws of `types` and the lines of `operators.txt`, for whole tensors: cutting and
-combining change no element. That a task computes the same from its pieces is what the tests of the
-definitions show. An element may depend on which copy is asked for only if copies were made
-different (`same` is false); an input's copies are equal.
+That a task computes the same from its pieces as the law of the whole says is what the tests of the
+definitions show.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label
-from meshwright.rewrite.terms import AXES, Attribute, Rule, Tensor, Term, Variable, nodes
-from meshwright.rewrite.types import COPY, FRONT, STEP
-from meshwright.rewrite.verify.polynomials import (
-    Element,
-    Polynomial,
-    Position,
-    Slide,
-    Where,
-    factor,
-    total,
-)
-from meshwright.rewrite.verify.spaces import (
-    ONE,
-    BeyondError,
-    Monomial,
-    RefineError,
-    Space,
-    VacuousError,
-    as_space,
-    equate,
-    outer,
-    primed,
-    quotient,
-    resolve,
-    unify,
-)
-from meshwright.rewrite.verify.world import ChooseError, SymbolicAxis, World
-
-Places = tuple[Where, ...]
-
-
-class Value(NamedTuple):
-    """A tensor: its axes, and its elements."""
-
-    axes: tuple[SymbolicAxis, ...]
-    at: Callable[[Places], Polynomial]
-    same: bool = True
-    """Whether all copies are equal."""
-    fronted: bool = True
-    """Whether steps, copies and sums were worked out, too."""
-
-    @property
-    def rank(self) -> int:
-        """How many dims it has."""
-        return len(self.axes) - FRONT
+from meshwright.rewrite.terms import AXES, Rule, Tensor, Term, Variable, nodes
+from meshwright.rewrite.types import COPY, FRONT
+from meshwright.rewrite.verify.context import Context, Places, Value
+from meshwright.rewrite.verify.defined import apply_definition
+from meshwright.rewrite.verify.laws import LAWS, SHORT, over
+from meshwright.rewrite.verify.polynomials import Element, Polynomial, factor
+from meshwright.rewrite.verify.spaces import BeyondError, VacuousError
+from meshwright.rewrite.verify.world import ChooseError, World
 
 
 class Evaluation:
@@ -72,11 +31,8 @@ class Evaluation:
         *,
         dims_only: bool = False,
     ) -> None:
-        self.world, self._most, self._known = world, most, known
-        self.dims_only = dims_only
-        """Whether only what follows for dims is asked for; steps, copies and sums mean nothing."""
-        self._open: list[tuple[Space, Space]] = []
-        self._names = itertools.count()
+        self.context = Context(world, dims_only=dims_only)
+        self._most, self._known = most, known
         self._made: dict[Term, tuple[Value, ...]] = {}
         self._inputs: dict[str, Value] = {}
 
@@ -98,33 +54,9 @@ class Evaluation:
                 self._made[node] = self._operator(node)
         return tuple(map(self.value, terms))
 
-    def unify(self, one: Space, other: Space) -> None:
-        """Equal spaces; where nobody can tell yet, the question stays open."""
-        if one != other and _slides(one) and _slides(other):
-            self._open.append((one, other))
-            return
-        try:
-            unify(one, other)
-        except BeyondError:
-            self._open.append((one, other))
-
-    def settle(self) -> None:
-        """Answers what stayed open; a `BeyondError` if it cannot be answered.
-
-        That windows have equally many places follows from equal dims, never the other way.
-        """
-        for one, other in self._open:
-            if _slides(one) and _slides(other):
-                raise BeyondError("whether windows have equally many places")
-            unify(one, other)
-
-    def fresh(self, space: Space, segment: int) -> tuple[Position, list[tuple[str, str]]]:
-        """A position of new bound variables in a segment."""
-        names = [f"b{next(self._names)}" for _ in space[segment]]
-        return (segment, tuple(names)), list(zip(names, space[segment], strict=True))
-
     def _input(self, name: str) -> Value:
-        axes = self.world.axes_of(name, self.world.rank(name, self._most))
+        world = self.context.world
+        axes = world.axes_of(name, world.rank(name, self._most))
 
         def at(places: Places) -> Polynomial:
             return factor(Element(name, (*places[:COPY], *places[COPY + 1 :])))
@@ -133,21 +65,19 @@ class Evaluation:
 
     def _operator(self, node: Term) -> tuple[Value, ...]:
         if node.operator in self._known:
-            from meshwright.rewrite.verify.defined import apply_definition
-
             definition = self._known[node.operator]
             self._guess_ranks(definition, node)
             inputs = list(map(self.value, node.inputs))
-            return (apply_definition(self, definition, node.attributes, inputs),)
+            return (apply_definition(self.context, definition, node.attributes, inputs),)
         inputs = list(map(self.value, node.inputs))
-        law = _LAWS.get(node.operator)
+        law = LAWS.get(node.operator)
         if law is None:
             raise BeyondError(f"{node.operator} has no definition")
-        if self.dims_only and node.operator in _SHORT:
-            number, _ = _over(self, node.attributes, inputs[0], _SHORT[node.operator])
+        if self.context.dims_only and node.operator in SHORT:
+            number, _ = over(self.context, node.attributes, inputs[0], SHORT[node.operator])
             if number < FRONT:
                 return (inputs[0]._replace(fronted=False),)
-        return law(self, node.attributes, inputs)
+        return law(self.context, node.attributes, inputs)
 
     def _guess_ranks(self, definition: Definition, node: Term) -> None:
         """Ranks of inputs that follow from the definition and from the ranks of others."""
@@ -156,344 +86,13 @@ class Evaluation:
             indices = definition.indices(operand)
             fixed = [index for index in indices if not many(index)]
             key = f"rank {tensor}"
-            is_open = isinstance(tensor, Variable) and key not in self.world.numbers
+            is_open = isinstance(tensor, Variable) and key not in self.context.world.numbers
             if is_open and len(fixed) == len(indices):
                 raise ChooseError((key, len(fixed)))
             if is_open and free is not None:
                 raise ChooseError((key, len(fixed) + free))
             if len(fixed) < len(indices):
                 free = self.value(tensor).rank - len(fixed)
-
-
-SLIDE = "slide"
-"""How symbols begin that count the places of a window."""
-
-
-def _slides(space: Space) -> bool:
-    return any(symbol.startswith(SLIDE) for segment in space for symbol in segment)
-
-
-_SHORT: Mapping[str, str] = {
-    "partition": "", "combine": "", "replicate": "copies", "reduce": "sums",
-}  # fmt: skip
-"""Operators that may act on any axis, each with the one that it acts on if it names none."""
-
-
-def _over(
-    own: Evaluation, attributes: Sequence[Attribute], value: Value, short: str
-) -> tuple[int, Monomial]:
-    if len(attributes) == 1:
-        attributes = (short, *attributes)
-    if len(attributes) != 2:
-        raise VacuousError
-    number = own.world.axis(attributes[0], value.rank)
-    degree = own.world.monomial(attributes[1])
-    if number == STEP and not degree.symbols and degree != ONE:
-        degree = Monomial(1, (f"#{degree.number}",))
-    return number, degree
-
-
-def _replaced(value: Value, number: int, space: Space, degree: Monomial) -> Value:
-    axes = (*value.axes[:number], SymbolicAxis(space, degree), *value.axes[number + 1 :])
-    return value._replace(axes=axes)
-
-
-def _with(places: Places, number: int, place: Where) -> Places:
-    return (*places[:number], place, *places[number + 1 :])
-
-
-def position(place: Where) -> Position:
-    """A place that is no window."""
-    if isinstance(place, Slide):
-        raise BeyondError("a window over parts")
-    return place
-
-
-def _partition(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    number, degree = _over(own, attributes, inputs[0], "")
-    axis = inputs[0].axes[number]
-    return (_replaced(inputs[0], number, axis.space, axis.degree * degree),)
-
-
-def _combine(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    number, degree = _over(own, attributes, inputs[0], "")
-    axis = inputs[0].axes[number]
-    return (_replaced(inputs[0], number, axis.space, divided(axis.degree, degree)),)
-
-
-def divided(whole: Monomial, part: Monomial) -> Monomial:
-    """Whole / part, which has to be one; a symbol of the whole is refined if need be."""
-    found = quotient(whole, part)
-    if found is not None:
-        return found
-    if whole == ONE and part.symbols:
-        raise RefineError(part.symbols[0], as_space(ONE))
-    if not whole.symbols and not part.symbols:
-        raise VacuousError
-    if len(whole.symbols) == 1 and whole.number == 1:
-        symbol = whole.symbols[0]
-        raise RefineError(symbol, as_space(part * Monomial(1, (primed(symbol),))))
-    raise BeyondError(f"{whole} by {part}")
-
-
-def _replicate(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number, degree = _over(own, attributes, value, _SHORT["replicate"])
-    axis = value.axes[number]
-    if degree.symbols and len(axis.space) > 1:
-        raise BeyondError("copies of parts")
-    space = tuple(degree.symbols + segment for _ in range(degree.number) for segment in axis.space)
-
-    def at(places: Places) -> Polynomial:
-        segment, names = position(places[number])
-        inner = (segment % len(axis.space), names[len(degree.symbols) :])
-        return value.at(_with(places, number, inner))
-
-    cut = axis.degree if number == STEP else axis.degree * degree
-    return (_replaced(value, number, space, cut)._replace(at=at),)
-
-
-def _reduce(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number, degree = _over(own, attributes, value, _SHORT["reduce"])
-    axis = value.axes[number]
-    parts, rest = outer(axis.space, degree)
-
-    def at(places: Places) -> Polynomial:
-        segment, names = position(places[number])
-        found: Polynomial = ()
-        for part in range(len(parts)):
-            (_, outside), bound = own.fresh(parts, part)
-            place = (part * len(rest) + segment, outside + names)
-            found += total(bound, value.at(_with(places, number, place)))
-        return found
-
-    cut = axis.degree if number == STEP else _reduced(axis.degree, degree)
-    return (_replaced(value, number, rest, cut)._replace(at=at),)
-
-
-def _reduced(whole: Monomial, part: Monomial) -> Monomial:
-    """The degree after a reduction: divided, or as it was where the axis was in one piece."""
-    found = quotient(whole, part)
-    if found is not None or whole == ONE:
-        return found or ONE
-    if len(whole.symbols) == 1 and whole.number == 1:
-        symbol = whole.symbols[0]
-        rest = Monomial(1, (primed(symbol),))
-        raise ChooseError((symbol, as_space(ONE)), (symbol, as_space(part * rest)))
-    raise BeyondError(f"{whole} reduced by {part}")
-
-
-def _pipeline(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number, count = _micro(own, attributes, value)
-    steps, axis = value.axes[STEP], value.axes[number]
-    parts, rest = outer(axis.space, count)
-    if own.dims_only:
-        return (_replaced(value, number, rest, axis.degree)._replace(fronted=False),)
-    if len(steps.space) > 1 or len(parts) > 1:
-        raise BeyondError("steps of different kinds")
-    length = len(steps.space[0])
-
-    def at(places: Places) -> Polynomial:
-        _, names = position(places[STEP])
-        _, inner = position(places[number])
-        moved = _with(places, STEP, (0, names[:length]))
-        return value.at(_with(moved, number, (0, names[length:] + inner)))
-
-    changed = _replaced(value, STEP, (steps.space[0] + parts[0],), steps.degree)
-    return (_replaced(changed, number, rest, axis.degree)._replace(at=at),)
-
-
-def _batch(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number, count = _micro(own, attributes, value)
-    steps, axis = value.axes[STEP], value.axes[number]
-    if len(axis.space) > 1:
-        raise BeyondError("steps of different kinds")
-    if own.dims_only:
-        space = (count.symbols + axis.space[0],)
-        return (_replaced(value, number, space, axis.degree)._replace(fronted=False),)
-    if len(steps.space) > 1:
-        raise BeyondError("steps of different kinds")
-    names, length = steps.space[0], len(count.symbols)
-    if tuple(names[len(names) - length :]) != count.symbols:
-        if len(names) == 1:
-            raise RefineError(names[0], ((primed(names[0]), *count.symbols),))
-        raise BeyondError("steps that were made otherwise")
-
-    def at(places: Places) -> Polynomial:
-        _, before = position(places[STEP])
-        _, inner = position(places[number])
-        moved = _with(places, STEP, (0, before + inner[:length]))
-        return value.at(_with(moved, number, (0, inner[length:])))
-
-    changed = _replaced(value, STEP, (names[: len(names) - length],), steps.degree)
-    space = (count.symbols + axis.space[0],)
-    return (_replaced(changed, number, space, axis.degree)._replace(at=at),)
-
-
-def _micro(own: Evaluation, attributes: Sequence[Attribute], value: Value) -> tuple[int, Monomial]:
-    number, count = _over(own, attributes, value, "")
-    if number < FRONT:
-        raise VacuousError
-    equate(value.axes[number].degree, ONE)
-    if not count.symbols:
-        count = Monomial(1, (f"#{count.number}",))
-    return number, count
-
-
-def _halo(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    own.world.axis(attributes[0], inputs[0].rank)
-    return (inputs[0],)
-
-
-def _concat(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    first = inputs[0]
-    number = own.world.axis(attributes[0], first.rank)
-    for other in inputs:
-        if other.rank != first.rank:
-            raise VacuousError
-        if number >= FRONT or other.fronted:
-            equate(other.axes[number].degree, ONE)
-        for n, (a, b) in enumerate(zip(first.axes, other.axes, strict=True)):
-            if n != number and (n >= FRONT or (first.fronted and other.fronted)):
-                own.unify(a.space, b.space)
-                equate(a.degree, b.degree)
-    starts = list(itertools.accumulate((len(v.axes[number].space) for v in inputs), initial=0))
-
-    def at(places: Places) -> Polynomial:
-        segment, names = position(places[number])
-        which = next(n for n in range(len(inputs)) if segment < starts[n + 1])
-        return inputs[which].at(_with(places, number, (segment - starts[which], names)))
-
-    if own.dims_only and number < FRONT:
-        return (first._replace(fronted=False),)
-    space = tuple(segment for value in inputs for segment in value.axes[number].space)
-    same = number != COPY and all(value.same for value in inputs)
-    return (_replaced(first, number, space, ONE)._replace(at=at, same=same),)
-
-
-def _split(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number = own.world.axis(attributes[0], value.rank)
-    if own.dims_only and number < FRONT:
-        return (value._replace(fronted=False),) * len(attributes)
-    equate(value.axes[number].degree, ONE)
-    rest, begin = value.axes[number].space, 0
-    found = []
-    for size in attributes[1:]:
-        wanted = _size(own, size)
-        if rest[: len(wanted)] != wanted or len(rest) == len(wanted):
-            if len(rest) == 1 and len(rest[0]) == 1:
-                raise RefineError(rest[0][0], (*wanted, (primed(rest[0][0]),)))
-            raise BeyondError(f"whether {wanted} begins {rest}")
-        found.append(_part(value, number, begin, wanted))
-        rest, begin = rest[len(wanted) :], begin + len(wanted)
-    return (*found, _part(value, number, begin, rest))
-
-
-def _size(own: Evaluation, size: Attribute) -> Space:
-    name = f"#{size}" if isinstance(size, int) else size
-    return resolve(((name,),), own.world.known)
-
-
-def _part(value: Value, number: int, begin: int, space: Space) -> Value:
-    def at(places: Places) -> Polynomial:
-        segment, names = position(places[number])
-        return value.at(_with(places, number, (begin + segment, names)))
-
-    return _replaced(value, number, space, ONE)._replace(at=at)
-
-
-def _transpose(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    one, other = (own.world.axis(name, value.rank) for name in attributes)
-
-    def at(places: Places) -> Polynomial:
-        return value.at(_with(_with(places, one, places[other]), other, places[one]))
-
-    axes = list(value.axes)
-    axes[one], axes[other] = axes[other], axes[one]
-    return (value._replace(axes=tuple(axes), at=at),)
-
-
-def _flatten(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number = own.world.axis(attributes[0], value.rank)
-    if number + 1 >= len(value.axes):
-        raise VacuousError
-    outside, inside = value.axes[number], value.axes[number + 1]
-    equate(inside.degree, ONE)
-    if len(inside.space) > 1:
-        raise BeyondError("rows of parts")
-    (inner,) = inside.space
-
-    def at(places: Places) -> Polynomial:
-        segment, names = position(places[number])
-        length = len(names) - len(inner)
-        both = ((segment, names[:length]), (0, names[length:]))
-        return value.at((*places[:number], *both, *places[number + 1 :]))
-
-    joined = SymbolicAxis(tuple(s + inner for s in outside.space), outside.degree)
-    axes = (*value.axes[:number], joined, *value.axes[number + 2 :])
-    return (value._replace(axes=axes, at=at),)
-
-
-def _unflatten(
-    own: Evaluation, attributes: Sequence[Attribute], inputs: Sequence[Value]
-) -> tuple[Value, ...]:
-    value = inputs[0]
-    number = own.world.axis(attributes[0], value.rank)
-    axis, wanted = value.axes[number], _size(own, attributes[1])
-    if len(wanted) > 1 or len(axis.space) > 1:
-        raise BeyondError("parts of rows")
-    (segment,), (want,) = axis.space, wanted
-    if segment[: len(want)] != want:
-        if len(segment) == 1:
-            raise RefineError(segment[0], ((*want, primed(segment[0])),))
-        raise BeyondError(f"whether {want} begins {segment}")
-
-    def at(places: Places) -> Polynomial:
-        (_, outside), (_, inside) = position(places[number]), position(places[number + 1])
-        place = (0, outside + inside)
-        return value.at((*places[:number], place, *places[number + 2 :]))
-
-    parts = (SymbolicAxis((want,), axis.degree), SymbolicAxis((segment[len(want) :],), ONE))
-    axes = (*value.axes[:number], *parts, *value.axes[number + 1 :])
-    return (value._replace(axes=axes, at=at),)
-
-
-Law = Callable[[Evaluation, Sequence[Attribute], Sequence[Value]], tuple[Value, ...]]
-
-_LAWS: Mapping[str, Law] = {
-    "partition": _partition, "combine": _combine, "replicate": _replicate, "reduce": _reduce,
-    "pipeline": _pipeline, "batch": _batch, "halo": _halo,
-    "concat": _concat, "split": _split, "transpose": _transpose,
-    "flatten": _flatten, "unflatten": _unflatten,
-}  # fmt: skip
 
 
 _DIMS: Mapping[str, int] = {"transpose": 2}
