@@ -93,10 +93,10 @@ class _Canvas:
         """What has been drawn."""
         found = []
         for row in self._rows:
-            line = Text()
-            for column in range(max(row, default=-1) + 1):
-                line.append(*row.get(column, (" ", "")))
-            found.append(line)
+            cells = [row.get(column, (" ", "")) for column in range(max(row, default=-1) + 1)]
+            runs = itertools.groupby(cells, key=lambda cell: cell[1])
+            found.append(Text.assemble(*(("".join(c for c, _ in run), style)
+                                         for style, run in runs)))  # fmt: skip
         return found
 
 
