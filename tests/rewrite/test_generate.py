@@ -199,6 +199,21 @@ def test_a_process_that_is_killed_leaves_whole_files(tmp_path: Path, algebra: Fo
     assert lines(found.rules) == lines(algebra.rules)
 
 
+def test_an_interrupt_leaves_the_rules_so_far(algebra: Found) -> None:
+    asked: list[Rule] = []
+
+    def impatient(rule: Rule) -> bool:
+        asked.append(rule)
+        if len(asked) > 3:
+            raise KeyboardInterrupt
+        return agrees(rule)
+
+    found = generate(FEW, 3, impatient)
+    assert found.stopped == "interrupted"
+    assert 0 < len(found.rules) < len(algebra.rules)
+    assert found.rules == algebra.rules[: len(found.rules)]
+
+
 def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
     asked: list[Rule] = []
 

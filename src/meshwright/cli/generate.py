@@ -87,6 +87,10 @@ def generate_rules(
             table_of_tallies(found.tallies),
             f"Proved: {counted(len(rules), 'rule')}, found in {format_seconds(taken)}.",
         ]
+        if found.stopped == "interrupted":
+            if not found.rules:
+                raise KeyboardInterrupt
+            summary.append("Interrupted: these are the rules so far; --resume DIR goes on.")
     if output is not None:
         write_whole(output, lines(rules).encode())
     if json:

@@ -93,6 +93,7 @@ def generated_document(rules: Sequence[Rule], found: Found, seconds: float) -> D
     """`rules generate --json`; the time is measured."""
     return {
         **forms_document(rules),
+        "stopped": found.stopped,
         "sizes": [msgspec.to_builtins(own) for own in found.tallies],
         "measured_s": seconds,
     }

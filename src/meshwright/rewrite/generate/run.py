@@ -14,11 +14,13 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
+from meshwright.foundation.processes import leave_interrupts_alone
 from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
@@ -42,6 +44,7 @@ class Found(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
     tallies: tuple[Tally, ...]
     catalogue: Catalogue
+    stopped: Literal["complete", "interrupted"] = "complete"
 
     def gives(self, rule: Rule) -> bool:
         """Whether the rules found lead from one side of a rule to the other."""
@@ -68,6 +71,8 @@ def generate(
 ) -> Found:
     """All rules between graphs of up to `size` operators that smaller rules do not give.
 
+    An interrupt ends it with the rules so far.
+
     >>> from meshwright.rewrite.generate.operators import defined
     >>> found = generate((defined("add"),), 2, lambda rule: True)
     >>> print(found.rules[0])
@@ -82,24 +87,28 @@ def generate(
     tallies: list[Tally] = []
     chunks = [nothing()]
     catalogue.add(chunks)
-    for operators in range(1, size + 1):
-        question = Job(
-            templates=templates,
-            parents=(),
-            remaining=size - operators,
-            lesser=tuple(lesser(catalogue, store)),
-            definitions=_lines(templates, known),
-        )
-        jobs = list(_jobs(question, chunks))
-        chunks = []
-        with closing(_chunks(jobs, processes, folder)) as made:
-            for chunk in made:
-                chunks.append(chunk)
-                told(f"graphs of {operators}", len(chunks), len(jobs))
-        catalogue.add(chunks)
-        tallies.append(connector.connect(operators, partial(told, f"rules of {operators}")))
-        verdicts.save()
-    return Found(tuple(connector.rules), tuple(tallies), catalogue)
+    stopped: Literal["complete", "interrupted"] = "complete"
+    try:
+        for operators in range(1, size + 1):
+            question = Job(
+                templates=templates,
+                parents=(),
+                remaining=size - operators,
+                lesser=tuple(lesser(catalogue, store)),
+                definitions=_lines(templates, known),
+            )
+            jobs = list(_jobs(question, chunks))
+            chunks = []
+            with closing(_chunks(jobs, processes, folder)) as made:
+                for chunk in made:
+                    chunks.append(chunk)
+                    told(f"graphs of {operators}", len(chunks), len(jobs))
+            catalogue.add(chunks)
+            tallies.append(connector.connect(operators, partial(told, f"rules of {operators}")))
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    verdicts.save()
+    return Found(tuple(connector.rules), tuple(tallies), catalogue, stopped)
 
 
 def _nobody(what: str, done: int, total: int) -> None:
@@ -138,7 +147,7 @@ def _explored(jobs: list[Job], processes: int) -> Generator[Chunk]:
         yield from map(explore, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, context, leave_interrupts_alone) as pool:
         try:
             yield from pool.map(explore, jobs)
         finally:

@@ -7,7 +7,6 @@ the work with what has been judged.
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from meshwright.foundation.processes import leave_interrupts_alone
 from meshwright.rewrite.definitions import DEFINITIONS, Definition, parse_definition
 from meshwright.rewrite.library import Certificate, digest
 from meshwright.rewrite.terms import Rule
@@ -104,13 +104,8 @@ def _mapped(processes: int) -> Iterator[_Mapped]:
         yield map
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, _leave_interrupts_alone) as pool:
+    with context.Pool(processes, leave_interrupts_alone) as pool:
         yield pool.imap_unordered
-
-
-def _leave_interrupts_alone() -> None:
-    """The process that was started by the user ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _judged(
