@@ -19,8 +19,8 @@ from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
 from meshwright.rewrite.generate.run import Found, generate
 from meshwright.rewrite.generate.trial import agrees
 from meshwright.rewrite.generate.verdicts import Prove
-from meshwright.rewrite.published import parse_published
-from meshwright.rewrite.terms import Plain, Rule
+from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.terms import Plain, Rule
 from meshwright.rewrite.verify.prove import Proof, prove
 from meshwright.rewrite.verify.verdict import verify
 

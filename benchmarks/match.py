@@ -15,11 +15,11 @@ from pathlib import Path
 
 from meshwright.capture.load import load_model
 from meshwright.graph.model import OperatorGraph
-from meshwright.rewrite.match import Matcher
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.published import is_published_form, parse_published
-from meshwright.rewrite.terms import Rule
-from meshwright.rewrite.text import parse_rules
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.language.published import is_published_form, parse_published
+from meshwright.rewrite.language.terms import Rule
+from meshwright.rewrite.language.text import parse_rules
 
 MODELS = ("zoo:inception-v3", "zoo:bert-large")
 PARAMETERS = {"d": (2, 4)}

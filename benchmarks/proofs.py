@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import shipped_rules
-from meshwright.rewrite.published import parse_published
-from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.verify.verdict import Verdict, verify, verify_published
 
 PUBLISHED = Path(__file__).parent.parent / "tests/rewrite/data/unity_rules_320.json"

@@ -19,11 +19,11 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.definitions import DEFINITIONS
-from meshwright.rewrite.kinds import read
-from meshwright.rewrite.readings import Reading
-from meshwright.rewrite.shards import Shards, run
-from meshwright.rewrite.types import FRONT, PARALLEL
+from meshwright.rewrite.graphs.kinds import read
+from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.language.definitions import DEFINITIONS
+from meshwright.rewrite.language.shards import Shards, run
+from meshwright.rewrite.language.types import FRONT, PARALLEL
 from support.shard_strategies import Case, cases, moves
 from support.sharded_forms import FORMS, Form, graphs
 

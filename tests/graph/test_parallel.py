@@ -12,9 +12,9 @@ from meshwright.graph.families.parallel import FRONT_AXES, KINDS
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Call, Spec, Value
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.terms import AXES
-from meshwright.rewrite.types import FRONT, PARALLEL, Axis, infer
+from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.rewrite.language.terms import AXES
+from meshwright.rewrite.language.types import FRONT, PARALLEL, Axis, infer
 
 NAMES = {"pipeline": ("axis", "count"), "batch": ("axis", "count")} | {
     "halo": ("axis", "before", "after")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from meshwright.report.layers import Box, layout, ports, spread
 from meshwright.report.rules import MEANINGS, boxes, condition_in_words, describe_rule, draw_rule
 from meshwright.report.wires import draw
-from meshwright.rewrite.definitions import DEFINITIONS
+from meshwright.rewrite.language.definitions import DEFINITIONS
+from meshwright.rewrite.language.terms import Condition, Plain, Rank, Rule, Size, nodes
+from meshwright.rewrite.language.text import parse_rule
+from meshwright.rewrite.language.types import PARALLEL, STRUCTURAL
 from meshwright.rewrite.library import library
-from meshwright.rewrite.terms import Condition, Plain, Rank, Rule, Size, nodes
-from meshwright.rewrite.text import parse_rule
-from meshwright.rewrite.types import PARALLEL, STRUCTURAL
 
 LIBRARY = {rule.name: rule for rule in library()}
 

@@ -20,10 +20,10 @@ from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check
 from meshwright.graph.model import Operator, OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.match import Matcher, apply
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.text import parse_rules
-from meshwright.rewrite.types_of import erase
+from meshwright.rewrite.graphs.match import Matcher, apply
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.graphs.types_of import erase
+from meshwright.rewrite.language.text import parse_rules
 from support.rewrite_graphs import on_shards, square_graphs, values_for
 from support.rewrite_rules import ALGEBRA, PARALLEL, PARAMETERS, RULES
 

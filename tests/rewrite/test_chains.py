@@ -19,10 +19,10 @@ from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
 from meshwright.graph.check import check
 from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.library import library
-from meshwright.rewrite.match import Matcher
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.places import Match
 
 LENGTH = int(os.environ.get("REWRITES", "50"))
 CHAINS = int(os.environ.get("CHAINS", "1"))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
 from meshwright.rewrite.generate.operators import (
     UNITY,
     Templates,
@@ -21,9 +20,10 @@ from meshwright.rewrite.generate.operators import (
 )
 from meshwright.rewrite.generate.run import Found, generate
 from meshwright.rewrite.generate.trial import agrees
-from meshwright.rewrite.published import parse_published
-from meshwright.rewrite.terms import Rule, nodes
-from meshwright.rewrite.text import lines, parse_rule, parse_rules
+from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.terms import Rule, nodes
+from meshwright.rewrite.language.text import lines, parse_rule, parse_rules
 from meshwright.rewrite.verify.verdict import verify
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"

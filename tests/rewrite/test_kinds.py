@@ -18,11 +18,11 @@ from meshwright.capture.zoo import ENTRIES
 from meshwright.graph.families import forget, register
 from meshwright.graph.families.elementwise import Elementwise
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec
-from meshwright.rewrite.definitions import DEFINITIONS, MisfitError, parse_definition
-from meshwright.rewrite.kinds import read, write
-from meshwright.rewrite.readings import Settings
-from meshwright.rewrite.shards import FUNCTIONS, of_array, run
-from meshwright.rewrite.types import STRUCTURAL
+from meshwright.rewrite.graphs.kinds import read, write
+from meshwright.rewrite.graphs.readings import Settings
+from meshwright.rewrite.language.definitions import DEFINITIONS, MisfitError, parse_definition
+from meshwright.rewrite.language.shards import FUNCTIONS, of_array, run
+from meshwright.rewrite.language.types import STRUCTURAL
 from support.operator_cases import CASES, Case, Operand, case, real, whole
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.rewrite.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.language.text import parse_rules
 from meshwright.rewrite.library import certified
-from meshwright.rewrite.text import parse_rules
 from meshwright.rewrite.verify.many import as_proved, certificates, judge
 from meshwright.rewrite.verify.verdict import Verdict, verify, verify_published
 

@@ -10,11 +10,11 @@ from meshwright.capture.load import load_model
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.match import Matcher
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.places import Match
-from meshwright.rewrite.text import parse_rules
-from meshwright.rewrite.types_of import types_of
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.graphs.places import Match
+from meshwright.rewrite.graphs.types_of import types_of
+from meshwright.rewrite.language.text import parse_rules
 from support.rewrite_graphs import square_graphs
 from support.rewrite_rules import PARAMETERS, RULES
 from support.slow_match import Found, slow_matches

@@ -9,11 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.capture.shards import Pieces, moved
-from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.shards import Shards, cut, evaluate, of_array, run
-from meshwright.rewrite.terms import AXES, Attribute
-from meshwright.rewrite.text import parse_term
-from meshwright.rewrite.types import (
+from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.rewrite.language.shards import Shards, cut, evaluate, of_array, run
+from meshwright.rewrite.language.terms import AXES, Attribute
+from meshwright.rewrite.language.text import parse_term
+from meshwright.rewrite.language.types import (
     DUALS,
     FRONT,
     PARALLEL,

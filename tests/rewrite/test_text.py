@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.definitions import DEFINITIONS, parse_definition, parse_definitions
-from meshwright.rewrite.published import parse_published
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definition, parse_definitions
+from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.terms import (
     Condition,
     Degree,
     Rank,
@@ -23,7 +23,7 @@ from meshwright.rewrite.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.text import lines, parse_rule, parse_rules, parse_term
+from meshwright.rewrite.language.text import lines, parse_rule, parse_rules, parse_term
 from support.rule_strategies import rules, terms
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"

@@ -8,10 +8,10 @@ from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.foundation.errors import InputError
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.match import Matcher
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.types import Axis, plain
-from meshwright.rewrite.types_of import erase, types_of
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.graphs.types_of import erase, types_of
+from meshwright.rewrite.language.types import Axis, plain
 from support.rewrite_rules import PARALLEL
 
 COLUMN = parse_graph("""graph column

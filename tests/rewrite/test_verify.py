@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.rewrite.language.published import parse_published
+from meshwright.rewrite.language.terms import Rule
+from meshwright.rewrite.language.text import parse_rule
 from meshwright.rewrite.library import library, shipped_rules
-from meshwright.rewrite.published import parse_published
-from meshwright.rewrite.terms import Rule
-from meshwright.rewrite.text import parse_rule
 from meshwright.rewrite.verify.prove import Open, Proof, prove
 from meshwright.rewrite.verify.sample import instances
 from meshwright.rewrite.verify.verdict import (

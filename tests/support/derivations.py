@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.kinds import read
+from meshwright.rewrite.graphs.kinds import read
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.library import library
-from meshwright.rewrite.match import Matcher
-from meshwright.rewrite.patterns import RuleSet
 
 RULES = RuleSet(library())
 PARAMETERS = {"d": (2,), "m": (2,), "after": (0, 1)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from meshwright.rewrite.terms import AXES, Attribute, Rule, Tensor, Term, nodes
+from meshwright.rewrite.language.terms import AXES, Attribute, Rule, Tensor, Term, nodes
 
 COMMUTATIVE = ("add", "mul")
 PARALLEL = ("partition", "combine", "replicate", "reduce", "pipeline", "batch")

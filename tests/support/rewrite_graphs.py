@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from meshwright.capture.kernels import run_operator
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
-from meshwright.rewrite.kinds import read, write
-from meshwright.rewrite.readings import Settings
-from meshwright.rewrite.shards import FUNCTIONS, Shards, of_array, run
+from meshwright.rewrite.graphs.kinds import read, write
+from meshwright.rewrite.graphs.readings import Settings
+from meshwright.rewrite.language.shards import FUNCTIONS, Shards, of_array, run
 
 SIZE = 4
 """Every tensor is square, so that every operator takes every tensor."""

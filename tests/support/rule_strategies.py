@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.terms import (
     AXES,
     Attribute,
     Condition,

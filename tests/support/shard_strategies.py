@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from meshwright.rewrite.definitions import Definition, Index, Label, Window
-from meshwright.rewrite.shards import Array, Shards, cut, run
-from meshwright.rewrite.terms import AXES, Attribute
-from meshwright.rewrite.types import FRONT, Axis, Type, replaced
+from meshwright.rewrite.language.definitions import Definition, Index, Label, Window
+from meshwright.rewrite.language.shards import Array, Shards, cut, run
+from meshwright.rewrite.language.terms import AXES, Attribute
+from meshwright.rewrite.language.types import FRONT, Axis, Type, replaced
 
 
 def numbers(shape: tuple[int, ...], low: int = -3, high: int = 3) -> st.SearchStrategy[Array]:

@@ -11,14 +11,16 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.graph.model import OperatorGraph
-from meshwright.rewrite.conditions import holds, quantity
-from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.kinds import read
-from meshwright.rewrite.readings import DIMS, Reading, Setting, normal
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.graphs.kinds import read
+from meshwright.rewrite.graphs.readings import DIMS, Reading, normal
+from meshwright.rewrite.graphs.types_of import types_of
+from meshwright.rewrite.language.conditions import holds, quantity
+from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.rewrite.language.terms import (
     AXES,
     Condition,
     Rule,
+    Setting,
     Tensor,
     Term,
     Variable,
@@ -26,8 +28,7 @@ from meshwright.rewrite.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.types import Type, infer, rank
-from meshwright.rewrite.types_of import types_of
+from meshwright.rewrite.language.types import Type, infer, rank
 
 Found = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, object], ...]]
 

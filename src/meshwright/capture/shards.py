@@ -3,7 +3,7 @@
 A tensor in pieces is held as its whole, with steps, copies and sums in front, beside the type that
 says where the cuts lie: cutting along an axis and putting together again move nothing, and rows
 of neighbours are looked up when a piece is read. What the parallel operators do is defined by
-`meshwright.rewrite.shards`; here gradients flow through it.
+`meshwright.rewrite.language.shards`; here gradients flow through it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meshwright.rewrite.types import FRONT, STEP, Axis, Type, infer, over, plain, rank
+from meshwright.rewrite.language.types import FRONT, STEP, Axis, Type, infer, over, plain, rank
 
 
 class Pieces(NamedTuple):

@@ -1,8 +1,9 @@
 """One operator on tensors in pieces. Enters: a call, tensors in pieces. Leaves: tensors in pieces.
 
-The grid of tasks is that of `meshwright.rewrite.types`: one task for each piece of each label, for
-each step, each spare copy and each pending sum. A task runs the real kernel on the pieces that lie
-there, with the attributes that the kind's family gives to such a piece. Cuts are never chosen here.
+The grid of tasks is that of `meshwright.rewrite.language.types`: one task for each piece of each
+label, for each step, each spare copy and each pending sum. A task runs the real kernel on the
+pieces that lie there, with the attributes that the kind's family gives to such a piece. Cuts are
+never chosen here.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import pieces, splits_of
-from meshwright.rewrite.definitions import Definition, Label
-from meshwright.rewrite.readings import Reading
-from meshwright.rewrite.types import COPY, FRONT, STEP, SUM, Axis, Type, meet
+from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.language.definitions import Definition, Label
+from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, Axis, Type, meet
 
 
 class Work(NamedTuple):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from meshwright.graph.model import OperatorGraph
-    from meshwright.rewrite.definitions import Definition
-    from meshwright.rewrite.terms import Rule
+    from meshwright.rewrite.language.definitions import Definition
+    from meshwright.rewrite.language.terms import Rule
 
 
 def apply_rules(
@@ -67,7 +67,7 @@ def apply_rules(
     from meshwright.foundation.files import require_writable, write_whole
     from meshwright.report.rule_documents import applied_document
     from meshwright.report.rules import describe_applied
-    from meshwright.rewrite.chain import apply_chain
+    from meshwright.rewrite.graphs.chain import apply_chain
 
     known = known_operators(operators)
     found = certified_rules(file, certificates, known)
@@ -109,8 +109,8 @@ def _show_matches(
     from meshwright.foundation.units import counted
     from meshwright.report.rule_documents import matches_document
     from meshwright.report.rules import table_of_matches
-    from meshwright.rewrite.match import Matcher
-    from meshwright.rewrite.patterns import RuleSet
+    from meshwright.rewrite.graphs.match import Matcher
+    from meshwright.rewrite.graphs.patterns import RuleSet
 
     # The same rule may be named twice in a chain.
     once = tuple({own.name: own for own in rules}.values())

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from meshwright.rewrite.definitions import Definition
     from meshwright.rewrite.generate.operators import Templates
     from meshwright.rewrite.generate.run import Found
     from meshwright.rewrite.generate.verdicts import Prove
-    from meshwright.rewrite.terms import Rule
+    from meshwright.rewrite.language.definitions import Definition
+    from meshwright.rewrite.language.terms import Rule
 
 
 def generate_rules(
@@ -65,10 +65,10 @@ def generate_rules(
     from meshwright.foundation.units import counted, format_seconds
     from meshwright.report.rule_documents import generated_document
     from meshwright.report.rules import table_of_tallies
-    from meshwright.rewrite.definitions import DEFINITIONS
-    from meshwright.rewrite.files import read_operators
     from meshwright.rewrite.generate.sets import chosen_set
-    from meshwright.rewrite.text import lines
+    from meshwright.rewrite.language.definitions import DEFINITIONS
+    from meshwright.rewrite.language.text import lines
+    from meshwright.rewrite.library.reading import read_operators
     from meshwright.rewrite.verify.verdict import is_certain
 
     require_seconds(seconds)
@@ -105,8 +105,8 @@ def _forms(
     """Rules for every way to cut the operators of a file, or all shipped ones."""
     from meshwright.foundation.units import counted
     from meshwright.report.rule_documents import forms_document
-    from meshwright.rewrite.definitions import DEFINITIONS
-    from meshwright.rewrite.forms import forms
+    from meshwright.rewrite.language.definitions import DEFINITIONS
+    from meshwright.rewrite.library.forms import forms
     from meshwright.rewrite.verify.many import judge
 
     made = [rule for one in (own or DEFINITIONS).values() for rule in forms(one)]
@@ -139,8 +139,8 @@ def _enumerated(
     folder: Path | None,
 ) -> tuple[Found, float]:
     """What the generator finds, and the seconds that it took."""
-    from meshwright.rewrite.definitions import DEFINITIONS
     from meshwright.rewrite.generate.run import generate
+    from meshwright.rewrite.language.definitions import DEFINITIONS
 
     begin = time.perf_counter()
     with share_bar("enumerating") as show:

@@ -9,8 +9,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from meshwright.rewrite.definitions import Definition
-    from meshwright.rewrite.terms import Rule
+    from meshwright.rewrite.language.definitions import Definition
+    from meshwright.rewrite.language.terms import Rule
     from meshwright.rewrite.verify.verdict import Verdict
 
 OperatorsOption = Annotated[
@@ -22,8 +22,8 @@ SecondsOption = Annotated[float, typer.Option(help="Time for each proof; beyond 
 
 def known_operators(operators: str | None) -> dict[str, Definition]:
     """The operators that come with Meshwright and those of a file."""
-    from meshwright.rewrite.definitions import DEFINITIONS
-    from meshwright.rewrite.files import read_operators
+    from meshwright.rewrite.language.definitions import DEFINITIONS
+    from meshwright.rewrite.library.reading import read_operators
 
     return {**DEFINITIONS, **({} if operators is None else read_operators(operators))}
 
@@ -47,8 +47,8 @@ def certified_rules(
 ) -> tuple[Rule, ...]:
     """The library and the rules of a file."""
     from meshwright.foundation.errors import InputError
-    from meshwright.rewrite.files import read_certified
     from meshwright.rewrite.library import library
+    from meshwright.rewrite.library.reading import read_certified
 
     if (file is None) != (certificates is None):
         raise InputError(

@@ -21,7 +21,7 @@ from meshwright.cli.rule_options import (
 )
 
 if TYPE_CHECKING:
-    from meshwright.rewrite.terms import Rule
+    from meshwright.rewrite.language.terms import Rule
 
 rules = typer.Typer(
     help="Rewrite rules: list, show, verify, generate, apply.", no_args_is_help=True
@@ -78,8 +78,8 @@ def show_rule(
     """
     from meshwright.report.rule_documents import rule_document
     from meshwright.report.rules import describe_rule, draw_rule
-    from meshwright.rewrite.files import read_rules
     from meshwright.rewrite.library import digest, library, shipped_certificates
+    from meshwright.rewrite.library.reading import read_rules
 
     known = known_operators(operators)
     found = library() if file is None else read_rules(file, known).rules
@@ -119,8 +119,8 @@ def verify_rules(
     from meshwright.foundation.files import require_writable, write_whole
     from meshwright.report.rule_documents import verdicts_document
     from meshwright.report.rules import describe_tally, table_of_verdicts
-    from meshwright.rewrite.files import RuleFile, certificates_text, read_rules
     from meshwright.rewrite.library import shipped_rules
+    from meshwright.rewrite.library.reading import RuleFile, certificates_text, read_rules
     from meshwright.rewrite.verify.many import certificates, judge
 
     require_seconds(seconds)

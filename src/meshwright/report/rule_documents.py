@@ -9,12 +9,12 @@ import msgspec
 from meshwright.graph.model import OperatorGraph
 from meshwright.report.documents import Document
 from meshwright.report.rules import conditions_in_words, meanings
-from meshwright.rewrite.chain import Applied
-from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.run import Found
+from meshwright.rewrite.graphs.chain import Applied
+from meshwright.rewrite.graphs.places import Match
+from meshwright.rewrite.language.definitions import Definition
+from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import Certificate, Section
-from meshwright.rewrite.places import Match
-from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.verify.many import Judged
 from meshwright.rewrite.verify.verdict import Counterexample
 

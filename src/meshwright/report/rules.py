@@ -15,12 +15,11 @@ from meshwright.foundation.units import counted
 from meshwright.report.layers import Box, Port, layout
 from meshwright.report.tables import new_table
 from meshwright.report.wires import draw
-from meshwright.rewrite.chain import Applied, chosen_symbols
-from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.pairs import Tally
-from meshwright.rewrite.library import Certificate, Section
-from meshwright.rewrite.places import Match
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.graphs.chain import Applied, chosen_symbols
+from meshwright.rewrite.graphs.places import Match
+from meshwright.rewrite.language.definitions import Definition
+from meshwright.rewrite.language.terms import (
     AXES,
     Attribute,
     Condition,
@@ -36,7 +35,8 @@ from meshwright.rewrite.terms import (
     nodes,
     variables,
 )
-from meshwright.rewrite.types import PARALLEL
+from meshwright.rewrite.language.types import PARALLEL
+from meshwright.rewrite.library import Certificate, Section
 from meshwright.rewrite.verify.many import Judged
 from meshwright.rewrite.verify.verdict import Verdict
 

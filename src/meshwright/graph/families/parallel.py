@@ -1,7 +1,7 @@
 """Parallel operators: partition, combine, replicate, reduce, pipeline, batch, halo.
 
-They say how a tensor lies in pieces, not what it holds; `meshwright.rewrite.types` tells their
-laws. A graph records the sizes of the dims alone, without micro-batches, copies and sums.
+They say how a tensor lies in pieces, not what it holds; `meshwright.rewrite.language.types` tells
+their laws. A graph records the sizes of the dims alone, without micro-batches, copies and sums.
 
     attributes                dims of the output
     axis, degree              partition, combine: as they came

@@ -16,8 +16,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.rewrite import shards
-from meshwright.rewrite.definitions import (
+from meshwright.rewrite.generate.operators import SPLIT, Template
+from meshwright.rewrite.language import shards
+from meshwright.rewrite.language.definitions import (
     DEFINITIONS,
     Apply,
     Definition,
@@ -27,9 +28,8 @@ from meshwright.rewrite.definitions import (
     Times,
     Total,
 )
-from meshwright.rewrite.generate.operators import SPLIT, Template
-from meshwright.rewrite.terms import COPIES, Attribute
-from meshwright.rewrite.types import COPY, SUM, Type, axis_number, infer, meet, plain, rank
+from meshwright.rewrite.language.terms import COPIES, Attribute
+from meshwright.rewrite.language.types import COPY, SUM, Type, axis_number, infer, meet, plain, rank
 
 PRIME = 32749
 SIDE = 8

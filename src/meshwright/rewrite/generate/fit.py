@@ -11,10 +11,10 @@ from itertools import combinations, product
 
 import msgspec
 
-from meshwright.rewrite.conditions import holds, quantity
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
-from meshwright.rewrite.terms import Attribute, Condition, Rule, Size, Tensor, variables
-from meshwright.rewrite.types import Type, plain
+from meshwright.rewrite.language.conditions import holds, quantity
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.terms import Attribute, Condition, Rule, Size, Tensor, variables
+from meshwright.rewrite.language.types import Type, plain
 from meshwright.rewrite.verify import sample
 
 SIZES = (8, 16)
@@ -66,7 +66,7 @@ def fit(
 def with_sizes(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> Rule:
     """A rule with the equalities of sizes that its target needs and its source does not.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> rule = parse_rule("r: (relu(a), relu(b)) => (relu(a), relu(split[0, n](concat[0](a, b)).1))"
     ...                   " if n = a.0")
     >>> print(*with_sizes(rule).conditions, sep=", ")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from meshwright.rewrite.generate.verdicts import Prove
-from meshwright.rewrite.terms import Condition, Plain, Rank, Rule, Tensor, Term
-from meshwright.rewrite.types import PARALLEL
+from meshwright.rewrite.language.terms import Condition, Plain, Rank, Rule, Tensor, Term
+from meshwright.rewrite.language.types import PARALLEL
 
 FOUND = 2
 """The degree that the generator looks at."""
@@ -22,7 +22,7 @@ FOUND = 2
 def generalised(rule: Rule, prove: Prove) -> Rule:
     """The first reading that is proved; the rule as it was found, if no other is.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> rule = parse_rule("r: relu(partition[0, 2](a)) => partition[0, 2](relu(a)) if rank(a) = 2")
     >>> print(generalised(rule, lambda reading: True))
     r: relu(partition[0, d](a)) => partition[0, d](relu(a))

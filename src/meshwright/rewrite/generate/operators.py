@@ -10,9 +10,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, Plus, Read, Times, definition
-from meshwright.rewrite.terms import COPIES, Attribute
-from meshwright.rewrite.types import PARALLEL
+from meshwright.rewrite.language.definitions import (
+    DEFINITIONS,
+    Definition,
+    Plus,
+    Read,
+    Times,
+    definition,
+)
+from meshwright.rewrite.language.terms import COPIES, Attribute
+from meshwright.rewrite.language.types import PARALLEL
 
 SPLIT = "split"
 

@@ -11,7 +11,6 @@ from itertools import chain
 
 import msgspec
 
-from meshwright.rewrite.definitions import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.graphs import Names, renamed
@@ -19,7 +18,8 @@ from meshwright.rewrite.generate.parts import Lesser, merged
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.generate.words import rule_of
-from meshwright.rewrite.terms import Plain, Rule, variables
+from meshwright.rewrite.language.definitions import Definition
+from meshwright.rewrite.language.terms import Plain, Rule, variables
 
 
 def alike(count: int) -> Iterator[Names]:

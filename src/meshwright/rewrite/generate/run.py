@@ -21,7 +21,6 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
 from meshwright.foundation.processes import leave_interrupts_alone
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
 from meshwright.rewrite.generate.operators import Templates
@@ -29,7 +28,8 @@ from meshwright.rewrite.generate.pairs import Connector, Tally, lesser
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove, Verdicts
 from meshwright.rewrite.generate.words import graph_of
-from meshwright.rewrite.terms import Rule, variables
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.terms import Rule, variables
 
 Progress = Callable[[str, int, int], None]
 """Told what is done, how much of it, and of how much."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.generate.fit import Types, bound, fit, matrices
-from meshwright.rewrite.shards import cut, evaluate
-from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.shards import cut, evaluate
+from meshwright.rewrite.language.terms import Rule
 
 EXECUTED = 3
 
@@ -21,7 +21,7 @@ EXECUTED = 3
 def agrees(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS, seed: int = 0) -> bool:
     """Whether both sides of a rule over plain matrices agree wherever they were tried.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> agrees(parse_rule("r: add(relu(a), relu(a)) => relu(add(a, a))"))
     True
     >>> agrees(parse_rule("r: add(relu(a), relu(b)) => relu(add(a, b))"))

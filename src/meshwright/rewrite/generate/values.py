@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
 from meshwright.rewrite.generate.field import TYPE, Field, Values, digest, value_of
 from meshwright.rewrite.generate.graphs import FIRST, VARIABLES, Graph, Node, outputs, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Templates
 from meshwright.rewrite.generate.words import LETTERS, Places, term_of
-from meshwright.rewrite.terms import Tensor, Term, Variable
-from meshwright.rewrite.types import FRONT, Type
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.terms import Tensor, Term, Variable
+from meshwright.rewrite.language.types import FRONT, Type
 
 
 class Known(NamedTuple):

@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import require_writable, write_whole
-from meshwright.rewrite.terms import Rule
+from meshwright.rewrite.language.terms import Rule
 
 Prove = Callable[[Rule], bool]
 """Whether a rule is certain; what is not certain is no rule."""

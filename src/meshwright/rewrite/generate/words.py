@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from meshwright.rewrite.generate.graphs import FIRST, Graph, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Template, Templates
-from meshwright.rewrite.published import joined
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.published import joined
+from meshwright.rewrite.language.terms import (
     Condition,
     Rank,
     Rule,

@@ -14,10 +14,10 @@ from importlib.resources import files
 import msgspec
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.terms import Rule, nodes
-from meshwright.rewrite.text import parse_rules
-from meshwright.rewrite.types import PARALLEL, STRUCTURAL
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.terms import Rule, nodes
+from meshwright.rewrite.language.text import parse_rules
+from meshwright.rewrite.language.types import arities
 
 FILES = ("algebra", "elements", "parallel", "forms")
 """In the order in which rules are listed."""
@@ -47,13 +47,6 @@ def digest(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> str:
     lines = (known[name].line for name in operators if name in known)
     text = "\n".join((str(rule), *lines))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def arities(known: Mapping[str, Definition] = DEFINITIONS) -> Mapping[str, tuple[int, ...]]:
-    """How many inputs every operator of the language may have."""
-    found: dict[str, tuple[int, ...]] = dict.fromkeys((*PARALLEL, *STRUCTURAL), (1,))
-    found["concat"] = (2, 3, 4)
-    return found | {name: (len(own.operands),) for name, own in known.items()}
 
 
 def certified(

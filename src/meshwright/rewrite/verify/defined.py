@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.rewrite.definitions import (
+from meshwright.rewrite.language.definitions import (
     Apply,
     Definition,
     Expression,
@@ -28,8 +28,8 @@ from meshwright.rewrite.definitions import (
     Total,
     Window,
 )
-from meshwright.rewrite.terms import Attribute
-from meshwright.rewrite.types import COPY, FRONT, STEP, SUM
+from meshwright.rewrite.language.terms import Attribute
+from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM
 from meshwright.rewrite.verify.context import SLIDE, Context, Places, Value, position
 from meshwright.rewrite.verify.polynomials import (
     Applied,

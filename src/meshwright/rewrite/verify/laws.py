@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from meshwright.rewrite.terms import Attribute
-from meshwright.rewrite.types import COPY, FRONT, STEP
+from meshwright.rewrite.language.terms import Attribute
+from meshwright.rewrite.language.types import COPY, FRONT, STEP
 from meshwright.rewrite.verify.context import Context, Places, Value, position
 from meshwright.rewrite.verify.polynomials import Polynomial, Where, total
 from meshwright.rewrite.verify.spaces import (

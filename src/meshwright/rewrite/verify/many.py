@@ -15,12 +15,12 @@ from typing import Literal
 import msgspec
 
 from meshwright.foundation.processes import leave_interrupts_alone
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, parse_definition
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, parse_definition
+from meshwright.rewrite.language.published import for_plain_inputs
+from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import Certificate, digest
-from meshwright.rewrite.terms import Rule
 from meshwright.rewrite.verify.verdict import (
     Verdict,
-    for_plain_inputs,
     verify,
     verify_published,
 )
@@ -58,7 +58,7 @@ def judge(
 ) -> Judged:
     """The verdicts on rules; a KeyboardInterrupt ends the work with those there are.
 
-    >>> from meshwright.rewrite.text import parse_rules
+    >>> from meshwright.rewrite.language.text import parse_rules
     >>> judge(parse_rules("r: neg(neg(x)) => x")).tally
     {'proved': 1, 'refuted': 0, 'unproved': 0}
     """

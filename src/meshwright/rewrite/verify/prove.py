@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.terms import (
     Condition,
     Plain,
     Rank,
@@ -27,7 +27,7 @@ from meshwright.rewrite.terms import (
     quantities,
     variables,
 )
-from meshwright.rewrite.types import COPY
+from meshwright.rewrite.language.types import COPY
 from meshwright.rewrite.verify.context import Value
 from meshwright.rewrite.verify.defined import orderless
 from meshwright.rewrite.verify.polynomials import equal
@@ -69,7 +69,7 @@ def prove(
 ) -> Proof | Open:
     """A proof that both sides are equal wherever both can be taken.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> prove(parse_rule("r: relu(partition[k, d](x)) => partition[k, d](relu(x))")).worlds
     6
     >>> prove(parse_rule("r: reduce[copies, d](replicate[d](x)) => relu(x)"))

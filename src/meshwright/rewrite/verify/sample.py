@@ -14,10 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.rewrite.conditions import holds, quantity
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError, Window
-from meshwright.rewrite.shards import Array, Shards, cut
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.conditions import holds, quantity
+from meshwright.rewrite.language.definitions import (
+    DEFINITIONS,
+    Definition,
+    Label,
+    MisfitError,
+    Window,
+)
+from meshwright.rewrite.language.shards import Array, Shards, cut
+from meshwright.rewrite.language.terms import (
     AXES,
     Attribute,
     Condition,
@@ -33,7 +39,7 @@ from meshwright.rewrite.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.types import (
+from meshwright.rewrite.language.types import (
     COPY,
     FRONT,
     Axis,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label
-from meshwright.rewrite.terms import AXES, Rule, Tensor, Term, Variable, nodes
-from meshwright.rewrite.types import COPY, FRONT
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, Label
+from meshwright.rewrite.language.terms import AXES, Rule, Tensor, Term, Variable, nodes
+from meshwright.rewrite.language.types import COPY, FRONT
 from meshwright.rewrite.verify.context import Context, Places, Value
 from meshwright.rewrite.verify.defined import apply_definition
 from meshwright.rewrite.verify.laws import LAWS, SHORT, over

@@ -15,10 +15,11 @@ import msgspec
 import numpy as np
 
 from meshwright.foundation.units import counted
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
-from meshwright.rewrite.shards import Shards, evaluate
-from meshwright.rewrite.terms import AXES, Attribute, Plain, Rule, nodes, variables
-from meshwright.rewrite.types import DUALS, FRONT, Type
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.published import for_plain_inputs
+from meshwright.rewrite.language.shards import Shards, evaluate
+from meshwright.rewrite.language.terms import AXES, Attribute, Rule, nodes
+from meshwright.rewrite.language.types import DUALS, FRONT, Type
 from meshwright.rewrite.verify.prove import Open, Proof, prove
 from meshwright.rewrite.verify.sample import Instance, instances, of_world, types_of
 
@@ -82,7 +83,7 @@ def verify(
 ) -> Verdict:
     """The verdict on a rule as it stands.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> verify(parse_rule("r: reduce[copies, d](replicate[d](x)) => x")).verdict
     'refuted'
     """
@@ -145,7 +146,7 @@ def is_certain(
 ) -> bool:
     """Whether a rule is proved; no counterexample is sought where there is no proof.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> is_certain(parse_rule("r: neg(neg(x)) => x"))
     True
     """
@@ -169,12 +170,6 @@ def verify_published(
         added = for_plain_inputs(rule).conditions[len(rule.conditions) :]
         return msgspec.structs.replace(found, condition=" and ".join(map(str, added)))
     return found if found.verdict == "refuted" else general
-
-
-def for_plain_inputs(rule: Rule) -> Rule:
-    """The rule under the condition that everything it reads is in one piece."""
-    added = tuple(Plain(v.name) for v in variables((*rule.source, *rule.target)))
-    return msgspec.structs.replace(rule, conditions=(*rule.conditions, *added))
 
 
 def try_instance(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.rewrite.language.terms import (
     Attribute,
     Condition,
     Degree,
@@ -23,7 +23,7 @@ from meshwright.rewrite.terms import (
     Size,
     tensors_in,
 )
-from meshwright.rewrite.types import COPY, FRONT, STEP, SUM, axis_number
+from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, axis_number
 from meshwright.rewrite.verify.spaces import (
     ONE,
     UNIT,

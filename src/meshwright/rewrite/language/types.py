@@ -20,8 +20,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, Label, MisfitError, Window
-from meshwright.rewrite.terms import AXES
+from meshwright.rewrite.language.definitions import (
+    DEFINITIONS,
+    Definition,
+    Label,
+    MisfitError,
+    Window,
+)
+from meshwright.rewrite.language.terms import AXES
 
 FRONT = len(AXES)
 """Axes before the first dim."""
@@ -49,6 +55,13 @@ DUALS: Mapping[str, str] = {
     "pipeline": "batch", "batch": "pipeline",
 }  # fmt: skip
 """What becomes of a parallel operator in the backward pass."""
+
+
+def arities(known: Mapping[str, Definition] = DEFINITIONS) -> Mapping[str, tuple[int, ...]]:
+    """How many inputs every operator of the language may have."""
+    found: dict[str, tuple[int, ...]] = dict.fromkeys((*PARALLEL, *STRUCTURAL), (1,))
+    found["concat"] = (2, 3, 4)
+    return found | {name: (len(own.operands),) for name, own in known.items()}
 
 
 def plain(shape: Sequence[int]) -> Type:

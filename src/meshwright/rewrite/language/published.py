@@ -14,10 +14,11 @@ from collections.abc import Mapping
 import msgspec
 
 from meshwright.foundation.errors import InputError, nearest
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.terms import (
     COPIES,
     Attribute,
     Condition,
+    Plain,
     Rank,
     Rule,
     Size,
@@ -200,3 +201,9 @@ def _dim(given: Mapping[str, int], key: str) -> Attribute:
     if not 0 <= number < len(_DIMS):
         raise InputError(f"{key} is {number}", f"give 0 to {len(_DIMS) - 1}")
     return _DIMS[number]
+
+
+def for_plain_inputs(rule: Rule) -> Rule:
+    """The rule under the condition that everything it reads is in one piece."""
+    added = tuple(Plain(v.name) for v in variables((*rule.source, *rule.target)))
+    return msgspec.structs.replace(rule, conditions=(*rule.conditions, *added))

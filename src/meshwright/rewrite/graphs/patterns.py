@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.readings import DIMS, Settings, normal
-from meshwright.rewrite.terms import Rule, Tensor, Term, Variable, nodes, variables
+from meshwright.rewrite.graphs.readings import DIMS, Settings, normal
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.terms import Rule, Tensor, Term, Variable, nodes, variables
 
 COMMUTATIVE = ("add", "mul")
 
@@ -79,7 +79,7 @@ class RuleSet:
     Rules whose target reads tensors that the source does not bind, and rules that replace a bare
     tensor, fit everywhere: they have no plan.
 
-    >>> from meshwright.rewrite.text import parse_rules
+    >>> from meshwright.rewrite.language.text import parse_rules
     >>> rules = RuleSet(parse_rules("fuse: relu(linear(x, w)) => linear_relu(x, w)"))
     >>> len(rules.plans("relu", ("linear",))), len(rules.plans("relu", ("relu",)))
     (1, 0)

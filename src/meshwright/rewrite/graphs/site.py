@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.model import Operator, OperatorGraph, Tensor
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.readings import Settings
-from meshwright.rewrite.types import Type
-from meshwright.rewrite.types_of import readings_of, typed
+from meshwright.rewrite.graphs.readings import Settings
+from meshwright.rewrite.graphs.types_of import readings_of, typed
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.types import Type
 
 
 class Node(NamedTuple):

@@ -12,13 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from meshwright.graph.model import Call, Value
-from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.terms import COPIES, SUMS
-from meshwright.rewrite.types import PARALLEL
-
-Setting = Value | tuple[Value, ...]
-"""What an attribute of a term is in a graph: a dim, a degree, a size, or a value that rules only
-hand on, as the eps of a norm."""
+from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.rewrite.language.terms import COPIES, SUMS, Setting
+from meshwright.rewrite.language.types import PARALLEL
 
 Settings = tuple[Setting, ...]
 

@@ -12,13 +12,17 @@ from pathlib import Path
 import msgspec
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, parse_definitions
-from meshwright.rewrite.library import Certificate, arities, certified, digest
-from meshwright.rewrite.published import is_published_form, parse_published
-from meshwright.rewrite.terms import Rule
-from meshwright.rewrite.text import parse_rules
-from meshwright.rewrite.verify.verdict import for_plain_inputs
-from meshwright.rewrite.wellformed import require_definition, require_rule
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, parse_definitions
+from meshwright.rewrite.language.published import (
+    for_plain_inputs,
+    is_published_form,
+    parse_published,
+)
+from meshwright.rewrite.language.terms import Rule
+from meshwright.rewrite.language.text import parse_rules
+from meshwright.rewrite.language.types import arities
+from meshwright.rewrite.language.wellformed import require_definition, require_rule
+from meshwright.rewrite.library import Certificate, certified, digest
 
 
 class RuleFile(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.definitions import (
+from meshwright.rewrite.language.definitions import (
     Apply,
     Definition,
     Expression,
@@ -21,9 +21,8 @@ from meshwright.rewrite.definitions import (
     Window,
     parts,
 )
-from meshwright.rewrite.library import arities
-from meshwright.rewrite.terms import Rule, Term, nodes
-from meshwright.rewrite.types import PARALLEL, STRUCTURAL
+from meshwright.rewrite.language.terms import Rule, Term, nodes
+from meshwright.rewrite.language.types import PARALLEL, STRUCTURAL, arities
 
 _ATTRIBUTES: Mapping[str, tuple[int, ...]] = {
     "partition": (2,), "combine": (2,), "replicate": (1, 2), "reduce": (1, 2),
@@ -39,8 +38,8 @@ _COUNTED = (*PARALLEL, "split", "unflatten")
 def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
     """Refuse a rule whose operators have the wrong number of inputs, attributes or outputs.
 
-    >>> from meshwright.rewrite.definitions import DEFINITIONS
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.definitions import DEFINITIONS
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> require_rule(parse_rule("r: partition[d](x) => x"), DEFINITIONS)
     Traceback (most recent call last):
     ...
@@ -103,7 +102,7 @@ def _require_positive(rule: Rule, node: Term) -> None:
 def require_definition(own: Definition, known: Mapping[str, Definition]) -> None:
     """Refuse a line that defines what is there already, or reads what is not.
 
-    >>> from meshwright.rewrite.definitions import DEFINITIONS, parse_definition
+    >>> from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definition
     >>> require_definition(parse_definition("f(x)[i, j] = x[i]"), DEFINITIONS)
     Traceback (most recent call last):
     ...

@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from meshwright.graph.model import Value
+
 STEPS, COPIES, SUMS = "steps", "copies", "sums"
 AXES = (STEPS, COPIES, SUMS)
 """Axes that every tensor has in front of its dims: micro-batches that follow each other, copies of
@@ -19,6 +21,10 @@ the same value, summands of a sum that is still to be taken."""
 
 Attribute = int | str
 """A number, one of `AXES`, or a variable that stands for a dim, a degree or a size."""
+
+Setting = Value | tuple[Value, ...]
+"""What an attribute of a term is in a graph: a dim, a degree, a size, or a value that rules only
+hand on, as the eps of a norm."""
 
 Relation = Literal["=", "!=", "<", "<=", "divides"]
 
@@ -149,7 +155,7 @@ def side(terms: tuple[Tensor, ...]) -> str:
 def nodes(terms: tuple[Tensor, ...]) -> tuple[Term, ...]:
     """Every operator once, inputs before readers.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> rule = parse_rule("double: add(relu(x), relu(x)) => mul(relu(x), relu(x))")
     >>> [str(node) for node in nodes(rule.source)]
     ['relu(x)', 'add(relu(x), relu(x))']

@@ -17,17 +17,17 @@ from typing import NamedTuple, cast
 from meshwright.graph.families import family_of, is_known
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Attributes, Call, Spec, Value
-from meshwright.rewrite.definitions import DEFINITIONS, Definition, MisfitError
-from meshwright.rewrite.readings import (
+from meshwright.rewrite.graphs.readings import (
     DEFAULT_EPS,
     KEYS,
     READERS,
     Reading,
-    Setting,
     Settings,
     normal,
 )
-from meshwright.rewrite.types import FRONT, PARALLEL, infer, plain
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.terms import Setting
+from meshwright.rewrite.language.types import FRONT, PARALLEL, infer, plain
 
 _TABLES = ("embedding", "embedding_bag")
 """Operators that read indices before the table, where their kinds read them after it."""

@@ -11,12 +11,12 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import counted
 from meshwright.graph.model import OperatorGraph
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.fit import Parameters
-from meshwright.rewrite.match import Matcher
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.places import Match
-from meshwright.rewrite.terms import Condition, Rule, symbols
+from meshwright.rewrite.graphs.fit import Parameters
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.graphs.places import Match
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.terms import Condition, Rule, symbols
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ def apply_chain(
     """Each rule at one of its places, counted from 1, in the graph that the one before it left.
 
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=4]
     ... operator y: y: float32[n=4] = relu(x)
@@ -77,7 +77,7 @@ def _at(rule: Rule, matches: Sequence[Match], place: int, parameters: Parameters
 def chosen_symbols(rule: Rule) -> tuple[str, ...]:
     """Symbols whose values the source does not bind and no condition tells: degrees, as a rule.
 
-    >>> from meshwright.rewrite.text import parse_rule
+    >>> from meshwright.rewrite.language.text import parse_rule
     >>> chosen_symbols(parse_rule("r: relu(x) => combine[0, d](relu(partition[0, d](x)))"))
     ('d',)
     """

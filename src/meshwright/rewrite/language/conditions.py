@@ -6,10 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshwright.rewrite.definitions import MisfitError
-from meshwright.rewrite.readings import Setting
-from meshwright.rewrite.terms import Condition, Degree, Plain, Quantity, Rank, Size
-from meshwright.rewrite.types import FRONT, Axis, Type, axis_number, rank
+from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.rewrite.language.terms import (
+    Condition,
+    Degree,
+    Plain,
+    Quantity,
+    Rank,
+    Setting,
+    Size,
+)
+from meshwright.rewrite.language.types import FRONT, Axis, Type, axis_number, rank
 
 Bound = Mapping[str, Setting]
 """Values of symbols."""
@@ -37,7 +44,7 @@ def quantity(own: Quantity, types: Mapping[str, Type], bound: Bound) -> Setting:
 def holds(condition: Condition | Plain, types: Mapping[str, Type], bound: Bound) -> bool:
     """Whether a condition holds.
 
-    >>> from meshwright.rewrite.types import plain
+    >>> from meshwright.rewrite.language.types import plain
     >>> holds(Condition("d", "divides", Size("x", 0)), {"x": plain((4, 8))}, {"d": 2})
     True
     """

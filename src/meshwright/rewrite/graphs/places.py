@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.rewrite.find import bindings
-from meshwright.rewrite.fit import Blueprint, Parameters, Shape, blueprints
-from meshwright.rewrite.names import naming
-from meshwright.rewrite.patterns import Plan, RuleSet
-from meshwright.rewrite.readings import Setting
-from meshwright.rewrite.site import Site
-from meshwright.rewrite.terms import Rule, Tensor, Variable
+from meshwright.rewrite.graphs.find import bindings
+from meshwright.rewrite.graphs.fit import Blueprint, Parameters, Shape, blueprints
+from meshwright.rewrite.graphs.names import naming
+from meshwright.rewrite.graphs.patterns import Plan, RuleSet
+from meshwright.rewrite.graphs.site import Site
+from meshwright.rewrite.language.terms import Rule, Setting, Tensor, Variable
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

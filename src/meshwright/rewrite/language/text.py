@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.reader import Reader
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.terms import (
     Attribute,
     Condition,
     Degree,

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from meshwright.rewrite.patterns import Part, Plan, Step
-from meshwright.rewrite.readings import Setting
-from meshwright.rewrite.site import Node, Site
-from meshwright.rewrite.terms import AXES
-from meshwright.rewrite.types import rank
+from meshwright.rewrite.graphs.patterns import Part, Plan, Step
+from meshwright.rewrite.graphs.site import Node, Site
+from meshwright.rewrite.language.terms import AXES, Setting
+from meshwright.rewrite.language.types import rank
 
 
 class Binding(NamedTuple):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.rewrite.definitions import (
+from meshwright.rewrite.language.definitions import (
     DEFINITIONS,
     Apply,
     Definition,
@@ -32,8 +32,8 @@ from meshwright.rewrite.definitions import (
     Total,
     Window,
 )
-from meshwright.rewrite.terms import Attribute, Tensor, Term, nodes
-from meshwright.rewrite.types import (
+from meshwright.rewrite.language.terms import Attribute, Tensor, Term, nodes
+from meshwright.rewrite.language.types import (
     COPY,
     FRONT,
     STEP,

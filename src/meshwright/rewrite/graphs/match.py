@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
-from meshwright.rewrite.apply import Change, replace
-from meshwright.rewrite.definitions import DEFINITIONS, Definition
-from meshwright.rewrite.fit import Parameters
-from meshwright.rewrite.names import naming
-from meshwright.rewrite.patterns import RuleSet
-from meshwright.rewrite.places import Found, Key, Match, Memory
-from meshwright.rewrite.site import Ancestry, Site, site_of
-from meshwright.rewrite.types import Type
+from meshwright.rewrite.graphs.apply import Change, replace
+from meshwright.rewrite.graphs.fit import Parameters
+from meshwright.rewrite.graphs.names import naming
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.graphs.places import Found, Key, Match, Memory
+from meshwright.rewrite.graphs.site import Ancestry, Site, site_of
+from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.types import Type
 
 _Group = Mapping[Key, Found]
 
@@ -43,7 +43,7 @@ class Matcher:
     """A graph with all matches of a rule set. A value: rewriting gives another.
 
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.rewrite.text import parse_rules
+    >>> from meshwright.rewrite.language.text import parse_rules
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=4, k=8]
     ... parameter w: float32[o=6, k=8]

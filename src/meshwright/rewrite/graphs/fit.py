@@ -17,21 +17,22 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.model import Attributes, Spec
-from meshwright.rewrite.conditions import holds, quantity
-from meshwright.rewrite.definitions import Definition, MisfitError
-from meshwright.rewrite.kinds import write
-from meshwright.rewrite.readings import DIMS, Reading, Setting, normal
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.graphs.kinds import write
+from meshwright.rewrite.graphs.readings import DIMS, Reading, normal
+from meshwright.rewrite.language.conditions import holds, quantity
+from meshwright.rewrite.language.definitions import Definition, MisfitError
+from meshwright.rewrite.language.terms import (
     AXES,
     Condition,
     Quantity,
     Rule,
+    Setting,
     Tensor,
     Term,
     nodes,
     symbols,
 )
-from meshwright.rewrite.types import FRONT, Type, infer, rank
+from meshwright.rewrite.language.types import FRONT, Type, infer, rank
 
 Parameters = Mapping[str, Sequence[int]]
 """Values to try for symbols that only a target has: degrees, as a rule."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.rewrite.definitions import Definition, Label
-from meshwright.rewrite.fit import Blueprint
-from meshwright.rewrite.readings import Reading
-from meshwright.rewrite.site import Site
+from meshwright.rewrite.graphs.fit import Blueprint
+from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.graphs.site import Site
+from meshwright.rewrite.language.definitions import Definition, Label
 
 DERIVED = "~"
 """Before the number that tells a derived name from others with the same stem."""
@@ -79,7 +79,7 @@ def dim_names(
 ) -> tuple[str, ...]:
     """What the dims of an output are called, after those of the operands.
 
-    >>> from meshwright.rewrite.definitions import DEFINITIONS
+    >>> from meshwright.rewrite.language.definitions import DEFINITIONS
     >>> dim_names(Reading("linear", (), (0, 1)), [("batch", "in"), ("out", "in")], DEFINITIONS)
     ('batch', 'out')
     """

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from meshwright.rewrite.definitions import Definition, Index, Label, Window
-from meshwright.rewrite.terms import (
+from meshwright.rewrite.language.definitions import Definition, Index, Label, Window
+from meshwright.rewrite.language.terms import (
     STEPS,
     Attribute,
     Condition,
@@ -27,7 +27,7 @@ from meshwright.rewrite.terms import (
 def forms(definition: Definition) -> Iterator[Rule]:
     """Every way to run an operator in parallel.
 
-    >>> from meshwright.rewrite.definitions import DEFINITIONS
+    >>> from meshwright.rewrite.language.definitions import DEFINITIONS
     >>> for rule in forms(DEFINITIONS["relu"]): print(rule)
     relu-cut-i: relu(x) => combine[k, d](relu(partition[k, d](x)))
     relu-steps: relu(x) => batch[0, m](relu(pipeline[0, m](x))) if 0 < rank(x) and x.steps = 1
