@@ -26,6 +26,7 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/match.py
 	$(BIN)/python benchmarks/proofs.py
+	$(BIN)/python benchmarks/generate.py tests/rewrite/data/unity_rules_320.json
 	$(BIN)/python benchmarks/search_engines.py
 
 figures: $(VENV)/.developer

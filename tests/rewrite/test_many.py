@@ -60,15 +60,3 @@ def test_operators_of_ones_own_reach_all_processes() -> None:
     rules = parse_rules("a: add(x, x) => twice(x)\nb: twice(neg(x)) => neg(twice(x))")
     judged = judge(rules, {**DEFINITIONS, **own}, processes=2)
     assert judged.tally == {"proved": 2, "refuted": 0, "unproved": 0}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "r: softmax(x) => combine[-1, d](softmax(partition[-1, d](x)))",
-        "r: embedding(t, w) => combine[-1, d](embedding(partition[-2, d](t), partition[-2, d](w)))",
-    ],
-)
-def test_a_rule_that_fits_for_degree_one_only_is_not_proved(text: str) -> None:
-    """Both sides agree wherever both can be taken: where nothing is cut."""
-    assert verify(parse_rules(text)[0]).verdict != "proved"

@@ -197,7 +197,7 @@ REFUSED = {
     ("partition", ("steps", 2)): "steps follow each other and cannot be cut",
     ("partition", (0, 3)): "an axis of size 4 is cut into 3",
     ("partition", (2, 2)): "there is no dim 2 among 2",
-    ("partition", (0, 0)): "degree 0 is not positive",
+    ("partition", (0, 0)): "degree 0 is less than two",
     ("partition", ("k", 2)): "k is not bound",
     ("partition", (0, "d")): "degree d is not bound",
     ("partition", (0,)): "partition has 1 attributes, not an axis and a degree",

@@ -12,7 +12,8 @@ import pytest
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.language.text import parse_rule
-from meshwright.rewrite.library import library, shipped_rules
+from meshwright.rewrite.library import library, shipped_certificates, shipped_rules
+from meshwright.rewrite.verify.many import certificates, judge
 from meshwright.rewrite.verify.prove import Open, Proof, prove
 from meshwright.rewrite.verify.sample import instances
 from meshwright.rewrite.verify.verdict import (
@@ -107,6 +108,24 @@ def test_a_wrong_rule_is_refuted(text: str, difference: str) -> None:
     found = verify(parse_rule(text))
     assert found.verdict == "refuted"
     assert str(found.counterexample) == difference
+
+
+def test_every_rule_of_the_library_is_proved_anew() -> None:
+    judged = judge(shipped_rules(), seconds=LONG, processes=2)
+    assert certificates(judged) == shipped_certificates()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r: softmax(x) => combine[-1, d](softmax(partition[-1, d](x)))",
+        "r: embedding(t, w) => combine[-1, d](embedding(partition[-2, d](t), partition[-2, d](w)))",
+    ],
+)
+def test_a_rule_for_degree_one_only_is_no_rule(text: str) -> None:
+    """Both sides would agree wherever both can be taken: where nothing is cut."""
+    assert isinstance(prove(parse_rule(text)), Open)
+    assert verify(parse_rule(text)).verdict == "refuted"
 
 
 def test_time_out_is_never_a_proof() -> None:

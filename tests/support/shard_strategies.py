@@ -220,7 +220,7 @@ def moves(draw: st.DrawFn, operator: str) -> tuple[tuple[Attribute, ...], Shards
     first = {"replicate": 0, "reduce": 0, "partition": 1, "combine": 1}.get(operator, FRONT)
     number = draw(st.integers(first, len(type_) - 1))
     name: Attribute = AXES[number] if number < FRONT else number - FRONT
-    axis, degree = type_[number], draw(st.integers(1, 3))
+    axis, degree = type_[number], draw(st.integers(2, 3))
     attributes: tuple[Attribute, ...] = (name, degree)
     match operator:
         case "partition":

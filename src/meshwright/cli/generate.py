@@ -46,7 +46,7 @@ def generate_rules(
         str | None, typer.Option("--output", "-o", help="Write the rules to this file.")
     ] = None,
     jobs: JobsOption = 2,
-    seconds: SecondsOption = 10.0,
+    seconds: SecondsOption = 30.0,
     resume: Annotated[
         str | None, typer.Option(help="A folder that keeps the work; go on with what is in it.")
     ] = None,

@@ -110,8 +110,8 @@ def over(operator: str, attributes: Sequence[object], rank: int) -> tuple[int, i
     if len(attributes) != 2:
         raise MisfitError(f"{operator} has {len(attributes)} attributes, not an axis and a degree")
     degree = whole_number(attributes[1], "degree")
-    if degree < 1:
-        raise MisfitError(f"degree {degree} is not positive")
+    if degree < 2:
+        raise MisfitError(f"degree {degree} is less than two")
     return axis_number(attributes[0], rank), degree
 
 

@@ -158,7 +158,7 @@ def _one_or_equal(axes: Sequence[SymbolicAxis]) -> SymbolicAxis:
         unify(a.space, b.space)
         equate(a.degree, b.degree)
     except RefineError as found:
-        options.append((found.symbol, found.space))
+        options += found.options
     except VacuousError:
         pass
     if not options:

@@ -52,7 +52,7 @@ def judge(
     known: Mapping[str, Definition] = DEFINITIONS,
     *,
     published: bool = False,
-    seconds: float = 10.0,
+    seconds: float = 30.0,
     processes: int = 1,
     progress: Progress | None = None,
 ) -> Judged:

@@ -1,9 +1,9 @@
 """Proofs for all ranks, sizes and degrees. Enters: a rule. Leaves: a `Proof`, or why there is none.
 
 What is proved: wherever the conditions hold and both sides can be taken, all outputs have equal
-axes (size and degree of every dim, copies, sums, steps) and equal elements. Worlds are explored
-until each is decided far enough for both sides to be written out; then canonical forms are
-compared.
+axes (size and degree of every dim, copies, sums, steps) and equal elements. Degrees of parallel
+operators are two or more. Worlds are explored until each is decided far enough for both sides to be
+written out; then canonical forms are compared.
 
 A rule about tensors of any rank is proved up to the rank beyond which it can tell nothing apart
 (`symbolic.highest_rank`).
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -23,17 +23,24 @@ from meshwright.rewrite.language.terms import (
     Plain,
     Rank,
     Rule,
+    nodes,
     numbers,
     quantities,
     variables,
 )
-from meshwright.rewrite.language.types import COPY
+from meshwright.rewrite.language.types import COPY, DUALS
 from meshwright.rewrite.verify.context import Value
 from meshwright.rewrite.verify.defined import orderless
 from meshwright.rewrite.verify.polynomials import equal
-from meshwright.rewrite.verify.spaces import BeyondError, RefineError, VacuousError
+from meshwright.rewrite.verify.spaces import (
+    UNIT,
+    BeyondError,
+    RefineError,
+    VacuousError,
+    resolve,
+)
 from meshwright.rewrite.verify.symbolic import Evaluation, highest_rank
-from meshwright.rewrite.verify.world import ChooseError, World, require
+from meshwright.rewrite.verify.world import ChooseError, Decision, World, require
 
 DEEPEST = 200
 """Decisions after which a world is given up."""
@@ -81,6 +88,7 @@ def prove(
     most = _most(rule, known)
     if most > HIGHEST:
         return Open(f"it may tell tensors of {most} dims apart")
+    degrees = _degrees(rule)
     deadline = time.monotonic() + seconds
     worlds = vacuous = 0
     samples: list[World] = []
@@ -92,14 +100,12 @@ def prove(
         if depth > DEEPEST:
             return Open("too many decisions")
         try:
-            try:
-                agree = _compare(rule, world, most, known)
-            except RefineError as found:
-                waiting.append((world.deciding((found.symbol, found.space)), depth + 1))
-                continue
-            except ChooseError as found:
-                waiting += [(world.deciding(option), depth + 1) for option in found.options]
-                continue
+            agree = _compare(rule, world, most, known)
+        except (RefineError, ChooseError) as found:
+            options = list(_worlds(world, found.options, degrees))
+            waiting += [(own, depth + 1) for own in options]
+            vacuous += not options
+            continue
         except VacuousError:
             vacuous += 1
             continue
@@ -112,6 +118,24 @@ def prove(
     if not worlds:
         return Open("no tensors were found to compare")
     return Proof(worlds, vacuous, tuple(samples))
+
+
+def _worlds(world: World, options: Sequence[Decision], degrees: Collection[str]) -> Iterator[World]:
+    """The worlds that decisions lead to, without those in which nothing is to be proved."""
+    for option in options:
+        try:
+            decided = world.deciding(option)
+        except VacuousError:
+            continue
+        if all(resolve(((name,),), decided.known) != UNIT for name in degrees):
+            yield decided
+
+
+def _degrees(rule: Rule) -> set[str]:
+    """Degrees of parallel operators that are variables: they are two or more."""
+    own = (*nodes(rule.source), *nodes(rule.target))
+    last = {node.attributes[-1] for node in own if node.operator in DUALS and node.attributes}
+    return {name for name in last if isinstance(name, str)}
 
 
 def _most(rule: Rule, known: Mapping[str, Definition]) -> int:

@@ -122,7 +122,8 @@ def of_world(
             small = (tensor, int(axis)) in windows.kernels
             usual = (4, 8) if rank(tensor) < 4 else (2, 4, 4)
             return chosen.setdefault(symbol, chance.choice((1, 2, 3) if small else usual))
-        return chosen.setdefault(symbol, chance.choice((1, 2)))
+        least = (1, 2) if axis else (2, 2, 4)
+        return chosen.setdefault(symbol, chance.choice(least))
 
     def rank(tensor: str) -> int:
         return world.numbers[f"rank {tensor}"]

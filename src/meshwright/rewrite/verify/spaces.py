@@ -39,7 +39,7 @@ class RefineError(Exception):
 
     def __init__(self, symbol: str, space: Space) -> None:
         super().__init__(f"{symbol} is {space}")
-        self.symbol, self.space = symbol, space
+        self.options = ((symbol, space),)
 
 
 class VacuousError(Exception):
