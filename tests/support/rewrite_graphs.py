@@ -13,7 +13,8 @@ from meshwright.capture.kernels import run_operator
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
-from meshwright.rewrite.language.shards import FUNCTIONS, Shards, of_array, run
+from meshwright.rewrite.language.compute import FUNCTIONS
+from meshwright.rewrite.language.shards import Shards, of_array, run
 
 SIZE = 4
 """Every tensor is square, so that every operator takes every tensor."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from meshwright.rewrite.generate.operators import SPLIT, Template
 from meshwright.rewrite.language import shards
+from meshwright.rewrite.language.compute import Array
 from meshwright.rewrite.language.definitions import (
     DEFINITIONS,
     Apply,
@@ -44,11 +45,11 @@ def table(function: str) -> Values:
     return np.random.default_rng(seed).integers(0, PRIME, PRIME, dtype=np.int64)
 
 
-def lookup(function: str) -> Callable[..., shards.Array]:
+def lookup(function: str) -> Callable[..., Array]:
     """A function of numbers as `shards` calls it; several arguments are looked up in turn."""
     own = table(function)
 
-    def look(*arguments: shards.Array) -> shards.Array:
+    def look(*arguments: Array) -> Array:
         found = np.zeros((), dtype=np.int64)
         for argument in arguments:
             found = own[(found + np.rint(argument).astype(np.int64)) % PRIME]
@@ -57,7 +58,7 @@ def lookup(function: str) -> Callable[..., shards.Array]:
     return look
 
 
-def functions_of(known: Mapping[str, Definition]) -> dict[str, Callable[..., shards.Array]]:
+def functions_of(known: Mapping[str, Definition]) -> dict[str, Callable[..., Array]]:
     """Every function of numbers that definitions apply, in the field."""
     names: set[str] = set()
 

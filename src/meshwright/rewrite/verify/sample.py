@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.rewrite.language.compute import Array
 from meshwright.rewrite.language.conditions import holds, quantity
 from meshwright.rewrite.language.definitions import (
     DEFINITIONS,
@@ -22,7 +23,7 @@ from meshwright.rewrite.language.definitions import (
     MisfitError,
     Window,
 )
-from meshwright.rewrite.language.shards import Array, Shards, cut
+from meshwright.rewrite.language.shards import Shards, cut
 from meshwright.rewrite.language.terms import (
     AXES,
     Attribute,
