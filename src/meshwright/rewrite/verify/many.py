@@ -6,15 +6,14 @@ the work with what has been judged.
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.processes import leave_interrupts_alone
+from meshwright.foundation.processes import spread
 from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, parse_definition
 from meshwright.rewrite.language.published import for_plain_inputs
 from meshwright.rewrite.language.terms import Rule
@@ -68,8 +67,8 @@ def judge(
     found: dict[int, Verdict] = {}
     stopped: Literal["complete", "interrupted"] = "complete"
     try:
-        with _mapped(min(processes, len(rules))) as mapped:
-            for number, verdict in mapped(work, list(enumerate(rules))):
+        with closing(_verdicts(work, rules, processes)) as verdicts:
+            for number, verdict in verdicts:
                 found[number] = verdict
                 told(verdict)
     except KeyboardInterrupt:
@@ -93,19 +92,14 @@ def as_proved(rule: Rule, verdict: Verdict) -> Rule:
     return for_plain_inputs(rule) if verdict.condition else rule
 
 
-_Work = Callable[[tuple[int, Rule]], tuple[int, Verdict]]
-_Mapped = Callable[[_Work, list[tuple[int, Rule]]], Iterator[tuple[int, Verdict]]]
-
-
-@contextmanager
-def _mapped(processes: int) -> Iterator[_Mapped]:
-    """A `map` in several processes, which end when it is left."""
-    if processes <= 1:
-        yield map
-        return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, leave_interrupts_alone) as pool:
-        yield pool.imap_unordered
+def _verdicts(
+    work: Callable[[tuple[int, Rule]], tuple[int, Verdict]], rules: Sequence[Rule], processes: int
+) -> Generator[tuple[int, Verdict]]:
+    """Numbers of rules with their verdicts, in one process or in several."""
+    if min(processes, len(rules)) <= 1:
+        yield from map(work, enumerate(rules))
+    else:
+        yield from spread(work, enumerate(rules), processes)
 
 
 def _judged(
