@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.kinds import read
-from meshwright.rewrite.graphs.readings import DIMS, Reading, normal
+from meshwright.rewrite.graphs.readings import Reading, normal
 from meshwright.rewrite.graphs.types_of import types_of
 from meshwright.rewrite.language.conditions import holds, quantity
 from meshwright.rewrite.language.definitions import MisfitError
@@ -28,7 +28,7 @@ from meshwright.rewrite.language.terms import (
     symbols,
     variables,
 )
-from meshwright.rewrite.language.types import Type, infer, rank
+from meshwright.rewrite.language.types import DIMS, Type, infer, rank
 
 Found = tuple[str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, object], ...]]
 

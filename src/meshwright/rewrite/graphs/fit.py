@@ -18,7 +18,7 @@ import msgspec
 
 from meshwright.graph.model import Attributes, Spec
 from meshwright.rewrite.graphs.kinds import write
-from meshwright.rewrite.graphs.readings import DIMS, Reading, normal
+from meshwright.rewrite.graphs.readings import Reading, normal
 from meshwright.rewrite.language.conditions import holds, quantity
 from meshwright.rewrite.language.definitions import Definition, MisfitError
 from meshwright.rewrite.language.terms import (
@@ -32,7 +32,7 @@ from meshwright.rewrite.language.terms import (
     nodes,
     symbols,
 )
-from meshwright.rewrite.language.types import FRONT, Type, infer, rank
+from meshwright.rewrite.language.types import DIMS, FRONT, Type, infer, rank
 
 Parameters = Mapping[str, Sequence[int]]
 """Values to try for symbols that only a target has: degrees, as a rule."""

@@ -14,16 +14,9 @@ from typing import NamedTuple
 from meshwright.graph.model import Call, Value
 from meshwright.rewrite.language.definitions import MisfitError
 from meshwright.rewrite.language.terms import COPIES, SUMS, Setting
-from meshwright.rewrite.language.types import PARALLEL
+from meshwright.rewrite.language.types import DIMS, PARALLEL
 
 Settings = tuple[Setting, ...]
-
-DIMS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(PARALLEL, (0,)),
-    **dict.fromkeys(("concat", "split", "flatten", "unflatten"), (0,)),
-    "transpose": (0, 1),
-}
-"""Which settings of an operator name dims or axes of its first operand."""
 
 _SHORT: Mapping[str, str] = {"replicate": COPIES, "reduce": SUMS}
 KEYS: Mapping[str, tuple[str, ...]] = {

@@ -49,6 +49,13 @@ Type = tuple[Axis, ...]
 PARALLEL = ("partition", "combine", "replicate", "reduce", "pipeline", "batch", "halo")
 STRUCTURAL = ("concat", "split", "transpose", "flatten", "unflatten")
 
+DIMS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(PARALLEL, (0,)),
+    **dict.fromkeys(("concat", "split", "flatten", "unflatten"), (0,)),
+    "transpose": (0, 1),
+}
+"""Which settings of an operator name dims or axes of its first operand."""
+
 DUALS: Mapping[str, str] = {
     "partition": "combine", "combine": "partition",
     "replicate": "reduce", "reduce": "replicate",

@@ -42,6 +42,7 @@ from meshwright.rewrite.language.terms import (
 )
 from meshwright.rewrite.language.types import (
     COPY,
+    DIMS,
     FRONT,
     Axis,
     Type,
@@ -267,7 +268,7 @@ def _bound(
 ) -> dict[str, Attribute] | None:
     """Numbers for the variables of attributes: dims, degrees, sizes that conditions give."""
     dims = {node.attributes[n] for node in (*nodes(rule.source), *nodes(rule.target))
-            for n in range(_DIMS.get(node.operator, 0)) if n < len(node.attributes)}  # fmt: skip
+            for n in DIMS.get(node.operator, ()) if n < len(node.attributes)}  # fmt: skip
     bound: dict[str, Attribute] = {}
     for name in symbols(rule):
         if name not in bound:
@@ -284,12 +285,6 @@ def _bound(
     except MisfitError:
         return None
     return bound
-
-
-_DIMS: Mapping[str, int] = {
-    "partition": 1, "combine": 1, "replicate": 1, "reduce": 1, "pipeline": 1, "batch": 1,
-    "halo": 1, "concat": 1, "split": 1, "transpose": 2, "flatten": 1, "unflatten": 1,
-}  # fmt: skip
 
 
 def _fits(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, Label
 from meshwright.rewrite.language.terms import AXES, Rule, Tensor, Term, Variable, nodes
-from meshwright.rewrite.language.types import COPY, FRONT
+from meshwright.rewrite.language.types import COPY, DIMS, FRONT
 from meshwright.rewrite.verify.context import Context, Places, Value
 from meshwright.rewrite.verify.defined import apply_definition
 from meshwright.rewrite.verify.laws import LAWS, SHORT, over
@@ -95,10 +95,6 @@ class Evaluation:
                 free = self.value(tensor).rank - len(fixed)
 
 
-_DIMS: Mapping[str, int] = {"transpose": 2}
-"""How many of an operator's attributes name an axis, where it is not one."""
-
-
 def highest_rank(rule: Rule, known: Mapping[str, Definition]) -> int:
     """The rank up to which a rule has to be proved.
 
@@ -115,7 +111,7 @@ def highest_rank(rule: Rule, known: Mapping[str, Definition]) -> int:
                 end = max(end, sum(not many(index) for index in definition.indices(operand)))
             continue
         beside = node.operator in ("flatten", "unflatten")
-        for dim in node.attributes[: _DIMS.get(node.operator, 1)]:
+        for dim in node.attributes[: len(DIMS.get(node.operator, ()))]:
             if isinstance(dim, int):
                 front, end = max(front, dim + 1 + beside), max(end, -dim)
             elif dim not in AXES:
