@@ -1,0 +1,71 @@
+"""What a search is asked, and what it answers. Enters: nothing. Leaves: the nouns."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.search.joint.constraints import Constraints
+
+Minimize = Literal["time", "memory", "device-hours"]
+MINIMIZE: tuple[Minimize, ...] = get_args(Minimize)
+
+Stopped = Literal["complete", "budget", "interrupted"]
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What to train, on what, and what counts."""
+
+    graph: OperatorGraph
+    cluster: Cluster
+    memory: Bytes
+    """What a plan may hold on a device."""
+    training: Options = Options()
+    """What the user has decided about training: the optimizer, mixed precision."""
+    minimize: Minimize = "time"
+    constraints: Constraints = Constraints()
+
+
+class Candidate(NamedTuple):
+    """A plan and what is predicted of it."""
+
+    plan: Plan
+    prediction: Prediction
+
+    def fits(self, memory: Bytes) -> bool:
+        """Whether no device holds more."""
+        return self.prediction.memory.total <= memory
+
+
+class Planned(NamedTuple):
+    """The best plan, what it was chosen among, and how far from the best it can be."""
+
+    question: Question
+    best: Candidate
+    baselines: tuple[tuple[str, Candidate], ...]
+    refused: tuple[tuple[str, str], ...]
+    """Baselines that do not apply, each with the reason."""
+    front: tuple[Candidate, ...]
+    """Of all candidates that were simulated those that no other beats in both time and memory."""
+    bound: Seconds
+    """No plan for the graphs that were looked at is faster."""
+    graphs: int
+    """How many graphs were looked at."""
+    rewrites: tuple[str, ...]
+    """The rules that made the plan's graph of the one that was asked about, with their places."""
+    simulated: int
+    """Plans that were simulated."""
+    history: tuple[tuple[float, float], ...]
+    """When the best got better: seconds of search, seconds of a step."""
+    seconds: float
+    stopped: Stopped
+
+    @property
+    def gap(self) -> float:
+        """By how much a step can be longer than it must be, as a share of the bound."""
+        return self.best.prediction.step / self.bound - 1
