@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from meshwright.cluster.model import Cluster
@@ -27,7 +26,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.build import skeleton
-from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
+from meshwright.simulate.bundles import bucketed, bundles, in_micro_batches
 from meshwright.simulate.carry import FOUND, ILLEGAL, NO_TIME, Work, work
 from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
 from meshwright.simulate.places import places
@@ -60,7 +59,7 @@ class Problem:
         self.operators = operators or OperatorPricer(cluster.device)
         micro = self.options.micro_batches
         found = bucketed(bundles(graph, self.units), self.options.bucket)
-        self.bundles = tuple(_micro(own, self.units, micro) for own in found)
+        self.bundles = tuple(in_micro_batches(own, self.units, micro) for own in found)
         self.times = Times(self.units, self.operators, cluster.devices, micro)
         self.places = places(cluster, self.apart)
         for unit in self.units:
@@ -171,31 +170,6 @@ def _layout(unit: Unit, roles: Codes) -> Layout:
             for role in map(int, roles)
         )
     )
-
-
-def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
-    """A bundle as one micro-batch carries it."""
-    if micro_batches == 1 or bundle.parameters:
-        return bundle
-    maker = own[bundle.maker]
-    cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
-    shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
-    return msgspec.structs.replace(
-        bundle,
-        sources=tuple(
-            msgspec.structs.replace(source, bytes=source.bytes // micro_batches) if part else source
-            for source, part in zip(bundle.sources, shared, strict=True)
-        ),
-        legs=tuple(
-            _micro_leg(leg, micro_batches) if shared[leg.tensor] else leg for leg in bundle.legs
-        ),
-    )
-
-
-def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
-    """Halos have rows of one micro-batch; statistics are as many numbers for each."""
-    halo = tuple(rows // micro_batches for rows in leg.port.halo)
-    return msgspec.structs.replace(leg, port=msgspec.structs.replace(leg.port, halo=halo))
 
 
 def _again(graph: OperatorGraph, own: tuple[Unit, ...], recompute: bool) -> Flags:

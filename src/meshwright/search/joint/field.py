@@ -1,0 +1,224 @@
+"""The cheapest layouts by dynamic programming, some factors at a time. Enters: costs that add up
+(`additive`), weights, layouts to start from. Leaves: better layouts.
+
+Units of the same place in repeated layers, and units that share parameters, are one node: they are
+laid out alike. With x_i the layout of node i, k_i units in it, and weights w,
+
+    cost(x) = Σ k_i · (m·(there + back) + w_sums·sums + update + w_memory·bytes)(x_i)
+            + Σ over legs (m·(there + back)/s + w_sums·sums)(x_i, x_j)                  `Field.cost`
+where m counts micro-batches and s is 1, or, if what several units read alike shall count once, the
+number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
+factors in all nodes at once and keeps the others; its minimum is exact where eliminations are
+(`elimination`). Factors of a level that do the same in every node are interchangeable: of each such
+class only the first ones are varied (`_turns`). Steps go on until none makes it cheaper.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.graph.layers import layer_of
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE
+from meshwright.parallelize.units import Unit
+from meshwright.search.additive import Costing, Costs
+from meshwright.search.elimination import CostGraph, cheapest
+
+MOST = 160
+"""Layouts of a node in one step."""
+
+Allowed = Callable[[int, Codes], NDArray[np.bool_]]
+"""Which layouts a unit may have."""
+
+Weigh = Callable[[int, Codes], Costs]
+"""Bytes on a device for each layout of a unit."""
+
+
+class Weights(NamedTuple):
+    """What counts how much."""
+
+    sums: float = 1.0
+    """Gradient sums: less than 1 where they run beside the backward pass."""
+    together: bool = False
+    """Whether what several units read alike counts once."""
+    memory: float = 0.0
+    """Nanoseconds for a byte."""
+
+
+class Totals(NamedTuple):
+    """What layouts cost on the whole, in nanoseconds and bytes."""
+
+    chain: float
+    """One micro-batch through everything, both passes."""
+    sums: float
+    update: float
+    bytes: float
+
+
+class Field:
+    """The nodes of a graph, and what their layouts cost."""
+
+    def __init__(self, costing: Costing, allowed: Allowed, weigh: Weigh) -> None:
+        self.costing, self._allowed, self._weigh = costing, allowed, weigh
+        self.node = _nodes(costing)
+        count = max(self.node, default=-1) + 1
+        self.first = [self.node.index(node) for node in range(count)]
+        self._kinds = [Counter[int]() for _ in range(count)]
+        self._unit: dict[int, int] = {}
+        for unit, node in enumerate(self.node):
+            self._kinds[node][costing.kind[unit]] += 1
+            self._unit.setdefault(costing.kind[unit], unit)
+        self._joined = Counter(
+            (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
+            for own in costing.joints
+        )
+
+    def roles(self, chosen: Codes) -> Codes:
+        """The roles of all units, given those of the nodes."""
+        return chosen[self.node]
+
+    def better(
+        self, chosen: Codes, weights: Weights, blocks: Sequence[tuple[int, ...]]
+    ) -> tuple[Codes, float]:
+        """The cheapest layouts that differ only along some blocks, and their cost."""
+        choices = [self._choices(node, chosen[node], blocks) for node in range(len(chosen))]
+        answer = cheapest(self._graph(choices, weights))
+        found = np.array([own[x] for own, x in zip(choices, answer.choice, strict=True)], np.int8)
+        return found.reshape(chosen.shape), answer.cost
+
+    def cost(self, chosen: Codes, weights: Weights) -> float:
+        """What layouts cost."""
+        graph = self._graph([own[None] for own in chosen], weights)
+        return sum(float(own[0]) for own in graph.nodes) + sum(
+            float(own[0, 0]) for own in graph.edges.values()
+        )
+
+    def totals(self, chosen: Codes) -> Totals:
+        """What layouts cost, by what it is."""
+        chain = sums = update = held = 0.0
+        for node, kinds in enumerate(self._kinds):
+            for kind, count in kinds.items():
+                own = self.costing.unit(self._unit[kind], chosen[node][None])
+                chain += count * float(own.there[0] + own.back[0])
+                sums += count * float(own.sums[0])
+                update += count * float(own.update[0])
+                held += count * float(self._weigh(self._unit[kind], chosen[node][None])[0])
+        for (i, j, kind, shared), count in self._joined.items():
+            leg = self.costing.leg(kind, chosen[i][None], chosen[j][None])
+            chain += count * float(leg.there[0, 0] + leg.back[0, 0]) / shared
+            sums += count * float(leg.sums[0, 0])
+        return Totals(chain, sums, update, held)
+
+    def descend(self, chosen: Codes, weights: Weights) -> tuple[Codes, float]:
+        """Better layouts, until no step finds any."""
+        cost = self.cost(chosen, weights)
+        again = True
+        while again:
+            again = False
+            for blocks in _turns(self.costing, chosen):
+                found, now = self.better(chosen, weights, blocks)
+                if now < cost * (1 - 1e-9):
+                    chosen, cost, again = found, now, True
+                    break
+        return chosen, cost
+
+    def _choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
+        """The layouts of a node that differ from one along some blocks."""
+        unit = self.first[node]
+        names = [*range(len(self.costing.units[unit].splits)), WHOLE]
+        rows = [held]
+        for roles in product(names, repeat=len(blocks)):
+            row = held.copy()
+            for role, block in zip(roles, blocks, strict=True):
+                row[list(block)] = role
+            rows.append(row)
+        found = np.unique(np.array(rows, np.int8), axis=0)
+        legal = self.costing.legal(unit, found) & self._allowed(unit, found)
+        legal |= (found == held).all(axis=1)
+        return found[legal]
+
+    def _graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
+        micro = self.costing.options.micro_batches
+        nodes = []
+        for node, kinds in enumerate(self._kinds):
+            cost = np.zeros(len(choices[node]))
+            for kind, count in kinds.items():
+                own = self.costing.unit(self._unit[kind], choices[node])
+                cost += count * (micro * (own.there + own.back) + own.update)
+                cost += count * weights.sums * own.sums
+                if weights.memory:
+                    held = self._weigh(self._unit[kind], choices[node])
+                    cost += count * weights.memory * held
+            nodes.append(cost)
+        edges: dict[tuple[int, int], Costs] = {}
+        for (i, j, kind, shared), count in self._joined.items():
+            leg = self.costing.leg(kind, choices[i], choices[j])
+            part = micro / (shared if weights.together else 1)
+            moved = count * (part * (leg.there + leg.back) + weights.sums * leg.sums)
+            if i == j:
+                nodes[i] = nodes[i] + np.diagonal(moved)
+            else:
+                pair, edge = ((i, j), moved) if i < j else ((j, i), moved.T)
+                edges[pair] = edges[pair] + edge if pair in edges else edge
+        return CostGraph(nodes, edges)
+
+
+def _nodes(costing: Costing) -> list[int]:
+    """The node of each unit: one for all that are laid out alike."""
+    places = layer_of(costing.graph)
+    starts = _starts(costing)
+    first: dict[object, int] = {}
+    joined = list(range(len(costing.units)))
+    for number, unit in enumerate(costing.units):
+        if unit.name in places:
+            repeat, copy = places[unit.name]
+            key = (repeat, starts[unit.name] - starts[repeat, copy], _cuts(unit))
+            joined[number] = first.setdefault(key, number)
+    for bundle in costing.bundles:
+        for leg in bundle.legs:
+            if bundle.parameters and _cuts(costing.units[leg.unit]) == _cuts(
+                costing.units[bundle.maker]
+            ):
+                old, new = sorted((joined[leg.unit], joined[bundle.maker]), reverse=True)
+                joined = [new if own == old else own for own in joined]
+    number_of: dict[int, int] = {}
+    return [number_of.setdefault(own, len(number_of)) for own in joined]
+
+
+def _starts(costing: Costing) -> dict[object, int]:
+    """Where each operator is, and where each copy of a repeated layer begins."""
+    places = layer_of(costing.graph)
+    found: dict[object, int] = {}
+    for position, operator in enumerate(costing.graph.operators):
+        found[operator.name] = position
+        if operator.name in places:
+            found.setdefault(places[operator.name], position)
+    return found
+
+
+def _cuts(unit: Unit) -> object:
+    """What tells which layouts a unit can have."""
+    return tuple((split.name, unit.extents[split.name]) for split in unit.splits)
+
+
+def _turns(costing: Costing, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Blocks of factors to vary together: a class, one factor, or one each of two classes."""
+    classes: dict[object, list[int]] = {}
+    for f, factor in enumerate(costing.factors):
+        classes.setdefault((factor, chosen[:, f].tobytes()), []).append(f)
+    open_ = [own for own in classes.values() if (chosen[:, own[0]] >= WHOLE).any()]
+    for own in open_:
+        yield (tuple(own),)
+        yield (tuple(own[:1]),)
+        if len(own) > 1:
+            yield (tuple(own[:1]), tuple(own[1:2]))
+    for one, other in combinations(open_, 2):
+        yield (tuple(one[:1]), tuple(other[:1]))
+        if len(one) + len(other) > 2:
+            yield (tuple(one), tuple(other))
