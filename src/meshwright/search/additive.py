@@ -77,6 +77,7 @@ class Costing:
         operators: OperatorPricer,
         options: Options,
     ) -> None:
+        """Of the options micro-batches and the optimizer count; ZeRO is asked for."""
         self.graph, self.cluster, self.options = graph, cluster, options
         self.units, self.factors = units(graph), factors(cluster)
         self.prices = prices
@@ -87,20 +88,25 @@ class Costing:
         moving = cluster.device.memory_bandwidth * operators.rates.streaming
         self._update = TRAFFIC[options.optimizer] / moving * NANO
         self._launch = operators.rates.launch * NANO
-        self._kept = [(b, s) for b in self.bundles if b.parameters for s in range(len(b.sources))]
+        self.kept: dict[int, list[tuple[Source, Leg, Bundle]]] = {}
+        """For each unit the parameters that it is the first to read, and how it reads them."""
+        for bundle in self.bundles:
+            for s, source in enumerate(bundle.sources if bundle.parameters else ()):
+                leg = next(own for own in bundle.legs if own.tensor == s)
+                self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
         self._legs: list[tuple[Bundle, Source, Leg]] = []
         self.kind = self._kinds()
         self.joints = tuple(self._joints())
         self._known: dict[object, Costs] = {}
         self._of_unit: dict[object, UnitCosts] = {}
 
-    def unit(self, number: int, roles: Codes) -> UnitCosts:
-        """What each layout of a unit costs."""
-        key = (self.kind[number], roles.tobytes())
+    def unit(self, number: int, roles: Codes, zero: int = 0) -> UnitCosts:
+        """What each layout of a unit costs with a stage of ZeRO."""
+        key = (self.kind[number], zero, roles.tobytes())
         if key not in self._of_unit:
             there, back = self._computed(number, roles)
             exchanged, returned = self._exchanged(number, roles)
-            sums, update, fetched = self._kept_costs(number, roles)
+            sums, update, fetched = self._kept_costs(number, roles, zero)
             self._of_unit[key] = UnitCosts(
                 there + exchanged + fetched, back + returned + fetched, sums, update
             )
@@ -137,18 +143,20 @@ class Costing:
     def _kinds(self) -> list[int]:
         """For each unit the number of its kind."""
         number: dict[object, int] = {}
-        kept: dict[int, list[object]] = {}
-        for bundle, s in self._kept:
-            source = bundle.sources[s]
-            legs = tuple(_form(leg.port) for leg in bundle.legs if leg.tensor == s)
-            kept.setdefault(bundle.maker, []).append((_form(source.port), source.trained, legs))
+        kept = {
+            unit: tuple(
+                (_form(source.port), source.trained, tuple(_form(leg.port) for leg in bundle.legs))
+                for source, _, bundle in own
+            )
+            for unit, own in self.kept.items()
+        }
         return [
             number.setdefault(
                 (
                     int(self.times.type[u]),
                     tuple(map(_form, unit.inputs)),
                     tuple(map(_form, unit.outputs)),
-                    tuple(kept.get(u, ())),
+                    kept.get(u, ()),
                 ),
                 len(number),
             )
@@ -216,14 +224,12 @@ class Costing:
                 total += NANO * (way.fixed + way.slope * held)
         return total
 
-    def _kept_costs(self, number: int, roles: Codes) -> tuple[Costs, Costs, Costs]:
+    def _kept_costs(self, number: int, roles: Codes, zero: int) -> tuple[Costs, Costs, Costs]:
         """Sums and updates of a unit's own parameters, and what it takes to fetch sharded ones."""
-        zero, sizes = self.options.zero, self.prices.table.sizes
+        sizes = self.prices.table.sizes
         sums, update, fetched = (np.zeros(len(roles)) for _ in range(3))
-        for bundle, s in self._kept:
-            source = bundle.sources[s]
-            leg = next(own for own in bundle.legs if own.tensor == s)
-            if bundle.maker != number or not source.trained or leg.port.back is None:
+        for source, leg, _ in self.kept.get(number, ()):
+            if not source.trained or leg.port.back is None:
                 continue
             home, made = _states(source.port.there, roles), _states(leg.port.back, roles)
             held = np.where(made == PARTIAL, np.int8(SHARD), home) if zero else home

@@ -113,7 +113,7 @@ class Problem:
 
     def layouts(self, roles: Codes) -> tuple[Layout, ...]:
         """The layouts that roles stand for."""
-        return tuple(_layout(unit, own) for unit, own in zip(self.units, roles, strict=True))
+        return layouts_of(self.units, roles)
 
     def plan(self, origin: str, roles: Codes) -> Plan:
         """The plan that roles stand for."""
@@ -157,6 +157,11 @@ def _codes(unit: Unit, layout: Layout) -> list[int]:
         at(int(role[1:])) if role.startswith(IDLE) else WHOLE if role == REPLICA else names[role]
         for role in layout.roles
     ]
+
+
+def layouts_of(own: Sequence[Unit], roles: Codes) -> tuple[Layout, ...]:
+    """The layouts that the roles of units stand for."""
+    return tuple(_layout(unit, row) for unit, row in zip(own, roles, strict=True))
 
 
 def _layout(unit: Unit, roles: Codes) -> Layout:

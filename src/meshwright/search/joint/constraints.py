@@ -4,7 +4,15 @@ allowed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.parallelize.layout import Factor
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.units import Unit
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,3 +26,20 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Degrees of splits and values of options, as ("sample", "4") or ("micro-batches", "8")."""
     rules: tuple[str, ...] = ()
     """Rules that may not be used, by pattern."""
+
+
+def fixed_option(constraints: Constraints, name: str) -> int | None:
+    """The value that an option must have."""
+    return next((int(value) for own, value in constraints.fixed if own == name), None)
+
+
+def forbids(constraints: Constraints, role: str, level: str) -> bool:
+    """Whether a level may not have a role."""
+    return (role, level) in constraints.forbidden
+
+
+def allows(
+    constraints: Constraints, unit: Unit, roles: Codes, own: Sequence[Factor]
+) -> NDArray[np.bool_]:
+    """Which layouts a unit may have."""
+    return np.ones(len(roles), np.bool_)

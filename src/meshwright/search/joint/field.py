@@ -24,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.graph.layers import layer_of
+from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE
 from meshwright.parallelize.units import Unit
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.elimination import CostGraph, cheapest
+from meshwright.simulate.bundles import Bundle
 
 MOST = 160
 """Layouts of a node in one step."""
@@ -64,9 +66,11 @@ class Totals(NamedTuple):
 class Field:
     """The nodes of a graph, and what their layouts cost."""
 
-    def __init__(self, costing: Costing, allowed: Allowed, weigh: Weigh) -> None:
-        self.costing, self._allowed, self._weigh = costing, allowed, weigh
-        self.node = _nodes(costing)
+    def __init__(
+        self, costing: Costing, node: Sequence[int], zero: int, allowed: Allowed, weigh: Weigh
+    ) -> None:
+        self.costing, self.node, self._zero = costing, list(node), zero
+        self._allowed, self._weigh = allowed, weigh
         count = max(self.node, default=-1) + 1
         self.first = [self.node.index(node) for node in range(count)]
         self._kinds = [Counter[int]() for _ in range(count)]
@@ -104,7 +108,7 @@ class Field:
         chain = sums = update = held = 0.0
         for node, kinds in enumerate(self._kinds):
             for kind, count in kinds.items():
-                own = self.costing.unit(self._unit[kind], chosen[node][None])
+                own = self.costing.unit(self._unit[kind], chosen[node][None], self._zero)
                 chain += count * float(own.there[0] + own.back[0])
                 sums += count * float(own.sums[0])
                 update += count * float(own.update[0])
@@ -149,7 +153,7 @@ class Field:
         for node, kinds in enumerate(self._kinds):
             cost = np.zeros(len(choices[node]))
             for kind, count in kinds.items():
-                own = self.costing.unit(self._unit[kind], choices[node])
+                own = self.costing.unit(self._unit[kind], choices[node], self._zero)
                 cost += count * (micro * (own.there + own.back) + own.update)
                 cost += count * weights.sums * own.sums
                 if weights.memory:
@@ -169,33 +173,30 @@ class Field:
         return CostGraph(nodes, edges)
 
 
-def _nodes(costing: Costing) -> list[int]:
+def nodes(graph: OperatorGraph, own: Sequence[Unit], joined: Sequence[Bundle]) -> list[int]:
     """The node of each unit: one for all that are laid out alike."""
-    places = layer_of(costing.graph)
-    starts = _starts(costing)
+    places, starts = layer_of(graph), _starts(graph)
+    number: dict[object, int] = {}
     first: dict[object, int] = {}
-    joined = list(range(len(costing.units)))
-    for number, unit in enumerate(costing.units):
+    group = list(range(len(own)))
+    cuts = [number.setdefault(_cuts(unit), len(number)) for unit in own]
+    for u, unit in enumerate(own):
         if unit.name in places:
-            repeat, copy = places[unit.name]
-            key = (repeat, starts[unit.name] - starts[repeat, copy], _cuts(unit))
-            joined[number] = first.setdefault(key, number)
-    for bundle in costing.bundles:
-        for leg in bundle.legs:
-            if bundle.parameters and _cuts(costing.units[leg.unit]) == _cuts(
-                costing.units[bundle.maker]
-            ):
-                old, new = sorted((joined[leg.unit], joined[bundle.maker]), reverse=True)
-                joined = [new if own == old else own for own in joined]
-    number_of: dict[int, int] = {}
-    return [number_of.setdefault(own, len(number_of)) for own in joined]
+            key = (places[unit.name][0], starts[unit.name] - starts[places[unit.name]], cuts[u])
+            group[u] = first.setdefault(key, u)
+    for bundle in joined:
+        for leg in bundle.legs if bundle.parameters else ():
+            if cuts[leg.unit] == cuts[bundle.maker] and group[leg.unit] != group[bundle.maker]:
+                old, new = sorted((group[leg.unit], group[bundle.maker]), reverse=True)
+                group = [new if other == old else other for other in group]
+    return [int(n) for n in np.unique(group, return_inverse=True)[1]]
 
 
-def _starts(costing: Costing) -> dict[object, int]:
+def _starts(graph: OperatorGraph) -> dict[object, int]:
     """Where each operator is, and where each copy of a repeated layer begins."""
-    places = layer_of(costing.graph)
+    places = layer_of(graph)
     found: dict[object, int] = {}
-    for position, operator in enumerate(costing.graph.operators):
+    for position, operator in enumerate(graph.operators):
         found[operator.name] = position
         if operator.name in places:
             found.setdefault(places[operator.name], position)
