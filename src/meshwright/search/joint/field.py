@@ -75,8 +75,8 @@ class Field:
         self.first = [self.node.index(node) for node in range(count)]
         self._kinds = [Counter[int]() for _ in range(count)]
         self._unit: dict[int, int] = {}
-        for unit, node in enumerate(self.node):
-            self._kinds[node][costing.kind[unit]] += 1
+        for unit, at in enumerate(self.node):
+            self._kinds[at][costing.kind[unit]] += 1
             self._unit.setdefault(costing.kind[unit], unit)
         self._joined = Counter(
             (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
