@@ -1,9 +1,5 @@
-"""The tasks that any plan for a graph can have. Enters: units, bundles, places.
-Leaves: a `Skeleton` that says where they are, and a `TaskGraph` in which nothing is live yet.
-
-Tasks are numbered so that edges lead to higher numbers (but for those of pipelines): what a layout
-writes later may turn tasks and edges on and off, and never makes a cycle.
-"""
+"""The tasks that any plan for a graph can have, one after the other: a slow twin of
+`simulate.build` and of `simulate.joined`."""
 
 from __future__ import annotations
 

@@ -1,70 +1,20 @@
-"""Bytes on every device while a plan runs. Enters: a laid-out problem and its timeline.
-Leaves: what each device holds over time, and the fullest moment.
-
-    standing   all the time: its part of the parameters and of the optimizer's state, buffers, its
-               part of the inputs, libraries' buffers
-    gradients  of parameters: from the first backward task of the unit that makes them
-    kept       from the start of a unit's forward task to the end of its backward task: what its
-               members keep, as pieces; in a layer that runs again only what comes from outside, and
-               the rest from the layer's first backward task on
-    passing    what nobody keeps: a tensor from its making to its last reading, the gradient of one
-               from its first reader's backward task to its maker's, what members of a unit hand
-               each other and what they need on their way; at the end of the step the update's
-"""
+"""Bytes on every device while a plan runs, event by event: a slow twin of `simulate.held`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.units import Bytes, Seconds
 from meshwright.parallelize.reshard import Codes
-from meshwright.plan.model import Held
 from meshwright.simulate.bundles import Bundle
-from meshwright.simulate.parts import Parts, Standing
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.held import GRADIENTS, KEPT, PASSING, Curve
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints, Timeline
-
-GRADIENTS, KEPT, PASSING = range(3)
+from support.slow_parts import Parts
 
 Event = tuple[int, float, int]
 """A moment in nanoseconds, so many bytes more or fewer, and of what."""
-
-
-class Curve(NamedTuple):
-    """What one device holds besides what stands: from each moment on, so many bytes."""
-
-    device: str
-    nanoseconds: Ints
-    gradients: Ints
-    """Of parameters."""
-    kept: Ints
-    """For the backward pass."""
-    passing: Ints
-    standing: Standing
-
-    @property
-    def bytes(self) -> Ints:
-        """All of it."""
-        return self.gradients + self.kept + self.passing + round(sum(self.standing))
-
-
-def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
-    """The fullest moment of the fullest device."""
-    curve = max(curves(problem, roles, timeline), key=lambda own: int(own.bytes.max()))
-    moment, own = int(curve.bytes.argmax()), curve.standing
-    return Held(
-        parameters=Bytes(round(own.parameters)),
-        gradients=Bytes(int(curve.gradients[moment])),
-        optimizer=Bytes(round(own.optimizer)),
-        activations=Bytes(int(curve.kept[moment]) + round(own.inputs)),
-        workspace=Bytes(int(curve.passing[moment]) + round(own.libraries)),
-        device=curve.device,
-        seconds=Seconds(int(curve.nanoseconds[moment]) / NANO),
-    )
 
 
 def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve]:

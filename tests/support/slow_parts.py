@@ -1,8 +1,5 @@
-"""How many bytes of a problem's tensors each device has. Enters: a problem and roles.
-Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is told by `held`.
-
-A tensor that several units keep in the same layout counts once, and so do views of one.
-"""
+"""How many bytes of a problem's tensors each device has, tensor by tensor: a slow twin of
+`simulate.parts` and of `simulate.inventory`."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
 
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
@@ -21,18 +17,10 @@ from meshwright.parallelize.states import PARTIAL, State
 from meshwright.parallelize.units import SAMPLE, Member, Unit
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.simulate.bundles import Source
+from meshwright.simulate.parts import Standing
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import COMPUTE
 from meshwright.simulate.problem import Problem
-
-
-class Standing(NamedTuple):
-    """Bytes that a device holds all the time."""
-
-    parameters: float
-    optimizer: float
-    inputs: float
-    libraries: float
 
 
 class Parts:
