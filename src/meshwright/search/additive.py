@@ -30,8 +30,9 @@ from meshwright.parallelize.units import Port, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
-from meshwright.simulate.bundles import Bundle, Leg, Source, bundles, in_micro_batches
+from meshwright.simulate.bundles import Bundle, Leg, Source
 from meshwright.simulate.carry import SHARD
+from meshwright.simulate.joined import joined
 from meshwright.simulate.prices import NANO, Prices, Table, price
 from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, slot_of
 
@@ -83,8 +84,7 @@ class Costing:
         self.prices = prices
         micro = options.micro_batches
         self.times = Times(self.units, operators, cluster.devices, micro)
-        found = bundles(graph, self.units)
-        self.bundles = tuple(in_micro_batches(own, self.units, micro) for own in found)
+        self.bundles = joined(graph, micro, 0).bundles
         moving = cluster.device.memory_bandwidth * operators.rates.streaming
         self._update = TRAFFIC[options.optimizer] / moving * NANO
         self._launch = operators.rates.launch * NANO

@@ -121,28 +121,3 @@ def _together(bucket: list[Bundle]) -> Bundle:
         legs += [msgspec.structs.replace(leg, tensor=first + leg.tensor) for leg in bundle.legs]
         sources += bundle.sources
     return Bundle(maker=bucket[0].maker, parameters=True, sources=tuple(sources), legs=tuple(legs))
-
-
-def in_micro_batches(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
-    """A bundle as one micro-batch carries it."""
-    if micro_batches == 1 or bundle.parameters:
-        return bundle
-    maker = own[bundle.maker]
-    cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
-    shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
-    return msgspec.structs.replace(
-        bundle,
-        sources=tuple(
-            msgspec.structs.replace(source, bytes=source.bytes // micro_batches) if part else source
-            for source, part in zip(bundle.sources, shared, strict=True)
-        ),
-        legs=tuple(
-            _micro_leg(leg, micro_batches) if shared[leg.tensor] else leg for leg in bundle.legs
-        ),
-    )
-
-
-def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
-    """Halos have rows of one micro-batch; statistics are as many numbers for each."""
-    halo = tuple(rows // micro_batches for rows in leg.port.halo)
-    return msgspec.structs.replace(leg, port=msgspec.structs.replace(leg.port, halo=halo))

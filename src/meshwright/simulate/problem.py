@@ -10,6 +10,7 @@ its schedule. Factors along which some operator may sit at one coordinate tell d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -26,14 +27,16 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.build import skeleton
-from meshwright.simulate.bundles import bucketed, bundles, in_micro_batches
-from meshwright.simulate.carry import FOUND, ILLEGAL, NO_TIME, Work, work
-from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
+from meshwright.simulate.carry import ILLEGAL, NO_TIME, Work, work
+from meshwright.simulate.joined import joined
+from meshwright.simulate.lay import Rates
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.skeleton import Labels, labels_of
 from meshwright.simulate.stages import chained
 from meshwright.simulate.tasks import Flags
 from meshwright.simulate.times import MOST_SPLITS, Times
+from meshwright.simulate.whole import lay_all
 
 
 class Problem:
@@ -58,8 +61,8 @@ class Problem:
         self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
         self.operators = operators or OperatorPricer(cluster.device)
         micro = self.options.micro_batches
-        found = bucketed(bundles(graph, self.units), self.options.bucket)
-        self.bundles = tuple(in_micro_batches(own, self.units, micro) for own in found)
+        join = joined(graph, micro, self.options.bucket)
+        self.bundles = join.bundles
         self.times = Times(self.units, self.operators, cluster.devices, micro)
         self.places = places(cluster, self.apart)
         for unit in self.units:
@@ -69,9 +72,7 @@ class Problem:
                     f"at most {MOST_SPLITS} are handled",
                 )
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
-        self.bones, self.tasks, self.labels = skeleton(
-            self.units, self.bundles, self.places, len(self.prices.kinds), micro, edges
-        )
+        self.bones, self.tasks = skeleton(join, self.places, len(self.prices.kinds), micro, edges)
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
         rates = self.operators.rates
         moving = cluster.device.memory_bandwidth * rates.streaming
@@ -88,12 +89,9 @@ class Problem:
     def lay(self, roles: Codes) -> None:
         """Write the roles of all units into the task graph."""
         self.roles[:] = roles
-        for unit in range(len(self.units)):
-            while (status := self._lay_unit(unit)) != FOUND:
-                self.supply(status)
-        for bundle in range(len(self.bundles)):
-            while (status := self._lay_bundle(bundle)) != FOUND:
-                self.supply(status)
+        written, count = 0, len(self.units) + len(self.bundles)
+        while (written := self._lay(written)) < count:
+            self.supply(int(self.room.missing[0]))
 
     def supply(self, status: int) -> None:
         """Fill the row of a table that compiled code found empty."""
@@ -106,10 +104,14 @@ class Problem:
 
     def codes(self, layouts: Sequence[Layout]) -> Codes:
         """The roles of all units as numbers."""
-        return np.array(
-            [_codes(unit, layout) for unit, layout in zip(self.units, layouts, strict=True)],
-            np.int8,
-        ).reshape(len(self.units), len(self.factors))
+        known: dict[tuple[tuple[str, ...], Layout], list[int]] = {}
+        rows = []
+        for unit, layout in zip(self.units, layouts, strict=True):
+            key = tuple(split.name for split in unit.splits), layout
+            if key not in known:
+                known[key] = _codes(*key)
+            rows.append(known[key])
+        return np.array(rows, np.int8).reshape(len(self.units), len(self.factors))
 
     def layouts(self, roles: Codes) -> tuple[Layout, ...]:
         """The layouts that roles stand for."""
@@ -119,42 +121,38 @@ class Problem:
         """The plan that roles stand for."""
         return Plan.of(origin, self.graph, self.cluster, self.layouts(roles), self.options)
 
+    @cached_property
+    def labels(self) -> Labels:
+        """What the tasks are, for people."""
+        return labels_of(self.bones, len(self.tasks.live))
+
     @property
     def moved(self) -> float:
         """Bytes that leave a device in a step, on the whole machine."""
         return float(self.room.moved.sum())
 
-    def _lay_unit(self, unit: int) -> int:
-        return lay_unit(
+    def _lay(self, first: int) -> int:
+        return lay_all(
             self.bones,
             self.tasks,
             self.prices.table,
             self.times.table,
             self.rates,
             self.places.radix,
-            int(self.times.type[unit]),
-            unit,
-            self.roles[unit],
-            self.room,
-        )
-
-    def _lay_bundle(self, bundle: int) -> int:
-        return lay_bundle(
-            self.bones,
-            self.tasks,
-            self.prices.table,
-            self.rates,
-            self.places.radix,
-            bundle,
+            self.times.type,
+            first,
             self.roles,
             self.room,
         )
 
 
-def _codes(unit: Unit, layout: Layout) -> list[int]:
-    names = {split.name: number for number, split in enumerate(unit.splits)}
+def _codes(names: tuple[str, ...], layout: Layout) -> list[int]:
     return [
-        at(int(role[1:])) if role.startswith(IDLE) else WHOLE if role == REPLICA else names[role]
+        at(int(role[1:]))
+        if role.startswith(IDLE)
+        else WHOLE
+        if role == REPLICA
+        else names.index(role)
         for role in layout.roles
     ]
 
