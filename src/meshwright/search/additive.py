@@ -99,6 +99,7 @@ class Costing:
         self.joints = tuple(self._joints())
         self._known: dict[object, Costs] = {}
         self._of_unit: dict[object, UnitCosts] = {}
+        self._of_leg: dict[object, LegCosts] = {}
 
     def unit(self, number: int, roles: Codes, zero: int = 0) -> UnitCosts:
         """What each layout of a unit costs with a stage of ZeRO."""
@@ -114,6 +115,12 @@ class Costing:
 
     def leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
         """What each pair of layouts costs along a leg of some kind."""
+        key = (kind, maker.tobytes(), reader.tobytes())
+        if key not in self._of_leg:
+            self._of_leg[key] = self._leg(kind, maker, reader)
+        return self._of_leg[key]
+
+    def _leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
         bundle, source, leg = self._legs[kind]
         home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
         there = self._resharded(home, read, source.bytes)
@@ -244,19 +251,17 @@ class Costing:
 
     def _rows(self, made: Codes, needed: Codes, size: int) -> Costs:
         """Nanoseconds for each pair of states in a row."""
-        both, row = np.unique(np.hstack((made, needed)), axis=0, return_inverse=True)
+        both, row = _distinct(np.hstack((made, needed)))
         cut = made.shape[1]
         pairs = [self._priced(own[None, :cut], own[None, cut:], float(size)) for own in both]
-        found: Costs = np.array([own[0, 0] for own in pairs])[row.reshape(-1)]
+        found: Costs = np.array([own[0, 0] for own in pairs])[row]
         return found
 
     def _resharded(self, made: Codes, needed: Codes, size: int) -> Costs:
         """Nanoseconds for each pair of states, computed once for each distinct pair."""
-        before, row = np.unique(made, axis=0, return_inverse=True)
-        after, column = np.unique(needed, axis=0, return_inverse=True)
-        full: Costs = self._priced(before, after, float(size))[
-            row.reshape(-1)[:, None], column.reshape(-1)[None, :]
-        ]
+        before, row = _distinct(made)
+        after, column = _distinct(needed)
+        full: Costs = self._priced(before, after, float(size))[np.ix_(row, column)]
         return full
 
     def _priced(self, before: Codes, after: Codes, size: float) -> Costs:
@@ -290,6 +295,14 @@ def _states(by_split: Sequence[State], roles: Codes) -> Codes:
     """The states of a tensor under each layout: those that splits give it, else the roles."""
     table = np.array([*by_split, 0], np.int8)
     return np.where(roles >= 0, table[np.maximum(roles, 0)], roles).astype(np.int8)
+
+
+def _distinct(rows: Codes) -> tuple[Codes, list[int]]:
+    """The different rows, and for each row which of them it is; quicker for few than `unique`."""
+    number: dict[bytes, int] = {}
+    which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
+    found = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
+    return found, which
 
 
 class _Room(NamedTuple):

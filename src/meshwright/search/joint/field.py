@@ -10,7 +10,7 @@ where m counts micro-batches and s is 1, or, if what several units read alike sh
 number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
 factors in all nodes at once and keeps the others; its minimum is exact where eliminations are
 (`elimination`). Factors of a level that do the same in every node are interchangeable: of each such
-class only the first ones are varied (`_turns`). Steps go on until none makes it cheaper.
+class only the first ones are varied (`_turns`). Rounds of steps go on while they save enough.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from meshwright.search.additive import Costing, Costs
 from meshwright.search.elimination import CostGraph, cheapest
 from meshwright.simulate.bundles import Bundle
 
-MOST = 160
-"""Layouts of a node in one step."""
+LEAST = 1e-3
+"""The share of the cost that a round of steps must save for another one."""
 
 Allowed = Callable[[int, Codes], NDArray[np.bool_]]
 """Which layouts a unit may have."""
@@ -78,6 +78,7 @@ class Field:
         for unit, at in enumerate(self.node):
             self._kinds[at][costing.kind[unit]] += 1
             self._unit.setdefault(costing.kind[unit], unit)
+        self._known: dict[object, Codes] = {}
         self._joined = Counter(
             (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
             for own in costing.joints
@@ -120,32 +121,29 @@ class Field:
         return Totals(chain, sums, update, held)
 
     def descend(self, chosen: Codes, weights: Weights) -> tuple[Codes, float]:
-        """Better layouts, until no step finds any."""
-        cost = self.cost(chosen, weights)
-        again = True
-        while again:
-            again = False
-            for blocks in _turns(self.costing, chosen):
-                found, now = self.better(chosen, weights, blocks)
-                if now < cost * (1 - 1e-9):
-                    chosen, cost, again = found, now, True
-                    break
+        """Better layouts, round after round."""
+        cost, before = self.cost(chosen, weights), np.inf
+        while cost < before * (1 - LEAST):
+            before = cost
+            for blocks in list(_turns(self.costing, chosen)):
+                chosen, cost = self.better(chosen, weights, blocks)
         return chosen, cost
 
     def _choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
         """The layouts of a node that differ from one along some blocks."""
         unit = self.first[node]
         names = [*range(len(self.costing.units[unit].splits)), WHOLE]
-        rows = [held]
-        for roles in product(names, repeat=len(blocks)):
-            row = held.copy()
-            for role, block in zip(roles, blocks, strict=True):
-                row[list(block)] = role
-            rows.append(row)
-        found = np.unique(np.array(rows, np.int8), axis=0)
+        known = self._known.get(key := (unit, held.tobytes(), tuple(blocks)))
+        if known is not None:
+            return known
+        every = list(product(names, repeat=len(blocks)))
+        found = np.repeat(held[None], len(every), axis=0)
+        for n, block in enumerate(blocks):
+            found[:, list(block)] = np.array([roles[n] for roles in every], np.int8)[:, None]
         legal = self.costing.legal(unit, found) & self._allowed(unit, found)
-        legal |= (found == held).all(axis=1)
-        return found[legal]
+        legal &= ~(found == held).all(axis=1)
+        self._known[key] = np.concatenate((held[None], found[legal]))
+        return self._known[key]
 
     def _graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
         micro = self.costing.options.micro_batches
