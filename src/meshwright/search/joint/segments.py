@@ -85,14 +85,12 @@ def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str])
     """The operators from start to stop, not yet compared with others."""
     operators = graph.operators[start:stop]
     inside = {operator.name for operator in operators}
-    made = [tensor.name for operator in operators for tensor in operator.outputs]
+    made = dict.fromkeys(tensor.name for own in operators for tensor in own.outputs)
     read = dict.fromkeys(name for own in operators for name in own.inputs if name is not None)
-    given = {name: graph.tensors[name] for name in read if name not in set(made)}
+    given = {name: graph.tensors[name] for name in read if name not in made}
     learnt = {p.tensor.name: p for p in graph.parameters if p.tensor.name in given}
     kept = {tensor.name for tensor in graph.buffers}
-    shared = [
-        name for name in made if any(own.name not in inside for own in graph.consumers[name])
-    ]
+    shared = [name for name in made if any(own.name not in inside for own in graph.consumers[name])]
     enters = [name for name in given if name in needing and name in graph.producers]
     return Segment(
         graph=OperatorGraph(
