@@ -7,7 +7,10 @@ With c(g)[i, o] the cost of graph g between layout i of what enters and layout o
     kept    : c(g)[i, o] < floor[i, o] for some i, o, by more than rounding       `_Search._judge`
     expanded: min c(g) <= alpha * best, the cheapest first                         `_Search.run`
 as in TASO and Unity, but for a whole table of boundary layouts at once. A graph is looked at once,
-whatever the rules that lead to it. Who weighs costs in several ways puts the tables side by side.
+whatever the rules that lead to it. Of rewrites that do not touch each other, which lead to the same
+graph in any order, one order is followed, the better first: p is *asleep* in what q gives, as long
+as it is there, if p alone gave something cheaper or nothing new (sleep sets, Godefroid 1996).
+Who weighs costs in several ways puts the tables side by side.
 Layouts are decided elsewhere: `algebra` leaves out rules with parallel operators.
 """
 
@@ -21,12 +24,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.graph.canonical import canonical_hash
+from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
-from meshwright.rewrite.language.terms import nodes
+from meshwright.rewrite.language.terms import Setting, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
 
@@ -131,6 +134,12 @@ class _Waiting(NamedTuple):
     number: int
     matcher: Matcher
     chain: Chain
+    asleep: frozenset[_Place]
+    """Matches that a graph beside this one was made with, and what was asleep there."""
+
+
+_Place = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], tuple[tuple[str, Setting], ...]]
+"""A match by its rule's name, its outputs and what was bound."""
 
 
 class _Search:
@@ -141,7 +150,7 @@ class _Search:
     ) -> None:
         self._evaluate, self._alpha = evaluate, alpha
         self._candidates, self._enough = candidates, enough
-        self._seen: set[str] = set()
+        self._contents, self._seen = Contents(), set[int]()
         self._queue: list[_Waiting] = []
         self._floor: Costs | None = None
         self.kept: list[Variant] = []
@@ -149,34 +158,53 @@ class _Search:
 
     def run(self, matcher: Matcher) -> Stopped:
         """Looks at graphs until there are none left, or there have been enough."""
-        self._look_at(matcher, ())
+        cost = self._look_at(matcher, ())
+        assert cost is not None, "the first graph is new"
+        self._queue.append(_Waiting(cost, 0, matcher, (), frozenset()))
         while self._queue:
             first = heapq.heappop(self._queue)
             if first.cost > self._alpha * self._best:
                 break
-            for match in first.matcher.matches:
-                if self.evaluated >= self._candidates:
-                    return "candidates"
-                if self._enough():
-                    return "enough"
-                self._look_at(first.matcher.rewrite(match), (*first.chain, match))
+            if stopped := self._expand(first):
+                return stopped
         return "complete"
+
+    def _expand(self, first: _Waiting) -> Stopped | None:
+        """Looks at what one rewrite makes of a graph; why to stop, if there has been enough."""
+        asleep, awake = _parted(first)
+        made: list[tuple[_Place, _Waiting]] = []
+        for place, match in awake:
+            if self.evaluated >= self._candidates:
+                return "candidates"
+            if self._enough():
+                return "enough"
+            after, chain = first.matcher.rewrite(match), (*first.chain, match)
+            cost = self._look_at(after, chain)
+            if cost is None:
+                asleep.add(place)
+            else:
+                made.append((place, _Waiting(cost, self.evaluated, after, chain, frozenset())))
+        # The cheapest have the least asleep: from them all others are to be reached.
+        for place, own in sorted(made, key=lambda pair: pair[1][:2]):
+            if own.cost <= self._alpha * self._best:
+                heapq.heappush(self._queue, own._replace(asleep=frozenset(asleep)))
+            asleep.add(place)
+        return None
 
     @property
     def _best(self) -> float:
         return np.inf if self._floor is None else float(self._floor.min(initial=np.inf))
 
-    def _look_at(self, matcher: Matcher, chain: Chain) -> None:
-        content = canonical_hash(matcher.graph)
+    def _look_at(self, matcher: Matcher, chain: Chain) -> float | None:
+        """The least cost of a graph; None if it has been seen."""
+        content = self._contents.number(matcher.graph)
         if content in self._seen:
-            return
+            return None
         self._seen.add(content)
         costs = np.asarray(self._evaluate(matcher.graph), dtype=np.float64)
         self.evaluated += 1
         self._judge(Variant(matcher.graph, costs, chain))
-        least = float(costs.min(initial=np.inf))
-        if least <= self._alpha * self._best:
-            heapq.heappush(self._queue, _Waiting(least, self.evaluated, matcher, chain))
+        return float(costs.min(initial=np.inf))
 
     def _judge(self, found: Variant) -> None:
         if self._floor is None:
@@ -185,6 +213,16 @@ class _Search:
         elif np.any(found.costs < self._floor * (1 - ROUNDING)):
             self.kept.append(found)
             self._floor = np.minimum(self._floor, found.costs)
+
+
+def _parted(waiting: _Waiting) -> tuple[set[_Place], list[tuple[_Place, Match]]]:
+    """Places that are asleep, and the matches at the others. What has gone does not sleep on."""
+    found = {
+        (own.rule.name, own.outputs, own.tensors, own.settings): own
+        for own in waiting.matcher.matches
+    }
+    asleep = {place for place in waiting.asleep if place in found}
+    return asleep, [(place, own) for place, own in found.items() if place not in asleep]
 
 
 def _cheapest(kept: list[Variant]) -> tuple[Variant, ...]:
