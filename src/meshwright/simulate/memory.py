@@ -11,8 +11,14 @@ Then u adds, always and at the fullest moment,
     standing = P + S,       kept = max(K + R, G + U)     with one micro-batch: gradients come as
                                                          what was kept goes
     standing = P + S + G,   kept = max(w K + R, U)       with several                   `unit_bytes`
-A tensor that several units keep counts with the first of them, as if all had its layout. What only
-passes (`held`), inputs, buffers and libraries are not counted.
+A tensor that several units keep counts with the first of them, as if all had its layout. While u
+runs there pass besides, and only then, at most
+    max(what it reads, makes and hands on that nobody keeps, gradients of what it made and reads and
+        what its backward pass needs)                                                 `unit_passing`
+Summed over the units of a device, standing + kept and the largest of what passes are about what it
+holds. Given all layouts one can do better: in the last backward pass, when it is at u, what units up
+to u keep is there, the gradients of u and those behind it, and what passes at u  `held_by_roles`.
+Inputs, buffers and libraries are not counted.
 """
 
 from __future__ import annotations
@@ -30,11 +36,20 @@ from meshwright.parallelize.states import PARTIAL
 from meshwright.parallelize.units import units
 from meshwright.plan.model import Options
 from meshwright.simulate.inventory import FOREIGN, inventory, micro_ways, pieced
-from meshwright.simulate.parts import degrees, devices, lying_each, parameters_of, pieces
+from meshwright.simulate.parts import (
+    Lying,
+    degrees,
+    devices,
+    lying_each,
+    parameters_of,
+    passing_inside,
+    pieces,
+    ways,
+)
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.schedule import order
-from meshwright.simulate.skeleton import Floats
-from meshwright.simulate.tasks import Ints
+from meshwright.simulate.skeleton import NONE, Bytes8, Floats
+from meshwright.simulate.tasks import Flags, Indices, Ints
 
 
 class UnitParts(NamedTuple):
@@ -67,7 +82,7 @@ def unit_parts(problem: Problem, unit: int, roles: Codes) -> UnitParts:
     sources = parameters_of(problem)
     sources = sources[problem.bones.source_maker[sources] == unit]
     lying = lying_each(problem, np.repeat(sources, len(cut)), np.tile(cut, (len(sources), 1)))
-    lies = (size.reshape(len(sources), len(cut)).sum(axis=0) for size in lying)
+    lies = Lying(*(size.reshape(len(sources), len(cut)).sum(axis=0) for size in lying))
     distinct, which = np.unique(
         cut * micro_ways(problem.graph, problem.options.micro_batches)[unit],
         axis=0,
@@ -75,7 +90,48 @@ def unit_parts(problem: Problem, unit: int, roles: Codes) -> UnitParts:
     )
     kept = np.array([_kept(problem, unit, tuple(row)) for row in distinct.tolist()]).reshape(-1, 2)
     kept, rerun = kept[which.ravel()].T
-    return UnitParts(*lies, kept, rerun / _layers_here(problem, unit, roles))
+    return UnitParts(**lies._asdict(), kept=kept, rerun=rerun / _layers_here(problem, unit, roles))
+
+
+def unit_passing(problem: Problem, unit: int, roles: Codes) -> Floats:
+    """[layouts] what only passes while a unit runs, under the roles [layouts, factors]."""
+    cut, bones, known = degrees(problem, roles), problem.bones, inventory(problem.graph)
+    passed = len(known.passed_root)
+    kept = np.isin(known.passed_root, list(_first_keepers(problem.graph)))
+    made = np.flatnonzero(bones.maker[:passed] == unit)
+    legs = np.flatnonzero(bones.leg_unit[: bones.leg_start[passed]] == unit)
+    read = bones.leg_source[legs]
+    new = made[~kept[made] & ~known.passed_view[made]]
+    there = _total(problem, new, bones.source_there[new], cut)
+    came = ~kept[read]
+    there += _total(problem, read[came], bones.leg_there[legs[came]], cut)
+    back = np.zeros(len(cut))
+    if bones.flows[unit]:
+        returning = made[(bones.source_back[made] != NONE).any(axis=1)]
+        flows = bones.leg_flows[legs]
+        back += _total(problem, returning, bones.source_there[returning], cut)
+        back += _total(problem, read[flows], bones.leg_there[legs[flows]], cut)
+    rows = (cut * micro_ways(problem.graph, problem.options.micro_batches)[unit]).tolist()
+    inside = np.array([_inside(problem, unit, tuple(row)) for row in rows]).reshape(-1, 2)
+    most: Floats = np.maximum(there + inside[:, 0], back + inside[:, 1])
+    return most
+
+
+def _total(problem: Problem, sources: Ints | Indices, states: Bytes8, cut: Ints) -> Floats:
+    """[layouts] bytes of some tensors together, each in its states under a unit's splits."""
+    sizes = problem.bones.source_bytes[sources]
+    total = np.zeros(len(cut))
+    for size, own in zip(sizes, states, strict=True):
+        total += size / ways(own, cut)
+    return total
+
+
+def _inside(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[int, int]:
+    """The most that passes inside of a unit in each pass, cut so many ways."""
+    handled, kept = inventory(problem.graph).handled[unit], _first_keepers(problem.graph)
+    members = zip(handled, pieces(problem, unit, cut), strict=True)
+    found = [passing_inside(own, piece, kept) for own, piece in members]
+    return max(there for there, _ in found), max(back for _, back in found)
 
 
 def _kept(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[float, float]:
@@ -86,7 +142,7 @@ def _kept(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[float, flo
     for own, piece in zip(known.handled[unit], pieces(problem, unit, cut), strict=True):
         if not own.flows:
             continue
-        sizes = [(piece.extra, again and own.extra_again)]
+        sizes: list[tuple[float, bool]] = [(piece.extra, again and own.extra_again)]
         for slot, share in piece.kept:
             root = own.root[slot]
             if root != FOREIGN and first[root] == unit and root not in seen:
@@ -115,7 +171,8 @@ def _layers_here(problem: Problem, unit: int, roles: Codes) -> Floats:
     """[layouts] how many copies of a unit's layer a device has, if stages have equally many."""
     sizes = np.array([factor.size for factor in problem.factors], np.int64)
     stages = np.where(roles < PARTIAL, sizes, 1).prod(axis=1)
-    return np.maximum(1.0, _copies(problem.graph)[unit] / stages)
+    found: Floats = np.maximum(1.0, _copies(problem.graph)[unit] / stages)
+    return found
 
 
 @once
@@ -130,17 +187,33 @@ def _copies(graph: OperatorGraph) -> Ints:
 
 
 def held_by_roles(problem: Problem, roles: Codes) -> Floats:
-    """[devices] the sum over the units that work on each device, under the roles [units, factors].
+    """[devices] about what each device holds, under the roles [units, factors].
 
     Stages are sets of devices in the order of the graph, as in `stages`.
     """
-    flights = _flights(problem.options, roles)
-    found = [
-        unit_bytes(problem, unit, roles[unit : unit + 1], flight)
-        for unit, flight in enumerate(flights)
-    ]
-    own = np.array([float(standing[0] + kept[0]) for standing, kept in found])
-    return np.array([own[working].sum() for _, working in devices(problem, roles)])
+    rows = range(len(roles))
+    found = [unit_parts(problem, unit, roles[unit : unit + 1]) for unit in rows]
+    own = UnitParts(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    passing = np.array([unit_passing(problem, unit, roles[unit : unit + 1])[0] for unit in rows])
+    others = own.kept * (_flights(problem.options, roles) - 1.0)
+    staying = own.parameters + own.optimizer + own.rerun + others
+    alone = problem.options.micro_batches == 1
+    return np.array(
+        [
+            staying[units].sum() + _walked(own, passing, units, alone)
+            for _, units in devices(problem, roles)
+        ]
+    )
+
+
+def _walked(own: UnitParts, passing: Floats, units: Flags, alone: bool) -> float:
+    """The fullest moment of the last micro-batch on a device; it is `alone` if the only one."""
+    if not units.any():
+        return 0.0
+    gradients = own.gradients[units]
+    there = np.cumsum(gradients[::-1])[::-1] if alone else gradients.sum()
+    walking = np.cumsum(own.kept[units]) + there + passing[units]
+    return float(max(walking.max(), gradients.sum() + own.update[units].sum()))
 
 
 def _flights(options: Options, roles: Codes) -> list[int]:

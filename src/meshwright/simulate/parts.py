@@ -11,7 +11,7 @@ A tensor that several units keep in the same layout counts once, and so do views
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -70,8 +70,8 @@ class Parts:
         when its layer runs again."""
         self.forward, self.backward = [0.0] * count, [0.0] * count
         """For each unit what passes inside of it, in each pass."""
-        self._kept = [False] * len(self.inventory.root_bytes)
-        """Whether some unit keeps a root."""
+        self._kept: set[int] = set()
+        """The roots that some unit keeps."""
         self._weigh_pieces()
         self.lying = lying(problem, self.degrees)
 
@@ -87,8 +87,7 @@ class Parts:
     @property
     def passed_kept(self) -> Flags:
         """[tensors that leave a unit] whether some unit keeps it, or what it is a view of."""
-        kept = np.array([*self._kept, False], np.bool_)
-        return kept[self.inventory.passed_root]
+        return np.isin(self.inventory.passed_root, list(self._kept))
 
     @cached_property
     def _inputs(self) -> float:
@@ -115,7 +114,9 @@ class Parts:
                     self._weigh_kept(unit, own, piece, where, seen)
         for unit, handled in enumerate(self.inventory.handled):
             for own, piece in zip(handled, cut[unit], strict=True):
-                self._weigh_passing(unit, own, piece)
+                there, back = passing_inside(own, piece, self._kept)
+                self.forward[unit] = max(self.forward[unit], there)
+                self.backward[unit] = max(self.backward[unit], back)
 
     def _weigh_kept(
         self, unit: int, own: Handled, piece: Pieced, where: bytes, seen: set[tuple[int, bytes]]
@@ -133,20 +134,22 @@ class Parts:
                 self.rerun[unit] += size
             else:
                 self.kept[unit] += size
-                self._kept[root] = True
+                self._kept.add(root)
 
-    def _weigh_passing(self, unit: int, own: Handled, piece: Pieced) -> None:
-        """Count what a member reads and makes that stays in its unit, and what it needs besides."""
-        touched = {
-            root: (size, read)
-            for slot, root, read in own.inside
-            if (size := piece.bytes[slot]) is not None
-        }
-        there = sum(size for root, (size, _) in touched.items() if not self._kept[root])
-        self.forward[unit] = max(self.forward[unit], there)
-        if own.flows:
-            handed = sum(size for size, read in touched.values() if read)
-            self.backward[unit] = max(self.backward[unit], handed + piece.scratch)
+
+def passing_inside(own: Handled, piece: Pieced, kept: Container[int]) -> tuple[int, int]:
+    """What a member reads and makes that stays in its unit, and what it needs besides.
+
+    In the forward pass, where what is kept does not count, and in the backward pass.
+    """
+    touched = {
+        root: (size, read)
+        for slot, root, read in own.inside
+        if (size := piece.bytes[slot]) is not None
+    }
+    there = sum(size for root, (size, _) in touched.items() if root not in kept)
+    handed = sum(size for size, read in touched.values() if read)
+    return there, handed + piece.scratch if own.flows else 0
 
 
 def devices(problem: Problem, roles: Codes) -> Iterator[tuple[str, Flags]]:
@@ -159,7 +162,7 @@ def devices(problem: Problem, roles: Codes) -> Iterator[tuple[str, Flags]]:
     for units in rows.values():
         cube = subcube(roles[units[0]], places.radix)
         resources = places.set_resource[places.set_start[cube] : places.set_start[cube + 1]]
-        inside[np.ix_(resources, units)] = True
+        inside[resources[:, None], units] = True
     for resource in np.flatnonzero(places.kind == COMPUTE):
         yield places.names[resource], inside[resource]
 
@@ -174,7 +177,8 @@ def degrees(problem: Problem, roles: Codes) -> Ints:
 
 def ways(states: Bytes8, degrees: Ints) -> Ints:
     """Into how many parts tensors are cut, given their states under each split and its degree."""
-    return np.where(states >= 0, degrees, 1).prod(axis=1)
+    found: Ints = np.where(states >= 0, degrees, 1).prod(axis=1)
+    return found
 
 
 def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, ...]:
@@ -195,7 +199,8 @@ def lying(problem: Problem, degrees: Ints) -> Lying:
     unit = problem.bones.source_maker[own]
     found = lying_each(problem, own, degrees[unit])
     count = len(problem.units)
-    return Lying(*(np.bincount(unit, weights=size, minlength=count) for size in found))
+    each = (np.bincount(unit, weights=size, minlength=count) for size in found)
+    return Lying(*(size.astype(np.float64) for size in each))
 
 
 def parameters_of(problem: Problem) -> Ints:
