@@ -12,7 +12,7 @@ from meshwright.plan.model import Plan
 from meshwright.simulate import full
 from meshwright.simulate.held import curves
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.stages import chained
+from meshwright.simulate.stages import Label, chained
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads
 from support.plan_strategies import plans
 from support.slow_build import skeleton
@@ -58,7 +58,7 @@ def slow_loads(graph: TaskGraph) -> Ints:
 def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
     layouts, options = [plan.layout[unit.name] for unit in plan.units], plan.options
     given = plan.graph, plan.cluster, options
-    chain = ()
+    chain: tuple[tuple[Label, Label], ...] = ()
     try:
         problem = Problem(*given, pipeline=layouts)
         chain = tuple(chained(problem.units, layouts, problem.bundles, options))

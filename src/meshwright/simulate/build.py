@@ -35,8 +35,9 @@ def skeleton(
     legs, kept = len(bones.leg_unit), int(bones.parameters.sum())
     many = len(bones.flows) + 2 * (len(bones.maker) - kept) + 4 * legs
     e = many * micro_batches + 2 * kept
-    wires = _Wires(*np.zeros((2, e + len(further)), np.int32), np.ones(e + len(further), np.bool_))
-    wires.before[e:], wires.after[e:] = np.array(further, np.int32).reshape(-1, 2).T
+    ends = np.zeros((2, e + len(further)), np.int32)
+    ends[:, e:] = np.array(further, np.int32).reshape(-1, 2).T
+    wires = _Wires(ends[0], ends[1], np.ones(e + len(further), np.bool_))
     _join_tasks(bones, wires)
     graph, order = _graph(n, bones, wires, places, kinds)
     renumbered = np.empty(len(order) + 1, np.int32)

@@ -22,7 +22,7 @@ import numpy as np
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.parallelize.reshard import Codes
 from meshwright.plan.model import Held
-from meshwright.simulate.parts import Parts, Standing, ways
+from meshwright.simulate.parts import Parts, Standing, devices, ways
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import Floats
@@ -81,7 +81,7 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
     parts, clock = Parts(problem, roles), _Clock(problem, timeline)
     passing = _Passing(parts, clock)
     known: dict[bytes, Curve] = {}
-    for device, own in parts.devices():
+    for device, own in devices(problem, roles):
         # Devices for the same units hold the same.
         if own.tobytes() not in known:
             spans = [*_of_units(parts, clock, own), *passing.spans(own)]

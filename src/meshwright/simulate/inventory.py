@@ -68,7 +68,9 @@ class Pieced(NamedTuple):
 
 def pieced(member: Member, degrees: tuple[int, ...]) -> Pieced:
     """A member whose unit's splits are cut so many ways."""
-    piece, flows = member.piece(dict(enumerate(degrees))), any(member.wanted)
+    # Compiled code knows of more splits than a unit may have; those are not cut.
+    cut = dict(zip(range(len(member.splits)), degrees, strict=False))
+    piece, flows = member.piece(cut), any(member.wanted)
     whole: tuple[Spec | None, ...] = (*member.call.inputs, *member.call.outputs)
     own: tuple[Spec | None, ...] = (*piece.inputs, *piece.outputs)
     family, kept, extra = family_of(piece.kind), [], 0

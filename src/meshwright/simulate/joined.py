@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from meshwright.foundation.once import once
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallelize.states import State
 from meshwright.parallelize.units import Unit, units
 from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
@@ -28,6 +28,10 @@ class Joined(NamedTuple):
 
     bundles: tuple[Bundle, ...]
     tables: Mapping[str, Any]
+    first_leg: Indices
+    """[sources] the first reading of a tensor, or NONE."""
+    width: Floats
+    """[sources] bytes of an element."""
 
 
 @once
@@ -36,7 +40,12 @@ def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> Joined:
     own = units(graph)
     found = bucketed(bundles(graph, own), bucket)
     carried = tuple(_micro(bundle, own, micro_batches) for bundle in found)
-    return Joined(carried, _of_units(own, carried) | _of_sources(carried) | _of_legs(own, carried))
+    tables = _of_units(own, carried) | _of_sources(carried) | _of_legs(own, carried)
+    sources = [source for bundle in carried for source in bundle.sources]
+    first = np.full(len(sources), NONE, np.int32)
+    first[tables["leg_source"][::-1]] = np.arange(len(tables["leg_source"]))[::-1]
+    width = [ITEM_BYTES[graph.specs[source.name].dtype] for source in sources]
+    return Joined(carried, tables, first, np.array(width, np.float64))
 
 
 def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:

@@ -2,21 +2,21 @@
 Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is told by `held`.
 
 With d(u, s) how many ways the factors cut split s of unit u,
-    ways(t)    = product of d over the splits that cut t              a device has bytes(t) / ways
+    ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
     copies(p)  = product of d over the splits that leave p's gradient as a pending sum
-    ZeRO       divides the optimizer's state (1), gradients (2), parameters (3) by copies  `_weigh`
+    ZeRO       divides the optimizer's state (1), gradients (2), parameters (3) by copies
+                                                                                        `lying_each`
 A tensor that several units keep in the same layout counts once, and so do views of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.graph.model import ITEM_BYTES
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import PARTIAL
 from meshwright.parallelize.units import SAMPLE
@@ -48,7 +48,7 @@ class Standing(NamedTuple):
 
 
 class Lying(NamedTuple):
-    """For each unit its part of the parameters that lie with it, and of what belongs to them."""
+    """Of each of some parameters, or of those that lie with each unit, the part of a device."""
 
     parameters: Floats
     gradients: Floats
@@ -70,24 +70,10 @@ class Parts:
         when its layer runs again."""
         self.forward, self.backward = [0.0] * count, [0.0] * count
         """For each unit what passes inside of it, in each pass."""
-        self._kept = [False] * len(self.inventory.root_bytes)
-        """Whether some unit keeps a root."""
+        self._kept: set[int] = set()
+        """The roots that some unit keeps."""
         self._weigh_pieces()
         self.lying = lying(problem, self.degrees)
-
-    def devices(self) -> Iterator[tuple[str, Flags]]:
-        """Every device that stands for its class, with whether each unit works on it."""
-        places = self.problem.places
-        inside = np.zeros((len(places.kind), len(self.roles)), np.bool_)
-        rows: dict[bytes, list[int]] = {}
-        for unit, own in enumerate(self.roles):
-            rows.setdefault(own.tobytes(), []).append(unit)
-        for units in rows.values():
-            cube = subcube(self.roles[units[0]], places.radix)
-            resources = places.set_resource[places.set_start[cube] : places.set_start[cube + 1]]
-            inside[np.ix_(resources, units)] = True
-        for resource in np.flatnonzero(places.kind == COMPUTE):
-            yield places.names[resource], inside[resource]
 
     def standing(self, units: Flags) -> Standing:
         """What a device on which these units work holds all the time."""
@@ -101,8 +87,7 @@ class Parts:
     @property
     def passed_kept(self) -> Flags:
         """[tensors that leave a unit] whether some unit keeps it, or what it is a view of."""
-        kept = np.array([*self._kept, False], np.bool_)
-        return kept[self.inventory.passed_root]
+        return np.isin(self.inventory.passed_root, list(self._kept))
 
     @cached_property
     def _inputs(self) -> float:
@@ -117,7 +102,11 @@ class Parts:
 
     def _weigh_pieces(self) -> None:
         seen: set[tuple[int, bytes]] = set()
-        cut = pieces(self.problem, self.degrees)
+        micro = micro_ways(self.problem.graph, self.problem.options.micro_batches)
+        cut = [
+            pieces(self.problem, unit, tuple(row))
+            for unit, row in enumerate((self.degrees * micro).tolist())
+        ]
         for unit, handled in enumerate(self.inventory.handled):
             where = self.roles[unit].tobytes()
             for own, piece in zip(handled, cut[unit], strict=True):
@@ -125,7 +114,9 @@ class Parts:
                     self._weigh_kept(unit, own, piece, where, seen)
         for unit, handled in enumerate(self.inventory.handled):
             for own, piece in zip(handled, cut[unit], strict=True):
-                self._weigh_passing(unit, own, piece)
+                there, back = passing_inside(own, piece, self._kept)
+                self.forward[unit] = max(self.forward[unit], there)
+                self.backward[unit] = max(self.backward[unit], back)
 
     def _weigh_kept(
         self, unit: int, own: Handled, piece: Pieced, where: bytes, seen: set[tuple[int, bytes]]
@@ -143,20 +134,37 @@ class Parts:
                 self.rerun[unit] += size
             else:
                 self.kept[unit] += size
-                self._kept[root] = True
+                self._kept.add(root)
 
-    def _weigh_passing(self, unit: int, own: Handled, piece: Pieced) -> None:
-        """Count what a member reads and makes that stays in its unit, and what it needs besides."""
-        touched = {
-            root: (size, read)
-            for slot, root, read in own.inside
-            if (size := piece.bytes[slot]) is not None
-        }
-        there = sum(size for root, (size, _) in touched.items() if not self._kept[root])
-        self.forward[unit] = max(self.forward[unit], there)
-        if own.flows:
-            handed = sum(size for size, read in touched.values() if read)
-            self.backward[unit] = max(self.backward[unit], handed + piece.scratch)
+
+def passing_inside(own: Handled, piece: Pieced, kept: Container[int]) -> tuple[int, int]:
+    """What a member reads and makes that stays in its unit, and what it needs besides.
+
+    In the forward pass, where what is kept does not count, and in the backward pass.
+    """
+    touched = {
+        root: (size, read)
+        for slot, root, read in own.inside
+        if (size := piece.bytes[slot]) is not None
+    }
+    there = sum(size for root, (size, _) in touched.items() if root not in kept)
+    handed = sum(size for size, read in touched.values() if read)
+    return there, handed + piece.scratch if own.flows else 0
+
+
+def devices(problem: Problem, roles: Codes) -> Iterator[tuple[str, Flags]]:
+    """Every device that stands for its class, with whether each unit works on it."""
+    places = problem.places
+    inside = np.zeros((len(places.kind), len(roles)), np.bool_)
+    rows: dict[bytes, list[int]] = {}
+    for unit, own in enumerate(roles):
+        rows.setdefault(own.tobytes(), []).append(unit)
+    for units in rows.values():
+        cube = subcube(roles[units[0]], places.radix)
+        resources = places.set_resource[places.set_start[cube] : places.set_start[cube + 1]]
+        inside[resources[:, None], units] = True
+    for resource in np.flatnonzero(places.kind == COMPUTE):
+        yield places.names[resource], inside[resource]
 
 
 def degrees(problem: Problem, roles: Codes) -> Ints:
@@ -169,49 +177,57 @@ def degrees(problem: Problem, roles: Codes) -> Ints:
 
 def ways(states: Bytes8, degrees: Ints) -> Ints:
     """Into how many parts tensors are cut, given their states under each split and its degree."""
-    return np.where(states >= 0, degrees, 1).prod(axis=1)
-
-
-def pieces(problem: Problem, degrees: Ints) -> list[tuple[Pieced, ...]]:
-    """The pieces of every unit's members; equal units that are cut alike have the same."""
-    known = pieces_known(problem.graph)
-    cut = (degrees * micro_ways(problem.graph, problem.options.micro_batches)).tolist()
-    found = []
-    for unit, kind, row in zip(problem.units, problem.times.type.tolist(), cut, strict=True):
-        key = kind, tuple(row[: len(unit.splits)])
-        if key not in known:
-            known[key] = tuple(pieced(member, key[1]) for member in unit.members)
-        found.append(known[key])
+    found: Ints = np.where(states >= 0, degrees, 1).prod(axis=1)
     return found
 
 
-def lying(problem: Problem, degrees: Ints) -> Lying:
-    """The parameters of all units, and what belongs to them."""
-    bones, options, count = problem.bones, problem.options, len(problem.units)
-    kept = np.repeat(bones.parameters, np.diff(bones.source_start))
-    leg = np.full(len(kept), -1, np.int64)
-    leg[bones.leg_source[::-1]] = np.arange(len(bones.leg_source))[::-1]
-    unit, leg = bones.source_maker[kept], leg[kept]
-    own = bones.source_bytes[kept] / ways(bones.source_there[kept], degrees[unit])
-    summed = bones.leg_back[leg] == PARTIAL
-    copies = np.where(summed, degrees[unit], 1).prod(axis=1)
-    width = [
-        ITEM_BYTES[problem.graph.specs[source.name].dtype]
-        for bundle in problem.bundles
-        if bundle.parameters
-        for source in bundle.sources
-    ]
-    wide = own * np.maximum(1.0, 4 / np.array(width, np.float64))
-    numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
-    trained = bones.trained[kept]
+def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, ...]:
+    """The pieces of a unit's members; equal units that are cut alike have the same.
 
-    def total(size: Floats, least: int, which: Flags) -> Floats:
-        shared = size / (copies if options.zero >= least else 1)
-        return np.bincount(unit[which], weights=shared[which], minlength=count)
+    `cut` says for each split how many ways layouts and micro-batches cut it.
+    """
+    known, members = pieces_known(problem.graph), problem.units[unit].members
+    key = int(problem.times.type[unit]), cut
+    if key not in known:
+        known[key] = tuple(pieced(member, cut) for member in members)
+    return known[key]
+
+
+def lying(problem: Problem, degrees: Ints) -> Lying:
+    """The parameters that lie with each unit, and what belongs to them."""
+    own = parameters_of(problem)
+    unit = problem.bones.source_maker[own]
+    found = lying_each(problem, own, degrees[unit])
+    count = len(problem.units)
+    each = (np.bincount(unit, weights=size, minlength=count) for size in found)
+    return Lying(*(size.astype(np.float64) for size in each))
+
+
+def parameters_of(problem: Problem) -> Ints:
+    """The sources that are parameters, by number."""
+    bones = problem.bones
+    return np.flatnonzero(np.repeat(bones.parameters, np.diff(bones.source_start)))
+
+
+def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
+    """[rows] parameters and what belongs to them, given the degrees [rows, splits] of their units.
+
+    Those that do not learn have neither gradients nor an optimizer's state.
+    """
+    bones, options = problem.bones, problem.options
+    own = bones.source_bytes[sources] / ways(bones.source_there[sources], degrees)
+    summed = bones.leg_back[problem.joined.first_leg[sources]] == PARTIAL
+    copies = np.where(summed, degrees, 1).prod(axis=1)
+    wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
+    numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
+    trained = bones.trained[sources]
+
+    def shared(size: Floats, least: int) -> Floats:
+        return size / copies if options.zero >= least else size
 
     return Lying(
-        parameters=total(own, 3, np.ones(len(own), np.bool_)),
-        gradients=total(own, 2, trained),
-        optimizer=total(STATES[options.optimizer] * numbers + copy, 1, trained),
-        update=total(UPDATE[options.optimizer] * numbers, 1, trained),
+        parameters=shared(own, 3),
+        gradients=np.where(trained, shared(own, 2), 0.0),
+        optimizer=np.where(trained, shared(STATES[options.optimizer] * numbers + copy, 1), 0.0),
+        update=np.where(trained, shared(UPDATE[options.optimizer] * numbers, 1), 0.0),
     )

@@ -61,8 +61,8 @@ class Problem:
         self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
         self.operators = operators or OperatorPricer(cluster.device)
         micro = self.options.micro_batches
-        join = joined(graph, micro, self.options.bucket)
-        self.bundles = join.bundles
+        self.joined = joined(graph, micro, self.options.bucket)
+        self.bundles = self.joined.bundles
         self.times = Times(self.units, self.operators, cluster.devices, micro)
         self.places = places(cluster, self.apart)
         for unit in self.units:
@@ -72,7 +72,9 @@ class Problem:
                     f"at most {MOST_SPLITS} are handled",
                 )
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
-        self.bones, self.tasks = skeleton(join, self.places, len(self.prices.kinds), micro, edges)
+        self.bones, self.tasks = skeleton(
+            self.joined, self.places, len(self.prices.kinds), micro, edges
+        )
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
         rates = self.operators.rates
         moving = cluster.device.memory_bandwidth * rates.streaming
