@@ -23,15 +23,15 @@ class Allowed(NamedTuple):
     """How many ways a unit must cut one of its splits, by name; None if it may choose."""
 
     def layout(self, unit: Unit, layout: Layout, own: Sequence[Factor]) -> bool:
-        """Whether a unit may have a layout.
+        r"""Whether a unit may have a layout.
 
         >>> from meshwright.graph.text import parse_graph
         >>> from meshwright.parallelize.units import units
-        >>> text = "graph g\\ninput x: float32[n=8]\\noperator y: y: float32[n=8] = exp(x)"
+        >>> text = "graph g\ninput x: float32[n=8]\noperator y: y: float32[n=8] = exp(x)"
         >>> (unit,) = units(parse_graph(text))
         >>> machine = (Factor(0, 2), Factor(1, 2))
         >>> halves = Allowed(degree=lambda unit, split: 2)
-        >>> layouts = Layout.parse("dim0 replica"), Layout.parse("dim0 dim0")
+        >>> layouts = Layout.parse("sample replica"), Layout.parse("sample sample")
         >>> [ANYTHING.layout(unit, own, machine) for own in layouts]
         [True, True]
         >>> [halves.layout(unit, own, machine) for own in layouts]
