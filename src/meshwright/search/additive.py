@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compiled
 from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.allowed import ANYTHING, Allowed
 from meshwright.parallelize.layout import factors
 from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, Codes, resharding
 from meshwright.parallelize.states import PARTIAL, State
@@ -77,13 +78,14 @@ class Costing:
         prices: Prices,
         operators: OperatorPricer,
         options: Options,
+        allowed: Allowed = ANYTHING,
     ) -> None:
         """Of the options micro-batches and the optimizer count; ZeRO is asked for."""
         self.graph, self.cluster, self.options = graph, cluster, options
         self.units, self.factors = units(graph), factors(cluster)
         self.prices = prices
         micro = options.micro_batches
-        self.times = Times(self.units, operators, cluster.devices, micro)
+        self.times = Times(self.units, operators, cluster.devices, micro, allowed)
         self.bundles = joined(graph, micro, 0).bundles
         moving = cluster.device.memory_bandwidth * operators.rates.streaming
         self._update = TRAFFIC[options.optimizer] / moving * NANO

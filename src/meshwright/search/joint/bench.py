@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import factors
+from meshwright.parallelize.allowed import Allowed
+from meshwright.parallelize.layout import IDLE, REPLICA, factors
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
-from meshwright.parallelize.units import units
+from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.stages import contiguous
-from meshwright.search.joint.constraints import allows
+from meshwright.search.joint.constraints import STAGE, allowed, pins_of
 from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Candidate, Question
@@ -65,7 +65,12 @@ class Bench:
         self.question, self.graph = question, graph
         self.prices, self.operators = prices, operators
         self.units, self.factors = units(graph), factors(question.cluster)
-        self._node = nodes(graph, self.units, bundles(graph, self.units))
+        self._node = nodes(
+            graph,
+            self.units,
+            bundles(graph, self.units),
+            lambda unit: pins_of(question.constraints, unit),
+        )
         self._costings: dict[int, Costing] = {}
         self._fields: dict[object, Field] = {}
 
@@ -83,10 +88,9 @@ class Bench:
                 standing, kept = scales(unit, roles)
                 return (standing + flight * kept) / stages
 
-            def allowed(unit: int, roles: Codes) -> NDArray[np.bool_]:
-                return allows(self.question.constraints, self.units[unit], roles, self.factors)
-
-            self._fields[key] = Field(costing, self._node, options.zero, allowed, weigh)
+            self._fields[key] = Field(
+                costing, self._node, options.zero, self.permit(frame).role, weigh
+            )
         return self._fields[key]
 
     def sketch(self, frame: Frame, weights: Weights, *, fine: bool) -> Sketch:
@@ -115,13 +119,25 @@ class Bench:
         micro = frame.options.micro_batches
         if micro not in self._costings:
             self._costings[micro] = Costing(
-                self.graph, self.question.cluster, self.prices, self.operators, frame.options
+                self.graph,
+                self.question.cluster,
+                self.prices,
+                self.operators,
+                frame.options,
+                self.permit(frame),
             )
         return self._costings[micro]
+
+    def permit(self, frame: Frame) -> Allowed:
+        """What the user's constraints leave to choose from."""
+        return allowed(self.question.constraints, self.question.cluster, frozenset(frame.stages))
 
     def _start(self, frame: Frame, field: Field, weights: Weights) -> Codes:
         whole = np.full((len(field.first), len(self.factors)), WHOLE, np.int8)
         whole[:, list(frame.stages)] = at(0)
+        for node, unit in enumerate(field.first):
+            for pin in pins_of(self.question.constraints, self.units[unit]):
+                whole[node] = _codes(self.units[unit], pin)
         blocks = []
         for level in range(len(self.question.cluster.levels)):
             own = [f for f, factor in enumerate(self.factors) if factor.level == level]
@@ -160,3 +176,14 @@ def _estimate(frame: Frame, stages: int, totals: Totals) -> float:
     computing = chain * (micro + stages - 1) / stages
     left = max(0.0, totals.sums / stages - HIDDEN * computing)
     return computing + totals.update / stages + left
+
+
+def _codes(unit: Unit, words: tuple[str, ...]) -> list[int]:
+    """The roles of a pin as numbers; where only idleness is said, at the first coordinate."""
+    number = {split.name: n for n, split in enumerate(unit.splits)} | {REPLICA: WHOLE}
+    return [
+        number[word]
+        if word in number
+        else at(int(word[1:]) if word.startswith(IDLE) and word != STAGE else 0)
+        for word in words
+    ]

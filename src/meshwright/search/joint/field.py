@@ -21,10 +21,10 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import REPLICA
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE
 from meshwright.parallelize.units import Unit
@@ -35,8 +35,8 @@ from meshwright.simulate.bundles import Bundle
 LEAST = 1e-3
 """The share of the cost that a round of steps must save for another one."""
 
-Allowed = Callable[[int, Codes], NDArray[np.bool_]]
-"""Which layouts a unit may have."""
+May = Callable[[Unit, int, str], bool]
+"""Whether a unit may give a factor a role."""
 
 Weigh = Callable[[int, Codes], Costs]
 """Bytes on a device for each layout of a unit."""
@@ -67,10 +67,10 @@ class Field:
     """The nodes of a graph, and what their layouts cost."""
 
     def __init__(
-        self, costing: Costing, node: Sequence[int], zero: int, allowed: Allowed, weigh: Weigh
+        self, costing: Costing, node: Sequence[int], zero: int, may: May, weigh: Weigh
     ) -> None:
         self.costing, self.node, self._zero = costing, list(node), zero
-        self._allowed, self._weigh = allowed, weigh
+        self._may, self._weigh = may, weigh
         count = max(self.node, default=-1) + 1
         self.first = [self.node.index(node) for node in range(count)]
         self._kinds = [Counter[int]() for _ in range(count)]
@@ -126,23 +126,38 @@ class Field:
         while cost < before * (1 - LEAST):
             before = cost
             for blocks in list(_turns(self.costing, chosen)):
-                chosen, cost = self.better(chosen, weights, blocks)
+                found, now = self.better(chosen, weights, blocks)
+                if now < cost:
+                    chosen, cost = found, now
         return chosen, cost
 
     def _choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
         """The layouts of a node that differ from one along some blocks."""
         unit = self.first[node]
-        names = [*range(len(self.costing.units[unit].splits)), WHOLE]
+        own = self.costing.units[unit]
         known = self._known.get(key := (unit, held.tobytes(), tuple(blocks)))
         if known is not None:
             return known
-        every = list(product(names, repeat=len(blocks)))
+        names = {WHOLE: REPLICA} | {n: split.name for n, split in enumerate(own.splits)}
+        every = list(
+            product(
+                *(
+                    [n for n, name in names.items() if all(self._may(own, f, name) for f in block)]
+                    for block in blocks
+                )
+            )
+        )
         found = np.repeat(held[None], len(every), axis=0)
         for n, block in enumerate(blocks):
             found[:, list(block)] = np.array([roles[n] for roles in every], np.int8)[:, None]
-        legal = self.costing.legal(unit, found) & self._allowed(unit, found)
+        legal = self.costing.legal(unit, found)
         legal &= ~(found == held).all(axis=1)
-        self._known[key] = np.concatenate((held[None], found[legal]))
+        stays = (
+            all(self._may(own, f, names[int(role)]) for f, role in enumerate(held) if role >= WHOLE)
+            and self.costing.legal(unit, held[None])[0]
+        )
+        rows = [held[None]] if stays or not legal.any() else []
+        self._known[key] = np.concatenate((*rows, found[legal]))
         return self._known[key]
 
     def _graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
@@ -171,13 +186,18 @@ class Field:
         return CostGraph(nodes, edges)
 
 
-def nodes(graph: OperatorGraph, own: Sequence[Unit], joined: Sequence[Bundle]) -> list[int]:
-    """The node of each unit: one for all that are laid out alike."""
+def nodes(
+    graph: OperatorGraph,
+    own: Sequence[Unit],
+    joined: Sequence[Bundle],
+    apart: Callable[[Unit], object],
+) -> list[int]:
+    """The node of each unit: one for all that are laid out alike; `apart` tells units apart."""
     places, starts = layer_of(graph), _starts(graph)
     number: dict[object, int] = {}
     first: dict[object, int] = {}
     group = list(range(len(own)))
-    cuts = [number.setdefault(_cuts(unit), len(number)) for unit in own]
+    cuts = [number.setdefault((_cuts(unit), apart(unit)), len(number)) for unit in own]
     for u, unit in enumerate(own):
         if unit.name in places:
             key = (places[unit.name][0], starts[unit.name] - starts[places[unit.name]], cuts[u])

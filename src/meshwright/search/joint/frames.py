@@ -16,7 +16,7 @@ from meshwright.foundation.integers import divisors
 from meshwright.parallelize.layout import Factor, factors
 from meshwright.parallelize.units import SAMPLE, Unit
 from meshwright.plan.model import Options
-from meshwright.search.joint.constraints import Constraints, fixed_option, forbids
+from meshwright.search.joint.constraints import STAGE, Constraints, option
 from meshwright.search.joint.question import Question
 
 MOST_STAGES = 64
@@ -81,7 +81,7 @@ def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Savi
 
 def savings(constraints: Constraints) -> list[Saving]:
     """The ways to save that are allowed."""
-    zero, recompute = fixed_option(constraints, "zero"), fixed_option(constraints, "recompute")
+    zero, recompute = option(constraints, "zero"), option(constraints, "recompute")
     return [
         own
         for own in SAVINGS
@@ -103,11 +103,11 @@ def samples(units: Sequence[Unit]) -> int:
 
 
 def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:
-    wanted = fixed_option(question.constraints, "stages")
+    wanted = option(question.constraints, "stages")
     if wanted in (None, 1):
         yield ()
     for level in range(len(question.cluster.levels)):
-        if forbids(question.constraints, "stage", question.cluster.levels[level].name):
+        if (STAGE, question.cluster.level_names[level]) in question.constraints.forbidden:
             continue
         run: tuple[int, ...] = ()
         count = 1
@@ -120,7 +120,7 @@ def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[t
 
 
 def _micro_batches(question: Question, stages: int, batch: int) -> list[int]:
-    wanted = fixed_option(question.constraints, "micro-batches")
+    wanted = option(question.constraints, "micro-batches")
     possible = divisors(batch)
     if wanted is not None:
         return [wanted] if wanted in possible else []
