@@ -90,6 +90,11 @@ class OperatorPricer:
             points.setdefault(_class(row.call), []).append(self._point(row))
         self._alike = {key: _Alike(own) for key, own in points.items()}
 
+    @property
+    def estimates(self) -> bool:
+        """Whether every price is the roofline's."""
+        return not self._measured
+
     def price(self, call: Call, wanted: tuple[bool, ...] | None = None) -> OperatorPrice:
         """Both passes of a call, the backward one for the gradients that are wanted."""
         key = (representative(call), all_gradients(call) if wanted is None else wanted)
