@@ -28,12 +28,16 @@ from meshwright.graph.families import family_of
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import largest_piece, splits_of
 from meshwright.parallelize.units import SAMPLE, Member, Unit
-from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of
+from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import durations
 
 Floats = NDArray[np.float64]
 Degrees = tuple[int, ...]
+
+
+SMALL = 8
+"""Ways that use less than one of so many devices are not told apart if they can be cut further."""
 
 
 class Ways(NamedTuple):
@@ -62,9 +66,9 @@ class Cutter:
     def few(self, unit: Unit) -> Ways:
         """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
         kept = list(self._legal(unit, True))
-        further = [self._goes_further(unit, own) for own in kept]
-        products = sorted({math.prod(own) for own, more in zip(kept, further, strict=True) if more})
-        last = [self._exact(unit, own) for own, more in zip(kept, further, strict=True) if not more]
+        few = [math.prod(own) * SMALL <= self._devices and self._goes_further(unit, own) for own in kept]
+        products = sorted({math.prod(own) for own, more in zip(kept, few, strict=True) if more})
+        last = [self._exact(unit, own) for own, more in zip(kept, few, strict=True) if not more]
         return self._ways([*last, *(self._thin(unit, product) for product in products)])
 
     def _ways(self, rows: list[tuple[float, float, int]]) -> Ways:
@@ -131,7 +135,7 @@ class Cutter:
         micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
         for member in unit.members:
             call = _piece(member, micro)
-            price, gain = self._pricer.price(call, member.wanted), self._gain(call)
+            price, gain = self._pricer.price(call, member.wanted), self._gain(call, product)
             there += self._share(price.forward, 1, gain / product)
             back += self._share(price.backward, max(1, sum(member.wanted)), gain / product)
         # Rounding to whole nanoseconds takes away half of one at most.
@@ -142,15 +146,16 @@ class Cutter:
         launches = min(self._pricer.rates.launch * kernels, price.seconds)
         return launches + (price.seconds - launches) * part
 
-    def _gain(self, call: Call) -> float:
+    def _gain(self, call: Call, product: int) -> float:
         """What is left of the time of a product if small or odd extents do not slow it down."""
         if not family_of(call.kind).products:
             return 1.0
         rates = self._pricer.rates
-        half, left = max(rates.half, rates.half_plain), {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
+        half = half_of(call, rates)
+        left = {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
         for name, extent in extents_of(call).items():
             # An extent of 1 does not slow a product down, so cutting down to it may gain.
-            if name != "rows" and extent <= self._devices:
+            if name != "rows" and product % extent == 0:
                 left *= extent / (extent + half)
         return left
 
