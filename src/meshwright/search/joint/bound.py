@@ -18,9 +18,10 @@ from meshwright.parallelize.units import Unit, units
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
-from meshwright.search.joint.bounds.game import Game
+from meshwright.search.joint.bounds.crossing import network, seats, trips
+from meshwright.search.joint.bounds.game import Game, Kind
 from meshwright.search.joint.bounds.phases import Floats, Phases, phases
-from meshwright.search.joint.bounds.ways import Cutter
+from meshwright.search.joint.bounds.ways import Cutter, Ways
 from meshwright.simulate.bundles import Bundle, bundles
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
@@ -65,12 +66,27 @@ def _for_micro_batches(
 ) -> float:
     times = Times(own, pricer, cluster.devices, micro)
     cutter = Cutter(pricer, cluster.devices, micro)
-    first = {int(kind): unit for kind, unit in zip(times.type[::-1], own[::-1], strict=True)}
-    ways = [cutter.ways(first[kind]) for kind in range(len(first))]
-    order = phases(own, tied, sequential=micro == 1)
+    wide = network(cluster)
+    carried = trips(own, tied, micro)
+    reads = [
+        (trip, one, other, bool(back))
+        for trip, ((one, other), back) in enumerate(zip(carried.units, carried.back, strict=True))
+        if not carried.parameter[trip]
+    ]
+    order, edges = phases(own, reads, sequential=micro == 1)
+    alike: dict[tuple[int, object], list[int]] = {}
+    for number, kind in enumerate(times.type.tolist()):
+        alike.setdefault((kind, carried.slots[number]), []).append(number)
+    ways: dict[int, Ways] = {}
+    kinds = []
+    for (kind, _), members in alike.items():
+        if kind not in ways:
+            ways[kind] = cutter.ways(own[members[0]])
+        sat = seats(ways[kind], carried.slots[members[0]], cluster.devices, wide.positions)
+        kinds.append(Kind(np.array(members, np.int64), ways[kind], sat))
     moving = cluster.device.memory_bandwidth * pricer.rates.streaming
     rate = TRAFFIC[optimizer] / moving * NANO / cluster.devices
-    game = Game(order, times.type.tolist(), ways, _updates(order, tied, rate), micro)
+    game = Game(order, kinds, carried, edges, _updates(order, tied, rate), wide, micro)
     return game.value(ROUNDS)
 
 
@@ -79,7 +95,7 @@ def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:
     found = np.zeros(order.count)
     phase = {
         unit: own
-        for unit, own, back in zip(order.unit, order.phase, order.back, strict=True)
+        for unit, own, back in zip(order.unit.tolist(), order.number, order.back, strict=True)
         if back
     }
     for bundle in tied:

@@ -4,95 +4,150 @@ Whatever the plan, a unit's forward task comes after those of the units it reads
 after its forward task and after the backward tasks of its readers. A *waist* is a task that comes
 before or after every other one. Waists cut a step into phases: all of one phase has ended before
 anything of the next begins, so that a step takes at least the sum over the phases of
-    the longest chain of durations in the phase, and of
+    the longest chain of durations in the phase, with what must move between its tasks, and of
     the sum over the phase of share x duration: what the devices do, on average.
+What moves from a waist to the next phase, or out of a phase to the waist behind it, takes its time
+in that phase.
 Units through which no gradient flows are left out, unless there are no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.foundation.compiled import compiled
 from meshwright.parallelize.units import Unit
-from meshwright.simulate.bundles import Bundle
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+
+
+class Chains(NamedTuple):
+    """The longest chain of each phase."""
+
+    length: Floats
+    """[phases]"""
+    task: Flags
+    """[tasks] whether a task is in it."""
+    edge: Flags
+    """[edges]"""
 
 
 class Phases(NamedTuple):
     """Tasks: units forward, then the same units backward, both in an order of running."""
 
-    unit: tuple[int, ...]
+    unit: Whole
     """[tasks]"""
-    back: tuple[bool, ...]
+    back: Flags
     """[tasks]"""
-    before: tuple[tuple[int, ...], ...]
-    """[tasks] those of the same phase that it waits for."""
-    phase: tuple[int, ...]
-    """[tasks]"""
-    first_back: int
-    """The first phase with a backward task; the number of phases without any."""
+    number: Whole
+    """[tasks] the phase."""
+    source: Whole
+    """[edges] tasks, sorted by where they lead: a task waits for another, and what lies between."""
+    target: Whole
+    """[edges]"""
+    leaves: Flags
+    """[edges] whether it leads out of its phase."""
     count: int
 
-    def longest(self, duration: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """For each phase the length of its longest chain, and for each task whether it is in it."""
-        end = [0.0] * len(duration)
-        link = [-1] * len(duration)
-        last = [-1] * self.count
-        for task, before in enumerate(self.before):
-            for earlier in before:
-                if end[earlier] > end[task]:
-                    end[task], link[task] = end[earlier], earlier
-            end[task] += duration[task]
-            best = last[self.phase[task]]
-            if best < 0 or end[task] > end[best]:
-                last[self.phase[task]] = task
-        inside = np.zeros(len(duration), np.bool_)
-        for task in last:
+    def longest(self, duration: Floats, between: Floats) -> Chains:
+        """The longest chains of durations of tasks and of what lies between them."""
+        tasks = len(duration)
+        end, link = np.zeros(tasks), np.full(tasks, -1, np.int64)
+        last, out = np.full(self.count, -1, np.int64), np.full(self.count, -1, np.int64)
+        length = np.zeros(self.count)
+        _chain(self, duration, between, end, link, last, out, length)
+        in_task, in_edge = np.zeros(tasks, np.bool_), np.zeros(len(between), np.bool_)
+        for phase in range(self.count):
+            task = last[phase]
+            if out[phase] >= 0:
+                in_edge[out[phase]] = True
             while task >= 0:
-                inside[task] = True
-                task = link[task]
-        return np.array([end[task] if task >= 0 else 0.0 for task in last]), inside
+                in_task[task] = True
+                edge = link[task]
+                if edge < 0:
+                    break
+                in_edge[edge] = True
+                before = self.source[edge]
+                task = before if self.number[before] == phase else -1
+        return Chains(length, in_task, in_edge)
 
 
-def phases(units: Sequence[Unit], bundles: Sequence[Bundle], sequential: bool) -> Phases:
-    """The phases of a graph; only one if micro-batches overlap, that is if not `sequential`."""
+@compiled
+def _chain(
+    own: Phases,
+    duration: Floats,
+    between: Floats,
+    end: Floats,
+    link: Whole,
+    last: Whole,
+    out: Whole,
+    length: Floats,
+) -> None:
+    """When tasks end, counted from the start of their phases, and by which edges."""
+    edge = 0
+    for task in range(len(duration)):
+        phase = own.number[task]
+        while edge < len(own.target) and own.target[edge] == task:
+            before = own.source[edge]
+            if own.leaves[edge]:
+                at = own.number[before]
+                if end[before] + between[edge] > length[at]:
+                    length[at], last[at], out[at] = end[before] + between[edge], before, edge
+            else:
+                start = between[edge]
+                if own.number[before] == phase:
+                    start += end[before]
+                if start > end[task]:
+                    end[task], link[task] = start, edge
+            edge += 1
+        end[task] += duration[task]
+        if end[task] > length[phase]:
+            length[phase], last[phase], out[phase] = end[task], task, -1
+
+
+def phases(
+    units: Sequence[Unit], reads: Iterable[tuple[int, int, int, bool]], sequential: bool
+) -> tuple[Phases, Whole]:
+    """The phases of a graph, only one if micro-batches overlap, that is if not `sequential`.
+
+    Enter: for every trip its number, the units that it leads from and to, whether it goes back.
+    Leaves besides: the trip of every edge, or -1.
+    """
     flowing = [n for n, unit in enumerate(units) if unit.flows]
     own = flowing or list(range(len(units)))
+    n, total = len(own), 2 * len(own) if flowing else len(own)
     place = {unit: at for at, unit in enumerate(own)}
-    reads = sorted(
-        {
-            (place[bundle.maker], place[leg.unit])
-            for bundle in bundles
-            if not bundle.parameters
-            for leg in bundle.legs
-            if bundle.maker in place and leg.unit in place
-        }
-    )
-    n = len(own)
-    total = 2 * n if flowing else n
+    edges = [(at, 2 * n - 1 - at, -1) for at in range(n if flowing else 0)]
+    for trip, one, other, back in reads:
+        if one in place and other in place and (flowing or not back):
+            a, b = place[one], place[other]
+            edges.append((2 * n - 1 - a, 2 * n - 1 - b, trip) if back else (a, b, trip))
+    edges.sort(key=lambda edge: edge[1])
     before: list[list[int]] = [[] for _ in range(total)]
-    for maker, reader in reads:
-        before[reader].append(maker)
-        if flowing:
-            before[2 * n - 1 - maker].append(2 * n - 1 - reader)
-    for at in range(n if flowing else 0):
-        before[2 * n - 1 - at].append(at)
-    number = _numbered(before) if sequential else [0] * total
-    return Phases(
-        unit=tuple(own[at] if at < n else own[2 * n - 1 - at] for at in range(total)),
-        back=tuple(at >= n for at in range(total)),
-        before=tuple(
-            tuple(b for b in found if number[b] == number[at]) for at, found in enumerate(before)
-        ),
-        phase=tuple(number),
-        first_back=min(number[n:], default=max(number, default=-1) + 1),
-        count=max(number, default=-1) + 1,
+    for a, b, _ in edges:
+        before[b].append(a)
+    number = np.array(_numbered(before) if sequential else [0] * total, np.int64)
+    source, target, trip = np.array(edges, np.int64).reshape(-1, 3).T.copy()
+    alone = np.bincount(number, minlength=1) == 1
+    step = number[target] - number[source]
+    after_waist = alone[number[source]] & (step == 1)
+    kept = (step == 0) | (step == 1)
+    found = Phases(
+        unit=np.array([own[at] if at < n else own[2 * n - 1 - at] for at in range(total)], np.int64),
+        back=np.arange(total) >= n,
+        number=number,
+        source=source[kept],
+        target=target[kept],
+        leaves=((step == 1) & ~after_waist)[kept],
+        count=int(number.max(initial=-1)) + 1,
     )
+    return found, trip[kept]
 
 
 def _numbered(before: list[list[int]]) -> list[int]:
@@ -108,7 +163,7 @@ def _numbered(before: list[list[int]]) -> list[int]:
     waists = [
         at for at in range(total) if above[at].bit_count() + below[at].bit_count() == total - 1
     ]
-    number, count, marks = [0] * total, 0, sum(1 << at for at in waists)
+    number, marks = [0] * total, sum(1 << at for at in waists)
     for at in range(total):
         number[at] = 2 * (above[at] & marks).bit_count() + (1 if marks >> at & 1 else 0)
     # Numbers of phases that have no task are left out.
