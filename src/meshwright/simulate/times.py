@@ -7,6 +7,7 @@ the place of its degree among the divisors of the number of devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from meshwright.foundation.compiled import compiled
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
+from meshwright.graph.model import Call
 from meshwright.parallelize.allowed import ANYTHING, Allowed
 from meshwright.parallelize.units import Unit
 from meshwright.price.operator import OperatorPricer
@@ -46,6 +48,16 @@ def slot_of(table: TimeTable, key: int) -> int:
     while table.key[at] != -1 and table.key[at] != key:
         at = (at + 1) & mask
     return at
+
+
+def durations(unit: Unit, pieces: Iterable[Call], pricer: OperatorPricer) -> tuple[int, int]:
+    """Nanoseconds of both passes of a unit whose members run these pieces."""
+    there = back = 0.0
+    for member, piece in zip(unit.members, pieces, strict=True):
+        price = pricer.price(piece, member.wanted)
+        there += price.forward.seconds
+        back += price.backward.seconds
+    return max(1, round(there * NANO)), max(1, round(back * NANO))
 
 
 class Times:
@@ -91,14 +103,10 @@ class Times:
         number, degrees = self._decoded(key)
         unit = self._units[number]
         cut = {s: d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees)}
-        there = back = 0.0
-        for member in unit.members:
-            price = self._pricer.price(member.piece(cut), member.wanted)
-            there += price.forward.seconds
-            back += price.backward.seconds
+        there, back = durations(unit, [member.piece(cut) for member in unit.members], self._pricer)
         if 2 * self._filled > len(self.table.key):
             self._grow()
-        self._insert(key, max(1, round(there * NANO)), max(1, round(back * NANO)))
+        self._insert(key, there, back)
 
     def _decoded(self, key: int) -> tuple[int, list[int]]:
         degrees = []
