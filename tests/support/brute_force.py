@@ -1,7 +1,7 @@
 """The answer to a small question by trying everything. Enters: a question. Leaves: its fastest plan
 that fits.
 
-The space, written from the definition (nothing of `search` is imported but the nouns of a question):
+The space, written from the definition; of `search` only the noun of a question is imported:
 
     graphs    what rules without parallel operators make of the graph in at most `REWRITES` steps
     options   the values that the question fixes; of what it leaves open, every divisor of the batch

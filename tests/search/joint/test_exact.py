@@ -88,11 +88,12 @@ def test_legal_layouts_are_those_of_the_searches(seed: int) -> None:
 
 
 def test_questions_are_of_every_kind() -> None:
-    questions = [ask(seed) for seed in SEEDS]
+    seeds = range(20)
+    questions = [ask(seed) for seed in seeds]
     limited = sum(question.memory < ROOM for question in questions)
-    assert limited == len(SEEDS[::3])
-    assert sum(len(reachable(question)) > 1 for question in questions) >= len(SEEDS) * 2 // 5
+    assert limited == len(seeds[::3])
+    assert sum(len(reachable(question)) > 1 for question in questions) >= len(seeds) * 2 // 5
     assert len({question.cluster.devices for question in questions}) >= 3
-    assert any(answer(seed).plan.graph != ask(seed).graph for seed in SEEDS)
-    assert {1, 2} <= {answer(seed).plan.options.micro_batches for seed in SEEDS}
+    assert any(answer(seed).plan.graph != ask(seed).graph for seed in seeds)
+    assert {1, 2} <= {answer(seed).plan.options.micro_batches for seed in seeds}
     assert small_question(0) == ask(0)
