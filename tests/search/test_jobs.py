@@ -99,7 +99,7 @@ def test_a_line_that_was_not_written_to_its_end_is_cut_off(tmp_path: Path) -> No
 def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"other": 1}\n')
-    with pytest.raises(InputError, match="cannot be read.*delete the file"):
+    with pytest.raises(InputError, match=r"cannot be read.*delete the file"):
         Results(str(path)).load()
     assert path.read_text() == '{"other": 1}\n'
     with pytest.raises(InputError, match="there is no such folder"):
