@@ -92,14 +92,14 @@ class Field:
         self, chosen: Codes, weights: Weights, blocks: Sequence[tuple[int, ...]]
     ) -> tuple[Codes, float]:
         """The cheapest layouts that differ only along some blocks, and their cost."""
-        choices = [self._choices(node, chosen[node], blocks) for node in range(len(chosen))]
-        answer = cheapest(self._graph(choices, weights))
+        choices = [self.choices(node, chosen[node], blocks) for node in range(len(chosen))]
+        answer = cheapest(self.graph(choices, weights))
         found = np.array([own[x] for own, x in zip(choices, answer.choice, strict=True)], np.int8)
         return found.reshape(chosen.shape), answer.cost
 
     def cost(self, chosen: Codes, weights: Weights) -> float:
         """What layouts cost."""
-        graph = self._graph([own[None] for own in chosen], weights)
+        graph = self.graph([own[None] for own in chosen], weights)
         return sum(float(own[0]) for own in graph.nodes) + sum(
             float(own[0, 0]) for own in graph.edges.values()
         )
@@ -131,7 +131,7 @@ class Field:
                     chosen, cost = found, now
         return chosen, cost
 
-    def _choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
+    def choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
         """The layouts of a node that differ from one along some blocks."""
         unit = self.first[node]
         own = self.costing.units[unit]
@@ -160,7 +160,8 @@ class Field:
         self._known[key] = np.concatenate((*rows, found[legal]))
         return self._known[key]
 
-    def _graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
+    def graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
+        """The costs of choices for each node, and of pairs of them."""
         micro = self.costing.options.micro_batches
         nodes = []
         for node, kinds in enumerate(self._kinds):

@@ -150,17 +150,21 @@ def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -
     """Every way, with every choice of the degrees that lie across the network."""
     inside = devices // positions
     splits = ways.degrees.shape[1]
-    across = [
-        own
-        for own in product(divisors(positions), repeat=splits)
-        if positions % prod(own) == 0
-    ] if splits else [()]
+    across = (
+        [own for own in product(divisors(positions), repeat=splits) if positions % prod(own) == 0]
+        if splits
+        else [()]
+    )
     own = np.array(across, np.int64).reshape(len(across), splits)
     even = (ways.degrees[:, None, :] % own[None] == 0).all(axis=2)
     rest = ways.degrees.prod(axis=1)[:, None] / own.prod(axis=1)[None]
     fits = even & (inside % np.maximum(rest, 1) == 0)
     way, chosen = np.nonzero(fits)
-    copied = [(w, a, r) for w, a in zip(way, chosen, strict=True) for r in divisors(positions // int(own[a].prod()))]
+    copied = [
+        (w, a, r)
+        for w, a in zip(way, chosen, strict=True)
+        for r in divisors(positions // int(own[a].prod()))
+    ]
     w, a, r = np.array(copied, np.int64).reshape(-1, 3).T
     copies, parts = np.ones((len(slots), len(w))), np.ones((len(slots), len(w)))
     for number, states in enumerate(slots):

@@ -191,12 +191,14 @@ class Game:
             costs = costs.mixed(self.costs(chosen), part)
             upper, other = self.worst(costs)
             most = min(most, upper)
-            if self.trace: print(number, total/1e6, best/1e6, upper/1e6, most/1e6)
+            if self.trace:
+                print(number, total / 1e6, best / 1e6, upper / 1e6, most / 1e6)
             if best >= most * (1 - CLOSE):
                 break
             weights = weights.mixed(other, part)
         return best
-    trace=False
+
+    trace = False
 
 
 def _suffixes(values: Floats) -> Floats:

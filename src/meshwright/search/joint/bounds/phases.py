@@ -139,7 +139,9 @@ def phases(
     after_waist = alone[number[source]] & (step == 1)
     kept = (step == 0) | (step == 1)
     found = Phases(
-        unit=np.array([own[at] if at < n else own[2 * n - 1 - at] for at in range(total)], np.int64),
+        unit=np.array(
+            [own[at] if at < n else own[2 * n - 1 - at] for at in range(total)], np.int64
+        ),
         back=np.arange(total) >= n,
         number=number,
         source=source[kept],

@@ -173,9 +173,7 @@ def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
         return False
     states = [own for port in (*unit.inputs, *unit.outputs) for own in (port.there, port.back)]
     return all(
-        own is None
-        or own[attribute] == own[samples]
-        or min(own[attribute], own[samples]) >= 0
+        own is None or own[attribute] == own[samples] or min(own[attribute], own[samples]) >= 0
         for own in states
     )
 
