@@ -129,7 +129,7 @@ class _Reducing:
 
     def loosen(self, kept: Set[int]) -> float:
         """Take away the edge whose costs differ least; leaves its least cost."""
-        spread, i, k = min(
+        _, i, k = min(
             (float(np.ptp(edge)), i, k)
             for i, around in self.edges.items()
             for k, edge in around.items()

@@ -89,7 +89,7 @@ class Boundaries:
         """What the maker and the reader of a tensor cost by themselves, for each of SUMS."""
         key = (tensor.dtype, tensor.shape)
         if key not in self._alone:
-            graph = _closed(OperatorGraph(name="alone"), [tensor], [tensor])
+            graph = _closed(OperatorGraph(name="alone", inputs=()), [tensor], [tensor])
             field = self._field(graph)
             units = field.costing.units
             choices = [self._made(units[0], tensor), self._read(units[1], tensor)]
