@@ -109,14 +109,11 @@ class Problem:
 
     def codes(self, layouts: Sequence[Layout]) -> Codes:
         """The roles of all units as numbers."""
-        known: dict[tuple[tuple[str, ...], Layout], list[int]] = {}
-        rows = []
-        for unit, layout in zip(self.units, layouts, strict=True):
-            key = tuple(split.name for split in unit.splits), layout
-            if key not in known:
-                known[key] = _codes(*key)
-            rows.append(known[key])
-        return np.array(rows, np.int8).reshape(len(self.units), len(self.factors))
+        return codes_of(self.units, layouts, len(self.factors))
+
+    def layouts_of(self, unit: int, roles: Codes) -> tuple[Layout, ...]:
+        """The layouts that several rows of roles of one unit stand for."""
+        return layouts_of([self.units[unit]] * len(roles), roles)
 
     def layouts(self, roles: Codes) -> tuple[Layout, ...]:
         """The layouts that roles stand for."""
@@ -160,6 +157,18 @@ def _codes(names: tuple[str, ...], layout: Layout) -> list[int]:
         else names.index(role)
         for role in layout.roles
     ]
+
+
+def codes_of(own: Sequence[Unit], layouts: Sequence[Layout], factors: int) -> Codes:
+    """The roles of units as numbers."""
+    known: dict[object, list[int]] = {}
+    rows = []
+    for unit, layout in zip(own, layouts, strict=True):
+        key = tuple(split.name for split in unit.splits), layout
+        if key not in known:
+            known[key] = _codes(*key)
+        rows.append(known[key])
+    return np.array(rows, np.int8).reshape(len(own), factors)
 
 
 def layouts_of(own: Sequence[Unit], roles: Codes) -> tuple[Layout, ...]:

@@ -8,6 +8,7 @@ micro-batches and p stages; HIDDEN of the time of computing hides sums of gradie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +16,11 @@ import numpy as np
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.allowed import Allowed
-from meshwright.parallelize.layout import IDLE, REPLICA, factors
+from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
 from meshwright.parallelize.units import Unit, units
-from meshwright.plan.model import Plan
+from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.stages import contiguous
@@ -30,7 +31,7 @@ from meshwright.search.joint.question import Candidate, Question
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate.bundles import bundles
 from meshwright.simulate.prices import Prices
-from meshwright.simulate.problem import layouts_of
+from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate
 
 HIDDEN = 0.5
@@ -93,6 +94,18 @@ class Bench:
             )
         return self._fields[key]
 
+    def fits(self, sketch: Sketch) -> bool:
+        """Whether a sketch should fit into memory."""
+        return sketch.bytes <= self.question.memory
+
+    def order(self, sketch: Sketch) -> tuple[bool, float, float]:
+        """The order in which sketches are simulated."""
+        if self.question.minimize == "memory":
+            return False, sketch.bytes, sketch.estimate
+        if self.fits(sketch):
+            return False, sketch.estimate, sketch.bytes
+        return True, sketch.bytes, sketch.estimate
+
     def sketch(self, frame: Frame, weights: Weights, *, fine: bool) -> Sketch:
         """The cheapest layouts of a frame: a role for each level, or finer."""
         field = self.field(frame)
@@ -101,18 +114,28 @@ class Bench:
             chosen, _ = field.descend(chosen, weights)
         return self._sketched(frame, field, chosen)
 
-    def again(self, sketch: Sketch, frame: Frame) -> Sketch:
-        """The same layouts in another frame with the same stages and micro-batches."""
-        return self._sketched(frame, self.field(frame), sketch.chosen)
-
-    def simulated(self, origin: str, sketch: Sketch) -> Candidate:
-        """The plan of a sketch, and what is predicted of it."""
-        frame = sketch.frame
+    def again(self, sketch: Sketch, frame: Frame) -> Sketch | None:
+        """The same layouts with other options; None if they cannot be cut so."""
         field = self.field(frame)
-        roles = self._seated(frame, field, field.roles(sketch.chosen))
-        cluster = self.question.cluster
+        legal = all(
+            field.costing.legal(unit, own[None])[0]
+            for unit, own in zip(field.first, sketch.chosen, strict=True)
+        )
+        return self._sketched(frame, field, sketch.chosen) if legal else None
+
+    def codes(self, layouts: Sequence[Layout]) -> Codes:
+        """The roles of layouts as numbers."""
+        return codes_of(self.units, layouts, len(self.factors))
+
+    def roles(self, sketch: Sketch) -> Codes:
+        """The roles of all units."""
+        field = self.field(sketch.frame)
+        return self._seated(sketch.frame, field, field.roles(sketch.chosen))
+
+    def simulated(self, origin: str, options: Options, roles: Codes) -> Candidate:
+        """The plan that roles stand for, and what is predicted of it."""
         layouts = layouts_of(self.units, roles)
-        plan = Plan.of(origin, self.graph, cluster, layouts, frame.options)
+        plan = Plan.of(origin, self.graph, self.question.cluster, layouts, options)
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
 
     def _costing(self, frame: Frame) -> Costing:

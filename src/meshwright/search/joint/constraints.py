@@ -26,7 +26,8 @@ from meshwright.parallelize.allowed import Allowed
 from meshwright.parallelize.layout import IDLE, Layout, factors
 from meshwright.parallelize.units import Unit
 
-STAGES, MICRO_BATCHES, ZERO, RECOMPUTE = OPTIONS = ("stages", "micro-batches", "zero", "recompute")
+OPTIONS = ("stages", "micro-batches", "zero", "recompute", "bucket")
+STAGES, MICRO_BATCHES, ZERO, RECOMPUTE, BUCKET = OPTIONS
 STAGE, ALONE = "stage", "idle"
 """What "@1" is along a factor of stages, and elsewhere."""
 
@@ -86,7 +87,7 @@ def _whole_value(name: str, value: str) -> tuple[str, str]:
         raise error.at(f"{name}={value}") from None
     if name == ZERO and number > 3:
         raise InputError(f"{name}={value} is no ZeRO stage", "give 0, 1, 2 or 3")
-    if name != ZERO and number < 1:
+    if name not in (ZERO, BUCKET) and number < 1:
         raise InputError(f"{name}={value} is no number of ways", "give 1 or more")
     return name, str(number)
 
@@ -96,7 +97,7 @@ def option(constraints: Constraints, name: str) -> int | None:
 
     >>> own = parse_constraints(fixes=["zero=1", "recompute=no"])
     >>> [option(own, name) for name in OPTIONS]
-    [None, None, 1, False]
+    [None, None, 1, False, None]
     """
     if name not in OPTIONS:
         raise InputError(f"{name!r} is no option", nearest(name, OPTIONS))

@@ -16,15 +16,15 @@ from meshwright.foundation.integers import divisors
 from meshwright.parallelize.layout import Factor, factors
 from meshwright.parallelize.units import SAMPLE, Unit
 from meshwright.plan.model import Options
-from meshwright.search.joint.constraints import STAGE, Constraints, option
+from meshwright.search.joint.constraints import BUCKET, STAGE, Constraints, option
 from meshwright.search.joint.question import Question
 
 MOST_STAGES = 64
 MOST_MICRO = 128
 """Micro-batches of a pipeline, at most: a simulation has a task for each of them and unit."""
 
-SLOTS = (1, 2, 4, 8)
-"""Micro-batches of a pipeline, as multiples of its stages."""
+SLOTS = (4, 8, 2, 1)
+"""Micro-batches of a pipeline, as multiples of its stages, the likeliest first."""
 
 BUCKETS = (0, 4 << 20, 25 << 20, 100 << 20)
 """Bytes of gradients that are summed up together."""
@@ -75,6 +75,7 @@ def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Savi
         micro_batches=micro,
         zero=saving.zero,
         recompute=saving.recompute,
+        bucket=option(question.constraints, BUCKET) or 0,
     )
     return Frame(stages, options)
 
@@ -126,4 +127,5 @@ def _micro_batches(question: Question, stages: int, batch: int) -> list[int]:
         return [wanted] if wanted in possible else []
     if stages == 1:
         return [1, *(m for m in possible if m > 1 and m & (m - 1) == 0 and m <= MOST_MICRO)]
-    return [m for m in possible if m in {stages * slots for slots in SLOTS} and m <= MOST_MICRO]
+    wished = [stages * slots for slots in SLOTS]
+    return [m for m in wished if m in possible and m <= MOST_MICRO]

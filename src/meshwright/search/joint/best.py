@@ -1,0 +1,463 @@
+"""The joint search. Enters: a `Question`, a budget. Leaves: a `Planned`.
+
+    baselines   what needs no search is simulated first
+    frames      the layouts that add up to the least in every frame (`sketches`); the best few are
+                simulated and laid out finer (`field`)
+    algebra     graphs that compute the same (`rewrites`) in the best frames
+    options     one option of the best plan after the other is changed
+    walks       Metropolis walks with delta simulation from the best plans (`walks`)
+    everything  where a question has few plans, all of them (`everything`)
+Every phase only adds candidates; the best of them, checked anew, is the answer. Everything follows
+from the seed, unless time runs out; an interrupt or the end of the budget leads to the best so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Seconds
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Options, Plan
+from meshwright.price.backend import NCCL, Backend
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.baselines import applied
+from meshwright.search.budget import Budget
+from meshwright.search.joint.bench import Bench, Sketch
+from meshwright.search.joint.bound import lower_bound
+from meshwright.search.joint.boundaries import Boundaries
+from meshwright.search.joint.consistent import checked
+from meshwright.search.joint.constraints import BUCKET, option
+from meshwright.search.joint.everything import everything
+from meshwright.search.joint.field import Weights
+from meshwright.search.joint.frames import BUCKETS, Frame, savings, shapes
+from meshwright.search.joint.question import Candidate, Planned, Question, Stopped
+from meshwright.search.joint.rewrites import rewritten
+from meshwright.search.joint.sketches import sketches
+from meshwright.search.joint.variants import algebra
+from meshwright.search.joint.violations import violations
+from meshwright.search.joint.walks import Start, walked
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.simulation import simulate
+
+FIRST = 6
+"""Sketches that are simulated."""
+
+FINE = 2
+"""Frames that are laid out finer."""
+
+WEIGHTS = (
+    Weights(sums=1.0),
+    Weights(sums=0.5, together=True),
+    Weights(sums=0.2, together=True),
+    Weights(sums=0.0, together=True),
+)
+"""With which frames are laid out finer."""
+
+
+class Doing(NamedTuple):
+    """What a search can tell of itself while it runs."""
+
+    used: float
+    """The share of the budget."""
+    step: float | None
+    """Seconds of the best step so far."""
+    simulated: int
+    doing: str
+
+
+Progress = Callable[[Doing], None]
+
+
+def best_plan(
+    question: Question,
+    budget: Budget,
+    *,
+    backend: Backend = NCCL,
+    programs: bool = True,
+    rewrites: bool = True,
+    seed: int = 0,
+    cores: int | None = None,
+    start: Plan | None = None,
+    progress: Progress = lambda _: None,
+) -> Planned:
+    """The best plan that a budget buys."""
+    _refuse_impossible(question)
+    run = _Run(question, budget, backend, programs, seed, cores, progress)
+    stopped: Stopped = "complete"
+    try:
+        run.baselines(start)
+        run.frames()
+        if rewrites:
+            run.algebra()
+        run.options()
+        run.walks()
+        run.everything(rewrites)
+        stopped = "budget" if run.enough() else "complete"
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    return run.planned(stopped)
+
+
+def best_of_devices(
+    question: Question,
+    devices: int,
+    budget: Budget,
+    *,
+    backend: Backend = NCCL,
+    programs: bool = True,
+    seed: int = 0,
+    cores: int | None = None,
+    progress: Progress = lambda _: None,
+) -> tuple[Planned, ...]:
+    """The best plans on smaller machines of the kind, the one with the fewest device-hours first.
+
+    Machines have fewer of the outermost level, as long as they have at most so many devices.
+    """
+    outer = question.cluster.levels[0]
+    each = question.cluster.devices // outer.cardinality
+    sizes = [n for n in range(1, outer.cardinality + 1) if n & (n - 1) == 0 and n * each <= devices]
+    if not sizes:
+        raise InputError(
+            f"{devices} devices are fewer than the {each} of one {outer.name}",
+            f"give {each} or more",
+        )
+    share = msgspec.structs.replace(
+        budget, seconds=None if budget.seconds is None else Seconds(budget.seconds / len(sizes))
+    )
+    found = []
+    for size in sizes:
+        cluster = question.cluster.resized({outer.name: size})
+        own = msgspec.structs.replace(question, cluster=cluster)
+        planned = best_plan(
+            own,
+            share,
+            backend=backend,
+            programs=programs,
+            seed=seed,
+            cores=cores,
+            progress=progress,
+        )
+        found.append(planned)
+        if planned.stopped == "interrupted":
+            break
+    return tuple(sorted(found, key=_device_seconds))
+
+
+def _device_seconds(planned: Planned) -> tuple[bool, float]:
+    fits = planned.best.fits(planned.question.memory)
+    return not fits, planned.best.prediction.step * planned.question.cluster.devices
+
+
+class _Entry(NamedTuple):
+    """A candidate, and where it comes from."""
+
+    candidate: Candidate
+    bench: Bench
+    roles: Codes
+    sketch: Sketch | None
+
+
+class _Run:
+    """A search under way."""
+
+    def __init__(
+        self,
+        question: Question,
+        budget: Budget,
+        backend: Backend,
+        programs: bool,
+        seed: int,
+        cores: int | None,
+        progress: Progress,
+    ) -> None:
+        self._began = time.monotonic()
+        self.question, self.budget, self.seed, self.cores = question, budget, seed, cores
+        self._progress = progress
+        self.prices = Prices(Pricer(question.cluster, backend, algorithm="best"), programs=programs)
+        self.operators = OperatorPricer(question.cluster.device)
+        self.bench = Bench(question, question.graph, self.prices, self.operators)
+        self.benches = [self.bench]
+        self.steps: dict[int, tuple[str, ...]] = {id(self.bench): ()}
+        self.entries: list[_Entry] = []
+        self.named: list[tuple[str, Candidate]] = []
+        self.refused: list[tuple[str, str]] = []
+        self._seen: set[object] = set()
+        self.history: list[tuple[float, float]] = []
+        self.proved = False
+
+    @property
+    def seconds(self) -> float:
+        """Since the search began."""
+        return time.monotonic() - self._began
+
+    def enough(self) -> bool:
+        """Whether the time is used up."""
+        return self.budget.seconds is not None and self.seconds >= self.budget.seconds
+
+    @property
+    def best(self) -> _Entry:
+        """The best candidate so far."""
+        return min(self.entries, key=self._score)
+
+    def baselines(self, start: Plan | None) -> None:
+        """Simulate what needs no search, and the plan to start from."""
+        self._tell("baselines")
+        for name, plan in applied(self.question.graph, self.question.cluster):
+            if isinstance(plan, InputError):
+                self.refused.append((name, str(plan)))
+                continue
+            candidate = self._simulated(self._trained(plan))
+            self.named.append((name, candidate))
+            self._add(candidate, self.bench, None)
+        if start is not None:
+            bench = self._bench(start.graph, ("as in the plan to start from",))
+            self._add(self._simulated(start), bench, None)
+
+    def frames(self) -> None:
+        """Lay all frames out; simulate the best few, and those finer."""
+        self._tell("frames")
+        self._explore(self.bench, sketches(self.bench, self.enough))
+
+    def algebra(self) -> None:
+        """Lay graphs that compute the same out in the best frames."""
+        self._tell("algebra")
+        best = next((own for own in self._ranked() if own.sketch is not None), None)
+        if best is None or best.sketch is None or self.enough():
+            return
+        options = best.sketch.frame.options
+        tables = Boundaries(self.question, options, self.prices, self.operators)
+        rules = algebra(self.question.constraints.rules)
+        frames = list(dict.fromkeys(own.sketch.frame for own in self._ranked() if own.sketch))
+        for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5)):
+            bench = self._bench(own.graph, own.steps)
+            weights = Weights(sums=0.5)
+            found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
+            self._explore(bench, found)
+
+    def options(self) -> None:
+        """Change one option of the best plan after the other, as long as it gets better."""
+        self._tell("options")
+        before = None
+        while self.entries and before != self.best.candidate.plan and not self.enough():
+            best = self.best
+            before = best.candidate.plan
+            if best.sketch is None:
+                return
+            for frame in self._neighbours(best.sketch.frame):
+                sketch = best.bench.again(best.sketch, frame)
+                if sketch is not None and not self.enough():
+                    self._try(best.bench, sketch)
+
+    def walks(self) -> None:
+        """Walk from the best plans."""
+        self._tell("walking")
+        starts: dict[object, Start] = {}
+        for own in self._ranked():
+            options = own.candidate.plan.options
+            key = (id(own.bench), options)
+            if (options.micro_batches == 1 and len(starts) < FINE) or key in starts:
+                start = starts.setdefault(key, Start(own.bench, options, {}))
+                start.roles.setdefault(own.candidate.plan.origin, own.roles)
+        left = None if self.budget.seconds is None else self.budget.seconds - self.seconds
+        if left is not None and left <= 0:
+            return
+        for start, roles in walked(
+            list(starts.values()),
+            left,
+            self.budget.proposals,
+            self.seed,
+            self.cores,
+            lambda words: self._tell(words),
+        ):
+            origin = f"joint: walk from {start.origin}"
+            self._add(start.bench.simulated(origin, start.options, roles), start.bench, None)
+
+    def everything(self, rewrites: bool) -> None:
+        """Try all plans, if they are few."""
+        self._tell("everything")
+        best = self.best.candidate if self.entries else None
+        found = everything(self.question, self.prices, self.operators, best, rewrites, self.enough)
+        if found is not None:
+            self.proved = self.question.minimize == "time"
+            if found.candidate is not None:
+                bench = self._bench(found.candidate.plan.graph, found.steps)
+                self._add(found.candidate, bench, None)
+
+    def planned(self, stopped: Stopped) -> Planned:
+        """What was found."""
+        if not self.entries:
+            raise InputError("the search was ended before it had any plan", "let it run for longer")
+        best = self.best
+        plan = best.candidate.plan
+        simulation = simulate(plan, self.prices, self.operators)
+        best = best._replace(
+            candidate=Candidate(with_programs(plan, simulation.problem), simulation.prediction)
+        )
+        wrong = violations(plan, self.question.constraints)
+        assert not wrong, f"the search broke a constraint: {wrong[0]}"
+        return Planned(
+            question=self.question,
+            best=best.candidate,
+            baselines=tuple(self.named),
+            refused=tuple(self.refused),
+            front=self._front(),
+            bound=Seconds(min(self._bound(), simulation.prediction.step)),
+            graphs=len(self.benches),
+            rewrites=self.steps[id(best.bench)],
+            simulated=len(self._seen),
+            history=tuple(self.history),
+            seconds=self.seconds,
+            stopped=stopped,
+        )
+
+    def _bound(self) -> float:
+        if self.proved:
+            return self.best.candidate.prediction.step
+        micro = sorted({m for _, m in shapes(self.question, self.bench.units)} | {1})
+        return min(
+            lower_bound(
+                bench.graph,
+                self.question.cluster,
+                operators=self.operators,
+                optimizer=self.question.training.optimizer,
+                micro_batches=micro,
+            ).seconds
+            for bench in self.benches
+        )
+
+    def _explore(self, bench: Bench, found: list[Sketch]) -> None:
+        """Simulate the first sketches, and lay out finer what is best of them."""
+        tried: list[_Entry] = []
+        for sketch in found:
+            if len(tried) >= FIRST or self.enough():
+                break
+            entry = self._try(bench, sketch)
+            if entry is not None:
+                tried.append(entry)
+        frames = [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
+        for frame in list(dict.fromkeys(frames))[:FINE]:
+            for weights in WEIGHTS:
+                if not self.enough():
+                    self._try(bench, bench.sketch(frame, weights, fine=True))
+
+    def _try(self, bench: Bench, sketch: Sketch) -> _Entry | None:
+        """Simulate a sketch, unless its plan has been; None if so."""
+        roles, options = bench.roles(sketch), sketch.frame.options
+        key = (id(bench), options, roles.tobytes())
+        if key in self._seen:
+            return None
+        stages = sketch.frame.degree(bench.factors)
+        origin = f"joint: {stages} stages" if stages > 1 else "joint"
+        return self._add(bench.simulated(origin, options, roles), bench, sketch)
+
+    def _add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> _Entry | None:
+        plan = candidate.plan
+        layouts = [plan.layout[unit.name] for unit in bench.units]
+        roles = bench.codes(layouts)
+        self._seen.add((id(bench), plan.options, roles.tobytes()))
+        if violations(plan, self.question.constraints):
+            return None
+        entry = _Entry(candidate, bench, roles, sketch)
+        better = not self.entries or self._score(entry) < self._score(self.best)
+        self.entries.append(entry)
+        if better:
+            self.history.append((self.seconds, candidate.prediction.step))
+            self._tell("")
+        return entry
+
+    def _score(self, entry: _Entry) -> tuple[bool, float, float]:
+        step, held = entry.candidate.prediction.step, entry.candidate.prediction.memory.total
+        if self.question.minimize == "memory":
+            return False, held, step
+        if entry.candidate.fits(self.question.memory):
+            return False, step, held
+        return True, held, step
+
+    def _ranked(self) -> list[_Entry]:
+        return sorted(self.entries, key=self._score)
+
+    def _front(self) -> tuple[Candidate, ...]:
+        """Those that no other beats in both time and memory, the fastest first."""
+        found: list[Candidate] = []
+        every = [own.candidate for own in self.entries]
+        for own in sorted(every, key=lambda c: (c.prediction.step, c.prediction.memory.total)):
+            held = own.prediction.memory.total
+            if not found or held < found[-1].prediction.memory.total:
+                found.append(own)
+        return tuple(found)
+
+    def _neighbours(self, frame: Frame) -> Iterator[Frame]:
+        """Frames that differ in one option."""
+        options = frame.options
+        wanted = option(self.question.constraints, BUCKET)
+        changed: list[Options] = [
+            msgspec.structs.replace(options, bucket=bucket)
+            for bucket in BUCKETS
+            if wanted in (None, bucket)
+        ]
+        changed += [
+            msgspec.structs.replace(options, zero=own.zero, recompute=own.recompute)
+            for own in savings(self.question.constraints)
+            if own.recompute == options.recompute or own.zero == options.zero
+        ]
+        changed += [
+            msgspec.structs.replace(options, micro_batches=micro)
+            for stages, micro in shapes(self.question, self.bench.units)
+            if stages == frame.stages
+            and micro in (options.micro_batches // 2, options.micro_batches * 2)
+        ]
+        return (Frame(frame.stages, own) for own in changed if own != options)
+
+    def _bench(self, graph: OperatorGraph, steps: tuple[str, ...]) -> Bench:
+        """The bench of a graph; equal graphs share one."""
+        for bench in self.benches:
+            if bench.graph == graph:
+                return bench
+        bench = Bench(self.question, graph, self.prices, self.operators)
+        self.benches.append(bench)
+        self.steps[id(bench)] = steps
+        return bench
+
+    def _trained(self, plan: Plan) -> Plan:
+        """A baseline with the user's own way to train."""
+        training = self.question.training
+        options = msgspec.structs.replace(
+            plan.options, optimizer=training.optimizer, mixed=training.mixed
+        )
+        return msgspec.structs.replace(plan, options=options)
+
+    def _simulated(self, plan: Plan) -> Candidate:
+        return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
+
+    def _hurry(self, share: float) -> Callable[[], bool]:
+        """Whether a share of what time is left now is used up."""
+        if self.budget.seconds is None:
+            return lambda: False
+        end = self.seconds + share * (self.budget.seconds - self.seconds)
+        return lambda: self.seconds >= end
+
+    def _tell(self, doing: str) -> None:
+        used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
+        step = self.best.candidate.prediction.step if self.entries else None
+        self._progress(Doing(min(1.0, used), step, len(self._seen), doing))
+
+
+def _refuse_impossible(question: Question) -> None:
+    """Refuse a question without an answer, in a sentence."""
+    if not question.graph.operators:
+        raise InputError(
+            f"graph {question.graph.name!r} has no operators, which leaves nothing to plan",
+            "give a model that computes something",
+        )
+    if question.memory <= 0:
+        raise InputError(f"the memory limit is {question.memory} bytes", "give more than 0")
+    checked(question.constraints, units(question.graph), question.cluster)

@@ -1,0 +1,193 @@
+"""All plans of a small question. Enters: a question, the best plan so far. Leaves: the best of all.
+
+The space: every graph that rules make, every value of every option, every layout of every unit,
+idle ones at every coordinate. With several micro-batches the units of a stage must stand next to
+each other, and every way to give units to stages is a problem of its own. Each problem is solved by
+branch and bound (`exhaustive`), with the best so far as the first to beat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import divisors
+from meshwright.graph.canonical import Contents
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.allowed import Allowed
+from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
+from meshwright.parallelize.units import Unit, units
+from meshwright.plan.model import Options
+from meshwright.price.operator import OperatorPricer
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.search.durations import choices
+from meshwright.search.exhaustive import NEVER, exhaustive
+from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option
+from meshwright.search.joint.frames import BUCKETS, samples, savings
+from meshwright.search.joint.question import Candidate, Question
+from meshwright.search.joint.variants import algebra
+from meshwright.simulate.held import within
+from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.simulation import simulate
+
+FEW_UNITS = 8
+FEW_GRAPHS = 24
+FEW_PLANS = 50_000
+
+
+class Best(NamedTuple):
+    """What is better than the best so far, if anything is."""
+
+    candidate: Candidate | None
+    steps: tuple[str, ...]
+    """The rewrites of its graph."""
+
+
+def everything(
+    question: Question,
+    prices: Prices,
+    operators: OperatorPricer,
+    best: Candidate | None,
+    rewrites: bool,
+    enough: Callable[[], bool],
+) -> Best | None:
+    """The best of all plans; None if there are too many, or too little time."""
+    graphs = _graphs(question, rewrites)
+    if question.minimize != "time" or graphs is None:
+        return None
+    every = [
+        (graph, steps, options)
+        for graph, steps in graphs
+        for options in _options(question, units(graph))
+    ]
+    if sum(_plans(question, graph) for graph, _, _ in every) > FEW_PLANS:
+        return None
+    fitting = best is not None and best.fits(question.memory)
+    beat = round(best.prediction.step * NANO) if best is not None and fitting else NEVER
+    found = Best(None, ())
+    for graph, steps, options in every:
+        for problem in _problems(question, graph, options, prices, operators):
+            if enough():
+                return None
+            optimum = exhaustive(problem, fits=within(problem, question.memory), best=beat)
+            if optimum.roles is not None and optimum.nanoseconds < beat:
+                beat = optimum.nanoseconds
+                plan = problem.plan("joint: best of all", optimum.roles)
+                found = Best(Candidate(plan, simulate(plan, prices, operators).prediction), steps)
+    return found
+
+
+def _graphs(
+    question: Question, rewrites: bool
+) -> list[tuple[OperatorGraph, tuple[str, ...]]] | None:
+    """Every graph that rules make, with the steps; None if they are many."""
+    if len(units(question.graph)) > FEW_UNITS:
+        return None
+    found: list[tuple[OperatorGraph, tuple[str, ...]]] = [(question.graph, ())]
+    if not rewrites:
+        return found
+    contents = Contents()
+    seen = {contents.number(question.graph)}
+    first = Matcher(question.graph, algebra(question.constraints.rules))
+    waiting: list[tuple[Matcher, tuple[str, ...]]] = [(first, ())]
+    for matcher, steps in waiting:
+        for match in matcher.matches:
+            after = matcher.rewrite(match)
+            number = contents.number(after.graph)
+            if number not in seen:
+                seen.add(number)
+                found.append((after.graph, (*steps, str(match))))
+                waiting.append((after, (*steps, str(match))))
+            if len(found) > FEW_GRAPHS:
+                return None
+    return found
+
+
+def _options(question: Question, own: Sequence[Unit]) -> list[Options]:
+    """Every value of every option."""
+    micro = option(question.constraints, MICRO_BATCHES)
+    bucket = option(question.constraints, BUCKET)
+    return [
+        msgspec.structs.replace(
+            question.training,
+            micro_batches=micro_batches,
+            zero=saving.zero,
+            recompute=saving.recompute,
+            bucket=size,
+        )
+        for micro_batches in ((micro,) if micro else divisors(samples(own)))
+        for saving in savings(question.constraints)
+        for size in (BUCKETS if bucket is None else (bucket,))
+    ]
+
+
+def _plans(question: Question, graph: OperatorGraph) -> int:
+    """How many layouts of all units there are, or more."""
+    return math.prod(
+        len(unit.splits) + 1 + factor.size
+        for unit in units(graph)
+        for factor in factors(question.cluster)
+    )
+
+
+def _problems(
+    question: Question,
+    graph: OperatorGraph,
+    options: Options,
+    prices: Prices,
+    operators: OperatorPricer,
+) -> Iterator[Problem]:
+    """The problems whose layouts are all those of a graph with some options."""
+
+    def problem(may: Allowed, pipeline: Sequence[Layout] = ()) -> Problem:
+        return Problem(
+            graph,
+            question.cluster,
+            options,
+            pipeline=pipeline,
+            prices=prices,
+            operators=operators,
+            allowed=may,
+        )
+
+    may = allowed(question.constraints, question.cluster)
+    whole = problem(may)
+    if options.micro_batches == 1:
+        yield whole
+        return
+    seats = [_seats(whole.layouts_of(unit, own)) for unit, own in enumerate(choices(whole))]
+    for places in product(*seats):
+        layouts = [
+            Layout(tuple(REPLICA if at is None else f"{IDLE}{at}" for at in place))
+            for place in places
+        ]
+        role = _seated(may, dict(zip((unit.name for unit in whole.units), places, strict=True)))
+        try:
+            yield problem(may._replace(role=role), layouts)
+        except InputError:
+            continue  # It goes through a stage twice, which its schedule does not know.
+
+
+Seat = tuple[int | None, ...]
+
+
+def _seats(own: Sequence[Layout]) -> list[Seat]:
+    """The coordinates at which a unit can sit."""
+    return list(dict.fromkeys(layout.coordinates() for layout in own))
+
+
+def _seated(may: Allowed, seat: Mapping[str, Seat]) -> Callable[[Unit, int, str], bool]:
+    """Roles that leave every unit at its coordinates."""
+
+    def role(unit: Unit, factor: int, name: str) -> bool:
+        at = seat[unit.name][factor]
+        inside = not name.startswith(IDLE) if at is None else name == f"{IDLE}{at}"
+        return inside and may.role(unit, factor, name)
+
+    return role

@@ -1,0 +1,71 @@
+"""Frames worth simulating. Enters: a bench. Leaves: sketches, each with an estimate.
+
+For every number of stages and of micro-batches the layouts are found that cost the least, and then
+what saves memory is added until they should fit: ZeRO, then recomputation, or layouts that weigh
+memory against time. Numbers of micro-batches that cannot beat what fits already are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from meshwright.search.joint.bench import Bench, Sketch
+from meshwright.search.joint.field import Weights
+from meshwright.search.joint.frames import Saving, framed, savings, shapes
+
+SUMS = 0.5
+"""How much gradient sums count where frames are compared."""
+
+FAR = 1.3
+"""An estimate that is so many times the best is not looked into any further."""
+
+MEMORY = (0.5, 4.0)
+"""How much all the memory of a device counts, in steps."""
+
+
+def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
+    """Sketches of all frames, the fastest that should fit first, then those that hold the least."""
+    found: list[Sketch] = []
+    best: dict[tuple[int, ...], float] = {}
+    settled = False
+    for stages, micro in shapes(bench.question, bench.units):
+        lowest = min(best.values(), default=float("inf"))
+        far = best.get(stages, 0.0) > FAR * lowest
+        if enough() or far or (settled and not stages):
+            continue
+        own = list(_saved(bench, stages, micro))
+        found += own
+        for sketch in filter(bench.fits, own):
+            best[stages] = min(sketch.estimate, best.get(stages, float("inf")))
+            options = sketch.frame.options
+            # Without a pipeline more micro-batches only save memory.
+            settled = settled or not (stages or options.recompute or options.zero == 3)
+    return sorted(found, key=bench.order)
+
+
+def _saved(bench: Bench, stages: tuple[int, ...], micro: int) -> Iterator[Sketch]:
+    """Layouts with one frame, saving more and more until they fit."""
+    allowed = savings(bench.question.constraints)
+    fitting = False
+    for recompute in (False, True):
+        own = [saving for saving in allowed if saving.recompute == recompute]
+        for sketch in _each(bench, stages, micro, own):
+            fitting = fitting or bench.fits(sketch)
+            yield sketch
+        if fitting:
+            return
+
+
+def _each(
+    bench: Bench, stages: tuple[int, ...], micro: int, allowed: list[Saving]
+) -> Iterator[Sketch]:
+    """The layouts that cost the least with each saving, and those that weigh memory."""
+    for saving in allowed:
+        frame = framed(bench.question, stages, micro, saving)
+        sketch = bench.sketch(frame, Weights(sums=SUMS), fine=False)
+        yield sketch
+        if bench.fits(sketch) or saving.zero in (2, 3):
+            continue
+        for share in MEMORY:
+            weight = share * sketch.estimate / bench.question.memory
+            yield bench.sketch(frame, Weights(sums=SUMS, memory=weight), fine=False)
