@@ -51,6 +51,8 @@ class Inventory(NamedTuple):
     """[tensors that leave a unit] the root, or FOREIGN."""
     passed_view: Flags
     """[tensors that leave a unit] whether it is a view of one that another unit made."""
+    passed_back: Flags
+    """[tensors that leave a unit] whether it has a gradient."""
 
 
 class Pieced(NamedTuple):
@@ -139,7 +141,8 @@ class _Draft:
     def finished(self) -> Inventory:
         layers = [self.layers.get(unit.name) for unit in self.units]
         number_of = {layer: number for number, layer in enumerate(dict.fromkeys(layers))}
-        passed = [port.tensor for unit in self.units for port in unit.outputs]
+        ports = [port for unit in self.units for port in unit.outputs]
+        passed = [port.tensor for port in ports]
         roots = [self.roots[name] for name in passed]
         views = [
             self.maker.get(root) != self.maker[name]
@@ -151,6 +154,7 @@ class _Draft:
             layer=np.array([number_of[layer] for layer in layers], np.int32),
             passed_root=np.array([self.number.get(r, FOREIGN) for r in roots], np.int32),
             passed_view=np.array(views, np.bool_),
+            passed_back=np.array([port.back is not None for port in ports], np.bool_),
         )
 
     def _handled(self, unit: Unit) -> list[Handled]:
