@@ -23,6 +23,7 @@ Inputs, buffers and libraries are not counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -83,13 +84,7 @@ def unit_parts(problem: Problem, unit: int, roles: Codes) -> UnitParts:
     sources = sources[problem.bones.source_maker[sources] == unit]
     lying = lying_each(problem, np.repeat(sources, len(cut)), np.tile(cut, (len(sources), 1)))
     lies = Lying(*(size.reshape(len(sources), len(cut)).sum(axis=0) for size in lying))
-    distinct, which = np.unique(
-        cut * micro_ways(problem.graph, problem.options.micro_batches)[unit],
-        axis=0,
-        return_inverse=True,
-    )
-    kept = np.array([_kept(problem, unit, tuple(row)) for row in distinct.tolist()]).reshape(-1, 2)
-    kept, rerun = kept[which.ravel()].T
+    kept, rerun = _for_each_cut(problem, unit, cut, _kept).T
     return UnitParts(**lies._asdict(), kept=kept, rerun=rerun / _layers_here(problem, unit, roles))
 
 
@@ -111,10 +106,22 @@ def unit_passing(problem: Problem, unit: int, roles: Codes) -> Floats:
         flows = bones.leg_flows[legs]
         back += _total(problem, returning, bones.source_there[returning], cut)
         back += _total(problem, read[flows], bones.leg_there[legs[flows]], cut)
-    rows = (cut * micro_ways(problem.graph, problem.options.micro_batches)[unit]).tolist()
-    inside = np.array([_inside(problem, unit, tuple(row)) for row in rows]).reshape(-1, 2)
+    inside = _for_each_cut(problem, unit, cut, _inside)
     most: Floats = np.maximum(there + inside[:, 0], back + inside[:, 1])
     return most
+
+
+def _for_each_cut(
+    problem: Problem,
+    unit: int,
+    cut: Ints,
+    found: Callable[[Problem, int, tuple[int, ...]], tuple[float, float]],
+) -> Floats:
+    """[layouts, 2] what is found of a unit's pieces, which layouts that cut alike share."""
+    micro = micro_ways(problem.graph, problem.options.micro_batches)[unit]
+    rows = [tuple(row) for row in (cut * micro).tolist()]
+    known = {row: found(problem, unit, row) for row in dict.fromkeys(rows)}
+    return np.array([known[row] for row in rows], np.float64).reshape(-1, 2)
 
 
 def _total(problem: Problem, sources: Ints | Indices, states: Bytes8, cut: Ints) -> Floats:
