@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from random import Random
 
@@ -11,17 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import coordinate_of, is_at
 from meshwright.plan.model import Options
 from meshwright.search.buckets import choice, eliminate
-from meshwright.search.exhaustive import exhaustive
+from meshwright.search.exhaustive import NEVER, exhaustive
 from meshwright.search.mcmc import random_roles
 from meshwright.search.relax import Relaxation
 from meshwright.search.waist import Waits, waist, waited
 from meshwright.simulate import full
+from meshwright.simulate.held import fullest, within
 from meshwright.simulate.problem import Problem
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
@@ -87,6 +90,7 @@ def test_brute_force_finds_the_same(name: str) -> None:
     found = exhaustive(problem)
     assert found.proved
     assert found.stopped == "complete"
+    assert found.roles is not None
     assert found.nanoseconds == brute(problem) == makespan(problem, found.roles)
 
 
@@ -98,6 +102,82 @@ def test_an_optimum_to_beat_is_proved_and_a_poor_one_beaten(name: str) -> None:
     for start in (alone.roles, random_roles(problem, 1)):
         again = exhaustive(problem, start)
         assert (again.proved, again.nanoseconds) == (True, alone.nanoseconds)
+
+
+OPTIONS = {
+    "plain": Options(),
+    "zero": Options(zero=1),
+    "micro-batches": Options(micro_batches=2),
+    "recompute": Options(recompute=True, zero=3),
+}
+
+
+@cache
+def measured(name: str, options: str) -> tuple[tuple[int, int], ...]:
+    """Makespan and memory of all plans, each written and simulated from scratch."""
+    problem = Problem(*CASES[name], OPTIONS[options])
+    found = []
+    for own in product(*Relaxation(problem).choices):
+        roles = np.array(own, np.int8)
+        problem.lay(roles)
+        timeline = full.simulate(problem.tasks)
+        found.append((timeline.makespan, fullest(problem, roles, timeline).total))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", ["small batch", "shared parameter", "three"])
+def test_the_fastest_plan_that_fits(name: str, options: str) -> None:
+    problem, every = Problem(*CASES[name], OPTIONS[options]), measured(name, options)
+    least, most = min(memory for _, memory in every), max(memory for _, memory in every)
+    random = Random(f"{name} {options}")
+    for limit in (least, most, *(random.randint(least, most) for _ in range(6))):
+        expected = min(makespan for makespan, memory in every if memory <= limit)
+        found = exhaustive(problem, fits=within(problem, Bytes(limit)))
+        assert (found.proved, found.nanoseconds) == (True, expected)
+        assert found.roles is not None
+        assert makespan(problem, found.roles) == expected
+        assert within(problem, Bytes(limit))(found.roles)
+
+
+def test_limits_bind() -> None:
+    """The test above would see a search that ignores memory."""
+    for name in ("small batch", "shared parameter", "three"):
+        every = measured(name, "plain")
+        least = min(memory for _, memory in every)
+        assert min(every)[0] < min(makespan for makespan, memory in every if memory == least)
+
+
+def test_nothing_fits() -> None:
+    problem = Problem(*CASES["small batch"])
+    least = min(memory for _, memory in measured("small batch", "plain"))
+    first = random_roles(problem, 0)
+    for incumbent in (None, first):
+        found = exhaustive(problem, incumbent, fits=within(problem, Bytes(least - 1)))
+        assert (found.roles, found.nanoseconds, found.proved) == (None, NEVER, True)
+
+
+def test_an_incumbent_that_does_not_fit_does_not_count() -> None:
+    problem, every = Problem(*CASES["small batch"]), measured("small batch", "plain")
+    fastest = exhaustive(problem)
+    least = min(memory for _, memory in every)
+    found = exhaustive(problem, fastest.roles, fits=within(problem, Bytes(least)))
+    assert found.nanoseconds == min(makespan for makespan, memory in every if memory == least)
+    assert found.nanoseconds > fastest.nanoseconds
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_to_be_beaten_is_beaten_or_proved(name: str) -> None:
+    problem = Problem(*CASES[name])
+    least = exhaustive(problem).nanoseconds
+    beaten = exhaustive(problem, best=least + 1)
+    assert beaten.roles is not None
+    assert (beaten.nanoseconds, beaten.proved) == (least, True)
+    for best in (least, least - 1):
+        found = exhaustive(problem, best=best)
+        assert (found.roles, found.nanoseconds, found.proved) == (None, best, True)
+    slow = random_roles(problem, 3)
+    assert exhaustive(problem, slow, best=least).roles is None
 
 
 def test_a_budget_leaves_a_bound_below_the_best() -> None:

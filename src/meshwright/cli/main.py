@@ -21,6 +21,7 @@ from meshwright.cli.place import place
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
 from meshwright.cli.rules import rules
+from meshwright.cli.sweep import sweep
 from meshwright.cli.validate import validate
 from meshwright.foundation.errors import InputError
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (clusters, place, reduce, models, capture, calibrate, simulate, compare):
+for verb in (clusters, place, reduce, models, capture, calibrate, simulate, compare, sweep):
     app.command()(verb)
 app.add_typer(rules, name="rules")
 app.add_typer(validate, name="validate")

@@ -90,6 +90,11 @@ class OperatorPricer:
             points.setdefault(_class(row.call), []).append(self._point(row))
         self._alike = {key: _Alike(own) for key, own in points.items()}
 
+    @property
+    def estimates(self) -> bool:
+        """Whether every price is the roofline's."""
+        return not self._measured
+
     def price(self, call: Call, wanted: tuple[bool, ...] | None = None) -> OperatorPrice:
         """Both passes of a call, the backward one for the gradients that are wanted."""
         key = (representative(call), all_gradients(call) if wanted is None else wanted)
@@ -212,10 +217,15 @@ def all_gradients(call: Call) -> tuple[bool, ...]:
 def efficiency(call: Call, rates: Rates = DEFAULT) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
     share = rates.best
-    half = rates.half if _dtype(call) in MATRIX_UNITS else rates.half_plain
+    half = half_of(call, rates)
     for extent in extents_of(call).values():
         share *= extent / (extent + half)
     return share * {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
+
+
+def half_of(call: Call, rates: Rates) -> float:
+    """The extent at which a product reaches half of what it would at a large one."""
+    return rates.half if _dtype(call) in MATRIX_UNITS else rates.half_plain
 
 
 def alignment(call: Call) -> int:

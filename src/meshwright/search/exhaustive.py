@@ -6,7 +6,8 @@ part with the lowest bound is taken first: weights are sought under which no pla
 than the best so far (`relax`); else a tree of its partial plans is grown (`tree`), in which every
 whole plan is simulated that no bound rules out; else, if that gets too large, the part is divided
 by the layouts of its heaviest unit. Whatever was given up is not faster than the best. So when no
-part is left, the best is the optimum over all layouts of all units.
+part is left, the best is the optimum over all layouts of all units. A plan that does not fit
+never becomes the best; as bounds hold for all plans, they hold for those that fit.
 
 Coordinates along a factor can be renamed in a whole plan without changing its makespan, unless the
 machine tells its positions apart. So only plans are tried in which each coordinate first appears
@@ -24,12 +25,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL
+from meshwright.parallelize.states import PARTIAL, at
 from meshwright.search.change import board
 from meshwright.search.relax import Relaxation, Weights
 from meshwright.search.tree import (
     BEST,
     DEPTH,
+    FASTER,
+    MAKESPAN,
     NODES,
     ROUNDING,
     SIMULATED,
@@ -42,6 +45,7 @@ from meshwright.search.tree import (
     planted,
 )
 from meshwright.search.waist import Waits, waist
+from meshwright.search.walk import space, stranger
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem
@@ -63,12 +67,14 @@ Stopped = Literal["complete", "budget", "interrupted"]
 
 
 class Optimum(NamedTuple):
-    """The best plan, and what is known of all others."""
+    """The best plan that fits, and what is known of all others."""
 
-    roles: Codes
+    roles: Codes | None
+    """None if no plan that fits was found to be faster than what was to be beaten."""
     nanoseconds: int
+    """Its makespan, or what was to be beaten: NEVER if that was any plan."""
     bound: int
-    """No plan is faster than this; equal to `nanoseconds` if the optimum is proved."""
+    """No plan is faster than this and fits; `nanoseconds` or more if the optimum is proved."""
     root: int
     """What was known before any layout was chosen."""
     parts: int
@@ -82,7 +88,7 @@ class Optimum(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """Whether no plan is faster."""
+        """Whether no plan that fits is faster."""
         return self.bound >= self.nanoseconds
 
 
@@ -101,15 +107,19 @@ def exhaustive(
     problem: Problem,
     incumbent: Codes | None = None,
     *,
+    fits: Callable[[Codes], bool] | None = None,
+    best: int = NEVER,
     seconds: float = math.inf,
     progress: Callable[[int, int, int], None] = lambda parts, bound, best: None,
 ) -> Optimum:
-    """The fastest plan, with the layouts of `incumbent` as the first one to beat.
+    """The fastest plan that fits, with `best` nanoseconds and `incumbent` as the first to beat.
 
-    `progress` is told how many parts were looked into, the lowest bound and the lowest makespan; a
-    KeyboardInterrupt ends the search with the best so far.
+    `fits` is asked of plans that are faster than the best so far, and leaves the problem laid out
+    with the roles it was given (`held.within`); without it every plan fits. `progress` is told how
+    many parts were looked into, the lowest bound and the lowest makespan; a KeyboardInterrupt ends
+    the search with the best so far.
     """
-    search = _Search(problem, incumbent)
+    search = _Search(problem, incumbent, fits or (lambda roles: True), best)
     stopped: Stopped = "complete"
     try:
         while search.parts and search.parts[0].bound < search.best:
@@ -136,14 +146,22 @@ def exhaustive(
 class _Search:
     """Parts of the space that are left, and the best plan so far."""
 
-    def __init__(self, problem: Problem, incumbent: Codes | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        incumbent: Codes | None,
+        fits: Callable[[Codes], bool],
+        best: int,
+    ) -> None:
         self._began = time.monotonic()
-        self.problem = problem
-        self.roles: Codes = problem.roles.copy() if incumbent is None else incumbent.copy()
-        self.best = NEVER
+        self.problem, self._fits = problem, fits
+        self.roles: Codes | None = None
+        self.best = best
         if incumbent is not None:
+            unit = stranger(problem, space(problem), incumbent)
+            assert unit is None, f"the layout to beat of {unit} is not in the space"
             problem.lay(incumbent)
-            self.best = full.simulate(problem.tasks).makespan
+            self._judge(incumbent.copy(), full.simulate(problem.tasks).makespan)
         whole = Relaxation(problem)
         start = whole.worst((0,) * len(whole.sizes))
         weights, buckets = whole.weighed(start, ROUNDS, self.best)
@@ -191,14 +209,20 @@ class _Search:
         while tree.number[DEPTH] >= 0 and tree.number[NODES] < TURN:
             left = TURN - int(tree.number[NODES])
             status = grown(board(self.problem), self._work, self._timeline, tree, ground, left)
-            if status != FOUND:
+            if status == FASTER:
+                roles = part.relaxed.roles(tuple(map(int, tree.chosen[::-1])))
+                self._judge(roles, int(tree.number[MAKESPAN]))
+                tree.number[BEST] = self.best
+            elif status != FOUND:
                 self.problem.supply(status)
         self.nodes += int(tree.number[NODES])
         self.simulated += int(tree.number[SIMULATED])
-        if tree.number[BEST] < self.best:
-            self.best = int(tree.number[BEST])
-            self.roles = part.relaxed.roles(tuple(map(int, tree.best[::-1])))
         return bool(tree.number[DEPTH] < 0)
+
+    def _judge(self, roles: Codes, makespan: int) -> None:
+        """Let a plan be the best if it is faster and fits."""
+        if makespan < self.best and self._fits(roles):
+            self.best, self.roles = makespan, roles
 
     def _divide(self, part: _Part) -> None:
         unit = part.relaxed.heaviest()
@@ -242,13 +266,15 @@ def _whole(nanoseconds: float) -> int:
 
 def _renamed(problem: Problem) -> Flags:
     """[factors] whether the coordinates along a factor can be renamed."""
-    cluster = problem.cluster
+    cluster, coordinates = problem.cluster, (space(problem).role <= at(0)).sum(axis=2)
     innermost = len(cluster.levels) - 1
     return np.array(
         [
             not cluster.levels[factor.level].blocks
             and not (cluster.wired and factor.level == innermost)
-            for factor in problem.factors
+            # Some that may sit at one coordinate and not at another tell coordinates apart.
+            and {0, factor.size}.issuperset(coordinates[:, f].tolist())
+            for f, factor in enumerate(problem.factors)
         ],
         np.bool_,
     )

@@ -1,9 +1,10 @@
 """A tree of partial plans, grown depth first. Compiled. Enters: sums that bound partial plans
-(`relax`, `buckets`, `waist`). Leaves: the best plan.
+(`relax`, `buckets`, `waist`). Leaves: every whole plan that is faster than the best.
 
 At depth i the unit i from the end gets a layout, the one with the lowest bound first. Between two
 calls all depths up to the current one have the bounds of what was not tried in them; the rest of a
-depth is given up when the lowest is not below the best makespan.
+depth is given up when the lowest is not below the best makespan. Whoever grows a tree decides
+whether a faster plan becomes the best: it may be one that does not fit.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Tree(NamedTuple):
     """Where the search is, and room for it."""
 
     number: Ints
-    """[4] see the names below."""
+    """[5] see the names below."""
     chosen: Indices
     """[units] layouts, by number, the last unit's first."""
     bound: Costs
@@ -63,13 +64,14 @@ class Tree(NamedTuple):
     """[sums] what waiting adds (`waist`)."""
     named: Indices
     """[units, factors] how many coordinates have appeared before."""
-    best: Indices
-    """[units]"""
 
 
-DEPTH, NODES, SIMULATED, BEST = range(4)
+DEPTH, NODES, SIMULATED, BEST, MAKESPAN = range(5)
 """In `Tree.number`: how many units have layouts, how many partial plans were looked into, how many
-whole ones were simulated, and the lowest makespan."""
+whole ones were simulated, the makespan to beat, and that of the last plan that did."""
+
+FASTER: Final = 4
+"""What growing ends with at a plan that beats the best; the other endings are those of `carry`."""
 
 
 class Ground(NamedTuple):
@@ -92,13 +94,12 @@ def planted(sizes: Sequence[int], factors: int, sums: int) -> Tree:
     """A tree before any layout is chosen."""
     units, most = len(sizes), max(sizes)
     return Tree(
-        number=np.zeros(4, np.int64),
+        number=np.zeros(5, np.int64),
         chosen=np.zeros(units, np.int32),
         bound=np.zeros((units, sums, most)),
         worst=np.full((units, most), math.inf),
         added=np.zeros(sums),
         named=np.zeros((units, factors), np.int32),
-        best=np.zeros(units, np.int32),
     )
 
 
@@ -220,7 +221,7 @@ def _hopeless(now: Board, tree: Tree, ground: Ground) -> bool:
 def grown(
     now: Board, work: Scratch, timeline: Timeline, tree: Tree, ground: Ground, turn: int
 ) -> int:
-    """Look into so many partial plans, or all that are left; FOUND, or what a table lacks."""
+    """Look into so many partial plans, or all left; FOUND, FASTER, or what a table lacks."""
     number, chosen, worst, named = tree.number, tree.chosen, tree.worst, tree.named
     last = number[NODES] + turn
     while number[NODES] < last and number[DEPTH] >= 0:
@@ -250,7 +251,6 @@ def grown(
         _, makespan = full.run(now.tasks, work, timeline)
         number[SIMULATED] += 1
         if makespan < number[BEST]:
-            number[BEST] = makespan
-            for u in range(len(chosen)):
-                tree.best[u] = chosen[u]
+            number[MAKESPAN] = makespan
+            return FASTER
     return FOUND

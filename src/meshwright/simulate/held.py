@@ -14,7 +14,7 @@ Leaves: what each device holds over time, and the fullest moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.parallelize.reshard import Codes
 from meshwright.plan.model import Held
+from meshwright.simulate import full
 from meshwright.simulate.parts import Parts, Standing, devices, ways
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.problem import Problem
@@ -74,6 +75,19 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
         device=curve.device,
         seconds=Seconds(int(curve.nanoseconds[moment]) / NANO),
     )
+
+
+def within(problem: Problem, memory: Bytes) -> Callable[[Codes], bool]:
+    """Whether no device ever holds more than so much, for roles of a problem.
+
+    The problem is left laid out with the roles that were asked about.
+    """
+
+    def fits(roles: Codes) -> bool:
+        problem.lay(roles)
+        return fullest(problem, roles, full.simulate(problem.tasks)).total <= memory
+
+    return fits
 
 
 def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve]:

@@ -4,7 +4,8 @@ prices. Leaves: for the roles of all units a `TaskGraph`.
 The arrays are made once; `lay` writes roles into them and fills what the tables of prices and times
 lack. Given the layouts of a pipeline, each stage works through its micro-batches in the order of
 its schedule. Factors along which some operator may sit at one coordinate tell devices apart
-(`apart`); all others are simulated by one representative.
+(`apart`); all others are simulated by one representative. What searches may choose from
+(`allowed`) is said here too; layouts that it excludes cannot be laid if a degree is wrong.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.allowed import ANYTHING, Allowed
 from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at, coordinate_of, is_at
@@ -52,8 +54,9 @@ class Problem:
         pipeline: Sequence[Layout] = (),
         prices: Prices | None = None,
         operators: OperatorPricer | None = None,
+        allowed: Allowed = ANYTHING,
     ) -> None:
-        self.graph, self.cluster = graph, cluster
+        self.graph, self.cluster, self.allowed = graph, cluster, allowed
         self.options = options or Options()
         self.factors = factors(cluster)
         self.units = units(graph)
@@ -63,7 +66,7 @@ class Problem:
         micro = self.options.micro_batches
         self.joined = joined(graph, micro, self.options.bucket)
         self.bundles = self.joined.bundles
-        self.times = Times(self.units, self.operators, cluster.devices, micro)
+        self.times = Times(self.units, self.operators, cluster.devices, micro, allowed)
         self.places = places(cluster, self.apart)
         for unit in self.units:
             if len(unit.splits) > MOST_SPLITS:
@@ -117,7 +120,7 @@ class Problem:
 
     def layouts(self, roles: Codes) -> tuple[Layout, ...]:
         """The layouts that roles stand for."""
-        return tuple(_layout(unit, own) for unit, own in zip(self.units, roles, strict=True))
+        return layouts_of(self.units, roles)
 
     def plan(self, origin: str, roles: Codes) -> Plan:
         """The plan that roles stand for."""
@@ -157,6 +160,11 @@ def _codes(names: tuple[str, ...], layout: Layout) -> list[int]:
         else names.index(role)
         for role in layout.roles
     ]
+
+
+def layouts_of(own: Sequence[Unit], roles: Codes) -> tuple[Layout, ...]:
+    """The layouts that the roles of units stand for."""
+    return tuple(_layout(unit, row) for unit, row in zip(own, roles, strict=True))
 
 
 def _layout(unit: Unit, roles: Codes) -> Layout:

@@ -15,7 +15,7 @@ order of the nodes, then improved node by node; that part alone may be short of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +69,26 @@ def cheapest(graph: CostGraph) -> Answer:
     return Answer(ordered, cost(graph, ordered), left if left > 1 else 0)
 
 
+def between(graph: CostGraph, one: int, other: int) -> Costs:
+    """[choices of a node, choices of another] what everything costs at least.
+
+    Where eliminations do not suffice the edge whose costs differ least counts as its least cost,
+    until they do: then the table is a lower bound.
+    """
+    rest = _Reducing(graph)
+    kept = {one, other}
+    rest.eliminate(kept)
+    constant = 0.0
+    while len(rest.edges) > len(kept):
+        constant += rest.loosen(kept)
+        rest.eliminate(kept)
+    table: Costs = rest.costs[one][:, None] + constant + rest.alone
+    if one == other:
+        return table
+    table = table + rest.costs[other][None]
+    return table + rest.edges[one][other] if other in rest.edges[one] else table
+
+
 class _Reducing:
     """A graph from which nodes are taken away."""
 
@@ -77,6 +97,8 @@ class _Reducing:
         self.edges: dict[int, dict[int, Costs]] = {i: {} for i in range(len(self.costs))}
         """For each node and neighbour the costs, choices of the node first."""
         self.eliminated: list[tuple[int, dict[int, Costs]]] = []
+        self.alone = 0.0
+        """The least costs of nodes that nothing was joined to."""
         for (i, j), edge in graph.edges.items():
             self._add(i, j, edge)
 
@@ -84,13 +106,13 @@ class _Reducing:
         both = self.edges[i][j] + edge if j in self.edges[i] else edge
         self.edges[i][j], self.edges[j][i] = both, both.T
 
-    def eliminate(self) -> None:
+    def eliminate(self, kept: Set[int] = frozenset()) -> None:
         """Take nodes with at most two neighbours away, as long as there are others."""
         waiting = sorted(self.edges, reverse=True)
         while waiting and len(self.edges) > 1:
             node = waiting.pop()
             around = self.edges.get(node)
-            if around is None or len(around) > 2:
+            if around is None or len(around) > 2 or node in kept:
                 continue
             del self.edges[node]
             for other in around:
@@ -101,7 +123,21 @@ class _Reducing:
                     self._fold(i, node, around[i])
                 case (i, k):
                     self._join(i, node, k, around)
+                case ():
+                    self.alone += float(self.costs[node].min())
             waiting += sorted(around, reverse=True)
+
+    def loosen(self, kept: Set[int]) -> float:
+        """Take away the edge whose costs differ least; leaves its least cost."""
+        spread, i, k = min(
+            (float(np.ptp(edge)), i, k)
+            for i, around in self.edges.items()
+            for k, edge in around.items()
+            if i < k and not {i, k} <= kept
+        )
+        edge = self.edges[i].pop(k)
+        del self.edges[k][i]
+        return float(edge.min())
 
     def _fold(self, i: int, node: int, edge: Costs) -> None:
         self.costs[i] += (edge + self.costs[node][:, None]).min(axis=0)

@@ -1,0 +1,79 @@
+"""The verb `sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.options import JsonOption, chosen
+
+if TYPE_CHECKING:
+    from meshwright.report.sweeps import Outcome
+    from meshwright.search.jobs import Job, Row
+    from meshwright.search.sweep import Failed, Stopped, Where
+
+
+def sweep(
+    file: Annotated[str, typer.Argument(help="A TOML file with models, clusters and batches.")],
+    where: Annotated[str, typer.Option(help="local or ray: who does the work.")] = "local",
+    cores: Annotated[int | None, typer.Option(min=1, help="Jobs at once; default: all.")] = None,
+    results: Annotated[
+        str | None, typer.Option(help="Keep finished jobs in this file; leave out those in it.")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Plan many models on many clusters, one job for each model, cluster and batch.
+
+    Ctrl-C shows the jobs that are finished.
+
+    Example:  meshwright sweep sweep.toml --results sweep.jsonl
+    """
+    from meshwright.foundation.errors import InputError
+    from meshwright.report import sweeps
+    from meshwright.search.jobs import load_jobs
+    from meshwright.search.sweep import WHERE
+
+    if csv and json:
+        raise InputError("--csv and --json are both given", "give one of them")
+    place, jobs = chosen(where, WHERE, "--where"), load_jobs(file)
+    outcomes, stopped = _outcomes(jobs, place, cores, results)
+    if json:
+        print_json(sweeps.document_of_sweep(outcomes, len(jobs), stopped))
+    elif csv:
+        print(sweeps.csv_of_sweep(outcomes), end="")
+    else:
+        failures = sweeps.describe_failures(outcomes)
+        print_parts(sweeps.table_of_sweep(outcomes), *([failures] if failures else []))
+    if stopped != "complete":
+        rest = sweeps.describe_rest(len(outcomes), len(jobs), stopped, results)
+        typer.echo(f"meshwright: {rest}", err=True)
+
+
+def _outcomes(
+    jobs: Sequence[Job], where: Where, cores: int | None, results: str | None
+) -> tuple[list[Outcome], Stopped]:
+    """What became of every job that is finished, now or in an earlier sweep."""
+    from meshwright.search.jobs import Row, planned
+    from meshwright.search.results import Results
+    from meshwright.search.sweep import sweep as swept
+
+    kept = None if results is None else Results(results)
+    rows: dict[Job, Row | Failed] = {} if kept is None else dict(kept.load())
+    left = [job for job in jobs if job not in rows]
+    with share_bar(f"planning {len(left)} of {len(jobs)} jobs") as show:
+
+        def tell(job: Job, row: Row | Failed) -> None:
+            rows[job] = row
+            if kept is not None and isinstance(row, Row):
+                kept.add(job, row)
+            show(sum(one in rows for one in jobs) / len(jobs), f"{job} is finished")
+
+        stopped = swept(left, planned, where=where, cores=cores, progress=tell).stopped
+    found = [(job, rows[job]) for job in jobs if job in rows]
+    if stopped == "interrupted" and not found:
+        raise KeyboardInterrupt
+    return found, stopped

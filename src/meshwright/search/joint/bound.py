@@ -1,0 +1,107 @@
+"""How fast a step can be at best. Enters: a graph, a cluster, prices. Leaves: a `Bound`.
+
+No plan for the graph on the cluster, whatever its layouts and options, is simulated to be faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Seconds
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.units import Unit, units
+from meshwright.price.memory import Optimizer
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.training import TRAFFIC
+from meshwright.search.joint.bounds.crossing import network, seats, trips
+from meshwright.search.joint.bounds.game import Game, Kind
+from meshwright.search.joint.bounds.phases import Floats, Phases, phases
+from meshwright.search.joint.bounds.ways import Cutter, Ways
+from meshwright.simulate.bundles import Bundle, bundles
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.times import Times
+
+ROUNDS = 60
+
+
+class Bound(NamedTuple):
+    """What no plan can do better than."""
+
+    seconds: Seconds
+    reason: str
+
+
+def lower_bound(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    *,
+    operators: OperatorPricer | None = None,
+    optimizer: Optimizer = "adam",
+    micro_batches: Sequence[int] = (1,),
+) -> Bound:
+    """The least of the bounds for each number of micro-batches."""
+    own = units(graph)
+    tied = bundles(graph, own)
+    pricer = operators or OperatorPricer(cluster.device)
+    found = [
+        (_for_micro_batches(own, tied, cluster, pricer, optimizer, micro), micro)
+        for micro in micro_batches
+    ]
+    least, micro = min(found)
+    return Bound(Seconds(math.floor(least * (1 - 1e-9)) / NANO), f"{micro} micro-batches")
+
+
+def _for_micro_batches(
+    own: tuple[Unit, ...],
+    tied: tuple[Bundle, ...],
+    cluster: Cluster,
+    pricer: OperatorPricer,
+    optimizer: Optimizer,
+    micro: int,
+) -> float:
+    times = Times(own, pricer, cluster.devices, micro)
+    cutter = Cutter(pricer, cluster.devices, micro)
+    wide = network(cluster)
+    carried = trips(own, tied, micro)
+    reads = [
+        (trip, one, other, bool(back))
+        for trip, ((one, other), back) in enumerate(zip(carried.units, carried.back, strict=True))
+        if not carried.parameter[trip]
+    ]
+    order, edges = phases(own, reads, sequential=micro == 1)
+    alike: dict[tuple[int, object], list[int]] = {}
+    for number, kind in enumerate(times.type.tolist()):
+        alike.setdefault((kind, carried.slots[number]), []).append(number)
+    ways: dict[int, Ways] = {}
+    kinds = []
+    for (kind, _), members in alike.items():
+        if kind not in ways:
+            ways[kind] = cutter.ways(own[members[0]])
+        sat = seats(ways[kind], carried.slots[members[0]], cluster.devices, wide.positions)
+        kinds.append(Kind(np.array(members, np.int64), ways[kind], sat))
+    moving = cluster.device.memory_bandwidth * pricer.rates.streaming
+    rate = TRAFFIC[optimizer] / moving * NANO / cluster.devices
+    game = Game(order, kinds, carried, edges, _updates(order, tied, rate), wide, micro)
+    return game.value(ROUNDS)
+
+
+def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:
+    """What updates need that can only run from a phase on, by that phase."""
+    found = np.zeros(order.count)
+    phase = {
+        unit: own
+        for unit, own, back in zip(order.unit.tolist(), order.number, order.back, strict=True)
+        if back
+    }
+    for bundle in tied:
+        trained = [s for s, source in enumerate(bundle.sources) if source.trained]
+        if bundle.parameters and trained and order.count:
+            readers = [leg.unit for leg in bundle.legs if leg.tensor in trained]
+            latest = max((phase[unit] for unit in readers if unit in phase), default=0)
+            found[latest] += max(0.0, sum(bundle.sources[s].bytes for s in trained) * rate - 0.5)
+    return found

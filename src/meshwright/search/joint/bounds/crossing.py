@@ -1,0 +1,177 @@
+"""Bytes that must cross the outermost network. Enters: units, bundles, a cluster. Leaves: for each
+tensor that is carried, or whose gradient is, what it moves as a function of two layouts.
+
+Let A be the number of positions of the outermost level that has several (nodes, say). Along its
+factors a tensor of B bytes is a pending sum of p parts, and every element of it lies on c positions
+(whole, or copied). To get from (p, c) to (p', c') its elements have to be summed up, which takes
+p - 1 transfers each, and every copy more takes one:
+    bytes >= B ((p - 1) + max(0, c' - c))  >=  B ((p - 1) + l (c' - c))     for any l in [0, 1]
+whatever collectives are used; no reader takes a pending sum. As every link of the level takes part
+in proportion, it is held for bytes / (instances x bandwidth) on average. Gradients of parameters
+go from their readers to where they lie; if they are sharded (ZeRO), what is updated is gathered
+from there, which adds up to the same. What several units read alike is carried once, so each of n
+readings counts 1/n. In l the bound is a sum of functions of one layout each: l says what a copy
+is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cluster.model import Cluster, Link
+from meshwright.foundation.integers import divisors
+from meshwright.parallelize.states import PARTIAL, WHOLE, State
+from meshwright.parallelize.units import Unit
+from meshwright.search.joint.bounds.ways import Ways
+from meshwright.simulate.bundles import Bundle
+from meshwright.simulate.prices import NANO
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+States = tuple[State, ...]
+
+
+class Network(NamedTuple):
+    """The outermost level that has several positions."""
+
+    positions: int
+    pace: float
+    """Nanoseconds for every byte that crosses it; 0 if it cannot be told."""
+
+
+def network(cluster: Cluster) -> Network:
+    """The network of a cluster."""
+    depth = next((n for n, size in enumerate(cluster.hierarchy) if size > 1), None)
+    if depth is None:
+        return Network(1, 0.0)
+    level = cluster.levels[depth]
+    inner = depth == len(cluster.levels) - 1
+    told = not inner or not (cluster.wired or any(link.outward for link in level.links))
+    links = [link for link in level.links if told and link.kind == "port" and not link.hub]
+    paces = [NANO / (_instances(cluster, link) * max(link.out, link.into)) for link in links]
+    return Network(cluster.hierarchy[depth], max(paces, default=0.0))
+
+
+def _instances(cluster: Cluster, link: Link) -> float:
+    blocks = dict(cluster.levels[-1].blocks)
+    if link.per in blocks:
+        return cluster.devices / blocks[link.per]
+    return prod(cluster.hierarchy[: cluster.owner_level(link.per) + 1])
+
+
+class Trips(NamedTuple):
+    """Tensors on their way: from one slot to another. A slot is a unit and its states of a tensor,
+    by split.
+    """
+
+    slots: tuple[tuple[States, ...], ...]
+    """[units]"""
+    first: Whole
+    """[units + 1] the number of a unit's first slot."""
+    source: Whole
+    """[trips] slots."""
+    target: Whole
+    units: tuple[tuple[int, int], ...]
+    """[trips] the units."""
+    bytes: Floats
+    """[trips] of a micro-batch."""
+    times: Floats
+    """[trips] how often it counts for what the network does in a step."""
+    back: Flags
+    """[trips] whether it is a gradient."""
+    parameter: Flags
+    """[trips] whether it is the gradient of a parameter."""
+
+
+class _Slots:
+    def __init__(self, units: int) -> None:
+        self.found: list[dict[States, int]] = [{} for _ in range(units)]
+
+    def slot(self, unit: int, states: States) -> tuple[int, int]:
+        own = self.found[unit]
+        return unit, own.setdefault(states, len(own))
+
+
+_Row = tuple[tuple[int, int], tuple[int, int], float, float, bool, bool]
+
+
+def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) -> Trips:
+    """Everything that is carried."""
+    slots = _Slots(len(units))
+    rows: list[_Row] = []
+    for bundle in bundles:
+        often = 1 if bundle.parameters else micro_batches
+        for number, source in enumerate(bundle.sources):
+            legs = [leg for leg in bundle.legs if leg.tensor == number]
+            size, home = float(source.bytes // often), source.port.back
+            for leg in () if bundle.parameters else legs:
+                one = slots.slot(source.maker, source.port.there)
+                other = slots.slot(leg.unit, leg.port.there)
+                rows.append((one, other, size, often / len(legs), False, False))
+            back = [leg for leg in legs if leg.port.back is not None and units[leg.unit].flows]
+            for leg in back if home is not None else ():
+                one = slots.slot(leg.unit, leg.port.back or ())
+                other = slots.slot(source.maker, home or ())
+                rows.append((one, other, size, often / len(back), True, bundle.parameters))
+    first = np.concatenate(([0], np.cumsum([len(own) for own in slots.found]))).astype(np.int64)
+    source_, target, size_, times, backwards, kept = zip(*rows, strict=True) if rows else ((),) * 6
+    return Trips(
+        slots=tuple(tuple(own) for own in slots.found),
+        first=first,
+        source=np.array([first[unit] + slot for unit, slot in source_], np.int64),
+        target=np.array([first[unit] + slot for unit, slot in target], np.int64),
+        units=tuple((one, other) for (one, _), (other, _) in zip(source_, target, strict=True)),
+        bytes=np.array(size_, np.float64),
+        times=np.array(times, np.float64),
+        back=np.array(backwards, np.bool_),
+        parameter=np.array(kept, np.bool_),
+    )
+
+
+class Seats(NamedTuple):
+    """The ways of a unit with their degrees across the network."""
+
+    way: Whole
+    """[seats]"""
+    copies: Floats
+    """[slots, seats]"""
+    parts: Floats
+    """[slots, seats]"""
+
+
+def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -> Seats:
+    """Every way, with every choice of the degrees that lie across the network."""
+    inside = devices // positions
+    splits = ways.degrees.shape[1]
+    across = (
+        [own for own in product(divisors(positions), repeat=splits) if positions % prod(own) == 0]
+        if splits
+        else [()]
+    )
+    own = np.array(across, np.int64).reshape(len(across), splits)
+    even = (ways.degrees[:, None, :] % own[None] == 0).all(axis=2)
+    rest = ways.degrees.prod(axis=1)[:, None] / own.prod(axis=1)[None]
+    fits = even & (inside % np.maximum(rest, 1) == 0)
+    way, chosen = np.nonzero(fits)
+    copied = [
+        (w, a, r)
+        for w, a in zip(way, chosen, strict=True)
+        for r in divisors(positions // int(own[a].prod()))
+    ]
+    w, a, r = np.array(copied, np.int64).reshape(-1, 3).T
+    copies, parts = np.ones((len(slots), len(w))), np.ones((len(slots), len(w)))
+    for number, states in enumerate(slots):
+        for split, state in enumerate(states):
+            if state == WHOLE:
+                copies[number] *= own[a, split]
+            elif state == PARTIAL:
+                parts[number] *= own[a, split]
+        copies[number] *= r
+    return Seats(w, copies, parts)

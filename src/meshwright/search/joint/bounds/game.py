@@ -1,0 +1,206 @@
+"""The largest mixture of inequalities. Enters: phases, ways of units, trips of tensors, updates.
+Leaves: a number of nanoseconds.
+
+Let x be a way for every unit. For any number q of a phase (`phases`),
+    step >= sum over p < q of max(chain_p(x), load_p(x)) + R_q(x)                                (1)
+where R_q is what a resource is needed for, on average over its instances, by all that can only run
+from phase q on: devices, by the loads of the phases from q on and by updates; or the network, by
+what has to cross it (`crossing`). A weighted mean of such sums is no more than the step either, and
+it is a sum over units, so that its least value over all x is found unit by unit:
+    step >= sum over units of min over ways of a weighted sum of what the way costs    `Game.least`
+The weights are found by a game: for given ones take the x with the least sum, find the largest (1)
+for this x (`Game.worst`), and mix it in (fictitious play). The best least sum is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.search.joint.bounds.crossing import Network, Seats, Trips
+from meshwright.search.joint.bounds.phases import Phases
+from meshwright.search.joint.bounds.ways import Ways
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+CLOSE = 1e-4
+"""A game is over when the best sum is so near to what no mixture can exceed."""
+
+
+class Weights(NamedTuple):
+    """How much everything counts."""
+
+    chain: Floats
+    """[tasks]"""
+    load: Floats
+    """[tasks]"""
+    update: Floats
+    """[phases] of what can only run from a phase on."""
+    part: Floats
+    """[trips] of summing up a micro-batch's tensor."""
+    copy: Floats
+    """[trips] of copying it."""
+
+    def mixed(self, other: Weights, part: float) -> Weights:
+        """A weighted mean."""
+        return Weights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+
+
+class Costs(NamedTuple):
+    """What one choice of seats costs, or a mean of several."""
+
+    duration: Floats
+    """[tasks]"""
+    work: Floats
+    """[tasks] the duration times the share of devices."""
+    copies: Floats
+    """[slots]"""
+    parts: Floats
+    """[slots]"""
+
+    def mixed(self, other: Costs, part: float) -> Costs:
+        """A weighted mean."""
+        return Costs(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+
+
+class Kind(NamedTuple):
+    """Units that are alike."""
+
+    units: Whole
+    ways: Ways
+    seats: Seats
+
+
+class Game:
+    """The inequalities of one graph."""
+
+    def __init__(
+        self,
+        phases: Phases,
+        kinds: Sequence[Kind],
+        trips: Trips,
+        edges: Whole,
+        updates: Floats,
+        network: Network,
+        micro_batches: int,
+    ) -> None:
+        self._phases, self._kinds, self._trips = phases, kinds, trips
+        self._edges, self._updates, self._pace = edges, updates, network.pace
+        self._phase = phases.number
+        units = len(trips.slots)
+        self._there, self._back = (np.full(units, -1, np.int64) for _ in range(2))
+        """[units] tasks, or -1"""
+        for task, (unit, back) in enumerate(zip(phases.unit, phases.back, strict=True)):
+            (self._back if back else self._there)[unit] = task
+        starts = [
+            (self._back if back else self._there)[unit]
+            for (unit, _), back in zip(trips.units, trips.back, strict=True)
+        ]
+        self._begins = np.array([self._phase[t] if t >= 0 else 0 for t in starts], np.int64)
+        """[trips] the phase in which it can begin."""
+        self._costs = [
+            np.stack((own.there, own.there * own.share * micro_batches,
+                      own.back, own.back * own.share * micro_batches))[:, seats.way]
+            for _, own, seats in kinds
+        ]  # fmt: skip
+        """For each kind [what counts, seats]."""
+        slots = [np.arange(*trips.first[u : u + 2]) for u in range(units)]
+        self._slots = [np.array([slots[u] for u in kind.units]) for kind in kinds]
+        """For each kind [units, slots]."""
+
+    def least(self, weights: Weights) -> tuple[float, Whole]:
+        """The least sum over all ways, and the seat of every unit."""
+        own, pace = self._trips, self._pace
+        # One more for units that have no task.
+        chain, load = (np.append(w, 0.0) for w in (weights.chain, weights.load))
+        part, copy = (np.zeros(own.first[-1]) for _ in range(2))
+        np.add.at(part, own.source, pace * own.bytes * weights.part)
+        np.add.at(copy, own.target, pace * own.bytes * weights.copy)
+        np.add.at(copy, own.source, -pace * own.bytes * weights.copy)
+        total = float(weights.update @ self._updates - pace * own.bytes @ weights.part)
+        chosen = np.zeros(len(own.slots), np.int64)
+        for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
+            there, back = self._there[kind.units], self._back[kind.units]
+            counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
+            cost = counts @ table + part[slots] @ kind.seats.parts + copy[slots] @ kind.seats.copies
+            chosen[kind.units] = cost.argmin(axis=1)
+            total += float(cost.min(axis=1).sum())
+        return total, chosen
+
+    def costs(self, chosen: Whole) -> Costs:
+        """What one seat of every unit costs."""
+        duration, work = (np.zeros(len(self._phase)) for _ in range(2))
+        copies, parts = (np.ones(self._trips.first[-1]) for _ in range(2))
+        for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
+            at = chosen[kind.units]
+            for tasks, row in ((self._there, 0), (self._back, 2)):
+                has = tasks[kind.units] >= 0
+                duration[tasks[kind.units[has]]] = table[row, at[has]]
+                work[tasks[kind.units[has]]] = table[row + 1, at[has]]
+            copies[slots] = kind.seats.copies[:, at].T
+            parts[slots] = kind.seats.parts[:, at].T
+        return Costs(duration, work, copies, parts)
+
+    def worst(self, costs: Costs) -> tuple[float, Weights]:
+        """The largest of the sums (1) for some costs, and its weights."""
+        own, count, trips = self._phases, self._phases.count, self._trips
+        more = costs.copies[trips.target] - costs.copies[trips.source]
+        moved = costs.parts[trips.source] - 1 + np.maximum(more, 0.0)
+        moved *= trips.bytes * self._pace
+        chain = own.longest(costs.duration, np.append(moved, 0.0)[self._edges])
+        load = np.bincount(self._phase, costs.work, count)
+        early = np.concatenate(([0.0], np.cumsum(np.maximum(chain.length, load))))
+        computing = early + _suffixes(load + self._updates)
+        moving = early + _suffixes(np.bincount(self._begins, moved * trips.times, count))
+        q = int(np.maximum(computing, moving).argmax())
+        network = moving[q] > computing[q]
+        late = np.arange(count) >= q
+        chained = ~late & (chain.length >= load)
+        crossing = trips.times * ((self._begins >= q) & network)
+        here = np.where(own.leaves, own.number[own.source], own.number[own.target])
+        on_chain = self._edges[chain.edge & chained[here]]
+        crossing[on_chain[on_chain >= 0]] += 1.0
+        weights = Weights(
+            (chained[self._phase] & chain.task).astype(np.float64),
+            (~chained & ~(late & network))[self._phase].astype(np.float64),
+            (late & (not network)).astype(np.float64),
+            crossing,
+            crossing * (more > 0),
+        )
+        return float(max(computing[q], moving[q])), weights
+
+    def value(self, rounds: int) -> float:
+        """The largest least sum that was found."""
+        nothing = np.zeros(len(self._trips.bytes))
+        weights = Weights(
+            np.ones(len(self._phase)), np.zeros(len(self._phase)),
+            np.zeros(self._phases.count), nothing, nothing,
+        )  # fmt: skip
+        _, chosen = self.least(weights)
+        costs = self.costs(chosen)
+        most, weights = self.worst(costs)
+        best = 0.0
+        for number in range(rounds):
+            total, chosen = self.least(weights)
+            best = max(best, total)
+            part = 2 / (number + 3)
+            costs = costs.mixed(self.costs(chosen), part)
+            upper, other = self.worst(costs)
+            most = min(most, upper)
+            if self.trace:
+                print(number, total / 1e6, best / 1e6, upper / 1e6, most / 1e6)
+            if best >= most * (1 - CLOSE):
+                break
+            weights = weights.mixed(other, part)
+        return best
+
+    trace = False
+
+
+def _suffixes(values: Floats) -> Floats:
+    """The sums of the values from each place on, and 0."""
+    return np.concatenate((np.cumsum(values[::-1])[::-1], [0.0]))

@@ -1,0 +1,173 @@
+"""The compute tasks that every plan has, in phases. Enters: units and bundles. Leaves: `Phases`.
+
+Whatever the plan, a unit's forward task comes after those of the units it reads, its backward task
+after its forward task and after the backward tasks of its readers. A *waist* is a task that comes
+before or after every other one. Waists cut a step into phases: all of one phase has ended before
+anything of the next begins, so that a step takes at least the sum over the phases of
+    the longest chain of durations in the phase, with what must move between its tasks, and of
+    the sum over the phase of share x duration: what the devices do, on average.
+What moves from a waist to the next phase, or out of a phase to the waist behind it, takes its time
+in that phase.
+Units through which no gradient flows are left out, unless there are no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.compiled import compiled
+from meshwright.parallelize.units import Unit
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+
+
+class Chains(NamedTuple):
+    """The longest chain of each phase."""
+
+    length: Floats
+    """[phases]"""
+    task: Flags
+    """[tasks] whether a task is in it."""
+    edge: Flags
+    """[edges]"""
+
+
+class Phases(NamedTuple):
+    """Tasks: units forward, then the same units backward, both in an order of running."""
+
+    unit: Whole
+    """[tasks]"""
+    back: Flags
+    """[tasks]"""
+    number: Whole
+    """[tasks] the phase."""
+    source: Whole
+    """[edges] tasks, sorted by where they lead: a task waits for another, and what lies between."""
+    target: Whole
+    """[edges]"""
+    leaves: Flags
+    """[edges] whether it leads out of its phase."""
+    count: int
+
+    def longest(self, duration: Floats, between: Floats) -> Chains:
+        """The longest chains of durations of tasks and of what lies between them."""
+        tasks = len(duration)
+        end, link = np.zeros(tasks), np.full(tasks, -1, np.int64)
+        last, out = np.full(self.count, -1, np.int64), np.full(self.count, -1, np.int64)
+        length = np.zeros(self.count)
+        _chain(self, duration, between, end, link, last, out, length)
+        in_task, in_edge = np.zeros(tasks, np.bool_), np.zeros(len(between), np.bool_)
+        for phase in range(self.count):
+            task = last[phase]
+            if out[phase] >= 0:
+                in_edge[out[phase]] = True
+            while task >= 0:
+                in_task[task] = True
+                edge = link[task]
+                if edge < 0:
+                    break
+                in_edge[edge] = True
+                before = self.source[edge]
+                task = before if self.number[before] == phase else -1
+        return Chains(length, in_task, in_edge)
+
+
+@compiled
+def _chain(
+    own: Phases,
+    duration: Floats,
+    between: Floats,
+    end: Floats,
+    link: Whole,
+    last: Whole,
+    out: Whole,
+    length: Floats,
+) -> None:
+    """When tasks end, counted from the start of their phases, and by which edges."""
+    edge = 0
+    for task in range(len(duration)):
+        phase = own.number[task]
+        while edge < len(own.target) and own.target[edge] == task:
+            before = own.source[edge]
+            if own.leaves[edge]:
+                at = own.number[before]
+                if end[before] + between[edge] > length[at]:
+                    length[at], last[at], out[at] = end[before] + between[edge], before, edge
+            else:
+                start = between[edge]
+                if own.number[before] == phase:
+                    start += end[before]
+                if start > end[task]:
+                    end[task], link[task] = start, edge
+            edge += 1
+        end[task] += duration[task]
+        if end[task] > length[phase]:
+            length[phase], last[phase], out[phase] = end[task], task, -1
+
+
+def phases(
+    units: Sequence[Unit], reads: Iterable[tuple[int, int, int, bool]], sequential: bool
+) -> tuple[Phases, Whole]:
+    """The phases of a graph, only one if micro-batches overlap, that is if not `sequential`.
+
+    Enter: for every trip its number, the units that it leads from and to, whether it goes back.
+    Leaves besides: the trip of every edge, or -1.
+    """
+    flowing = [n for n, unit in enumerate(units) if unit.flows]
+    own = flowing or list(range(len(units)))
+    n, total = len(own), 2 * len(own) if flowing else len(own)
+    place = {unit: at for at, unit in enumerate(own)}
+    edges = [(at, 2 * n - 1 - at, -1) for at in range(n if flowing else 0)]
+    for trip, one, other, back in reads:
+        if one in place and other in place and (flowing or not back):
+            a, b = place[one], place[other]
+            edges.append((2 * n - 1 - a, 2 * n - 1 - b, trip) if back else (a, b, trip))
+    edges.sort(key=lambda edge: edge[1])
+    before: list[list[int]] = [[] for _ in range(total)]
+    for a, b, _ in edges:
+        before[b].append(a)
+    number = np.array(_numbered(before) if sequential else [0] * total, np.int64)
+    source, target, trip = np.array(edges, np.int64).reshape(-1, 3).T.copy()
+    alone = np.bincount(number, minlength=1) == 1
+    step = number[target] - number[source]
+    after_waist = alone[number[source]] & (step == 1)
+    kept = (step == 0) | (step == 1)
+    found = Phases(
+        unit=np.array(
+            [own[at] if at < n else own[2 * n - 1 - at] for at in range(total)], np.int64
+        ),
+        back=np.arange(total) >= n,
+        number=number,
+        source=source[kept],
+        target=target[kept],
+        leaves=((step == 1) & ~after_waist)[kept],
+        count=int(number.max(initial=-1)) + 1,
+    )
+    return found, trip[kept]
+
+
+def _numbered(before: list[list[int]]) -> list[int]:
+    """The phase of every task; a waist is one by itself."""
+    total = len(before)
+    above, below = [0] * total, [0] * total
+    for at, found in enumerate(before):
+        for earlier in found:
+            above[at] |= above[earlier] | 1 << earlier
+    for at in reversed(range(total)):
+        for earlier in before[at]:
+            below[earlier] |= below[at] | 1 << at
+    waists = [
+        at for at in range(total) if above[at].bit_count() + below[at].bit_count() == total - 1
+    ]
+    number, marks = [0] * total, sum(1 << at for at in waists)
+    for at in range(total):
+        number[at] = 2 * (above[at] & marks).bit_count() + (1 if marks >> at & 1 else 0)
+    # Numbers of phases that have no task are left out.
+    renamed = {old: new for new, old in enumerate(sorted(set(number)))}
+    return [renamed[old] for old in number]

@@ -1,0 +1,192 @@
+"""How long a unit can take. Enters: a unit, an operator pricer, a number of devices. Leaves: the
+ways to cut it, as arrays.
+
+With N devices let t be the degrees of a unit's splits, P(t) their product and d(t) the duration of
+a pass. A unit that is cut so works on a share s >= P(t) / N of the devices: along the other factors
+it is copied, or idle. Every legal t is a way, with d(t) and P(t) / N.                      `every`
+If prices are rooflines, less is enough (`few`):
+- Cutting samples is no slower than cutting an attribute as many ways, where it comes out even:
+  as many rows, no halos. Only ways that cannot be changed so are kept.              `_replaced`
+- P pieces do all of the work at no better a rate than the best one, each with all launches:
+      d(t) >= launches + k (d(1) - launches) / P(t)                                      `_thin`
+  where k is what is left of the time if no extent that can be cut down to 1, and no odd one, slows
+  a product down. This stands for d(t) where only a few devices work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.integers import divisors, prime_factors
+from meshwright.graph.families import family_of
+from meshwright.graph.model import Call
+from meshwright.graph.pieces import largest_piece, splits_of
+from meshwright.parallelize.units import SAMPLE, Member, Unit
+from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.times import durations
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Degrees = tuple[int, ...]
+
+SMALL = 8
+"""Ways that use at most one of so many devices are not priced by themselves."""
+
+
+class Ways(NamedTuple):
+    """The ways to cut a unit; times in nanoseconds."""
+
+    degrees: Whole
+    """[ways, splits]"""
+    there: Floats
+    back: Floats
+    share: Floats
+    """Of the devices, at least."""
+
+
+class Cutter:
+    """Prices the ways of one number of devices and one of micro-batches."""
+
+    def __init__(self, pricer: OperatorPricer, devices: int, micro_batches: int = 1) -> None:
+        self._pricer, self._devices, self._micro = pricer, devices, micro_batches
+
+    def ways(self, unit: Unit) -> Ways:
+        """The ways that matter for a bound."""
+        return self.few(unit) if self._pricer.estimates else self.every(unit)
+
+    def every(self, unit: Unit) -> Ways:
+        """Every way to cut a unit."""
+        legal = list(self._legal(unit, few=False))
+        return self._ways(unit, legal, [self._exact(unit, own) for own in legal])
+
+    def few(self, unit: Unit) -> Ways:
+        """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
+        kept = list(self._legal(unit, few=True))
+        thin = lru_cache(maxsize=None)(lambda product: self._thin(unit, product))
+        rows = [
+            thin(product)
+            if (product := math.prod(own)) * SMALL <= self._devices
+            and self._goes_further(unit, own)
+            else self._exact(unit, own)
+            for own in kept
+        ]
+        return self._ways(unit, kept, rows)
+
+    def _ways(self, unit: Unit, degrees: list[Degrees], rows: list[tuple[float, float]]) -> Ways:
+        there, back = np.array(rows, np.float64).T
+        own = np.array(degrees, np.int64).reshape(len(degrees), len(unit.splits))
+        return Ways(own, there, back, own.prod(axis=1) / self._devices)
+
+    def _exact(self, unit: Unit, degrees: Degrees) -> tuple[float, float]:
+        cut = tuple(d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees))
+        pieces = [_piece(member, cut) for member in unit.members]
+        there, back = durations(unit, pieces, self._pricer)
+        return there, back if unit.flows else 0.0
+
+    def _legal(self, unit: Unit, *, few: bool) -> Iterator[Degrees]:
+        """The degrees that a plan may have, or those of them that are kept."""
+        samples = next((n for n, s in enumerate(unit.splits) if s.name == SAMPLE), None)
+        order = sorted(range(len(unit.splits)), key=lambda n: n != samples)
+        replaceable = [
+            few and samples is not None and n != samples and _acts_alike(unit, n, samples)
+            for n in range(len(unit.splits))
+        ]
+        chosen = [1] * len(order)
+
+        def extend(at: int, left: int) -> Iterator[Degrees]:
+            if at == len(order):
+                yield tuple(chosen)
+                return
+            number = order[at]
+            for degree in divisors(left):
+                if self._allowed(unit, number, degree) and not (
+                    replaceable[number] and self._replaced(unit, number, degree, chosen)
+                ):
+                    chosen[number] = degree
+                    yield from extend(at + 1, left // degree)
+            chosen[number] = 1
+
+        return extend(0, self._devices)
+
+    def _replaced(self, unit: Unit, number: int, degree: int, chosen: list[int]) -> bool:
+        """Whether samples can be cut instead of an attribute, at least as well."""
+        samples = next(n for n, s in enumerate(unit.splits) if s.name == SAMPLE)
+        ways = chosen[samples] * unit.micro_ways(samples, self._micro)
+        return any(
+            all(extent % (ways * prime) == 0 for extent in unit.extents[SAMPLE])
+            and self._allowed(unit, number, degree // prime)
+            for prime in set(prime_factors(degree))
+        )
+
+    def _goes_further(self, unit: Unit, degrees: Degrees) -> bool:
+        left = self._devices // math.prod(degrees)
+        return any(
+            self._allowed(unit, number, degree * prime)
+            for prime in set(prime_factors(left))
+            for number, degree in enumerate(degrees)
+        )
+
+    def _allowed(self, unit: Unit, number: int, degree: int) -> bool:
+        return degree == 1 or unit.cuttable(number, degree * unit.micro_ways(number, self._micro))
+
+    def _thin(self, unit: Unit, product: int) -> tuple[float, float]:
+        """No way with this product is faster."""
+        there = back = 0.0
+        micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
+        for member in unit.members:
+            call = _piece(member, micro)
+            price, gain = self._pricer.price(call, member.wanted), self._gain(call, product)
+            there += self._share(price.forward, 1, gain / product)
+            back += self._share(price.backward, max(1, sum(member.wanted)), gain / product)
+        # Rounding to whole nanoseconds takes away half of one at most.
+        least = max(1.0, there * NANO - 0.5), max(1.0, back * NANO - 0.5)
+        return least[0], least[1] if unit.flows else 0.0
+
+    def _share(self, price: PassPrice, kernels: int, part: float) -> float:
+        launches = min(self._pricer.rates.launch * kernels, price.seconds)
+        return launches + (price.seconds - launches) * part
+
+    def _gain(self, call: Call, product: int) -> float:
+        """What is left of the time of a product if small or odd extents do not slow it down."""
+        if not family_of(call.kind).products:
+            return 1.0
+        rates = self._pricer.rates
+        half = half_of(call, rates)
+        left = {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
+        for name, extent in extents_of(call).items():
+            # An extent of 1 does not slow a product down, so cutting down to it may gain.
+            if name != "rows" and product % extent == 0:
+                left *= extent / (extent + half)
+        return left
+
+
+def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
+    """Whether an attribute's split does to every port what that of samples does, but for the dim."""
+    if unit.splits[attribute].role != "attribute":
+        return False
+    states = [own for port in (*unit.inputs, *unit.outputs) for own in (port.there, port.back)]
+    return all(
+        own is None or own[attribute] == own[samples] or min(own[attribute], own[samples]) >= 0
+        for own in states
+    )
+
+
+@lru_cache(maxsize=65536)
+def _piece(member: Member, degrees: Degrees) -> Call:
+    """What a device runs, cut split by split so that what is shared is cut once."""
+    number = max((n for n, degree in enumerate(degrees) if degree > 1), default=None)
+    if number is None:
+        return member.call
+    whole = _piece(member, (*degrees[:number], 1, *degrees[number + 1 :]))
+    split = member.splits[number]
+    if split is None:
+        return whole
+    own = next(s for s in splits_of(whole) if s.name == split.name)
+    return largest_piece(whole, own, degrees[number])

@@ -1,0 +1,99 @@
+"""Random small questions: the joint search finds what trying everything finds.
+
+`SMALL_QUESTIONS=200` asks all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import pytest
+
+from meshwright.foundation.units import Bytes
+from meshwright.plan.model import Options
+from meshwright.search.budget import Budget
+from meshwright.search.durations import choices
+from meshwright.search.exhaustive import NEVER, exhaustive
+from meshwright.search.joint.question import Question
+from meshwright.simulate.held import within
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.simulation import simulate
+from support.brute_force import Answer, allowed, brute_force, legal, reachable
+from support.small_questions import ROOM, small_question
+
+SEEDS = range(int(os.environ.get("SMALL_QUESTIONS", "20")))
+
+ask = cache(small_question)
+
+
+@cache
+def answer(seed: int) -> Answer:
+    found = brute_force(ask(seed))
+    assert found is not None, "limits leave a plan that fits"
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_joint_search_finds_the_best_plan(seed: int) -> None:
+    best = pytest.importorskip("meshwright.search.joint.best", reason="not written yet")
+    question = ask(seed)
+    found = best.best_plan(question, Budget.parse("60s"), seed=seed)
+    assert round(found.best.prediction.step * NANO) == answer(seed).nanoseconds
+    assert found.best.prediction.memory.total <= question.memory
+    assert found.bound <= found.best.prediction.step
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_answer_is_what_a_simulation_says(seed: int) -> None:
+    found = answer(seed)
+    prediction = simulate(found.plan).prediction
+    assert round(prediction.step * NANO) == found.nanoseconds
+    assert prediction.memory.total == found.memory <= ask(seed).memory
+
+
+def plain(question: Question) -> tuple[Options, ...]:
+    """The options under which layouts do not change the order in which a stage works."""
+    return tuple(own for own in allowed(question) if own.micro_batches == 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_branch_and_bound_finds_the_same(seed: int) -> None:
+    """All graphs and options of a question with one best among them."""
+    question = ask(seed)
+    if len(plain(question)) < len(allowed(question)):
+        pytest.skip("with several micro-batches every pipeline is a problem of its own")
+    best = NEVER
+    for graph in reachable(question):
+        for options in plain(question):
+            problem = Problem(graph, question.cluster, options)
+            fits = within(problem, Bytes(question.memory))
+            found = exhaustive(problem, fits=fits, best=best)
+            assert found.proved
+            best = found.nanoseconds
+    assert best == answer(seed).nanoseconds
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_legal_layouts_are_those_of_the_searches(seed: int) -> None:
+    question = ask(seed)
+    for options in allowed(question):
+        problem = Problem(question.graph, question.cluster, options)
+        every = [legal(unit, question, options.micro_batches) for unit in problem.units]
+        for number, (slow, fast) in enumerate(zip(every, choices(problem), strict=True)):
+            others = [own[0] for own in every]
+            codes = [problem.codes([*others[:number], one, *others[number + 1 :]]) for one in slow]
+            assert {own[number].tobytes() for own in codes} == {own.tobytes() for own in fast}
+
+
+def test_questions_are_of_every_kind() -> None:
+    seeds = range(20)
+    questions = [ask(seed) for seed in seeds]
+    limited = sum(question.memory < ROOM for question in questions)
+    assert limited == len(seeds[::3])
+    assert sum(len(reachable(question)) > 1 for question in questions) >= len(seeds) * 2 // 5
+    assert len({question.cluster.devices for question in questions}) >= 3
+    assert any(answer(seed).plan.graph != ask(seed).graph for seed in seeds)
+    assert {1, 2} <= {answer(seed).plan.options.micro_batches for seed in seeds}
+    assert small_question(0) == ask(0)

@@ -1,0 +1,190 @@
+"""The answer to a small question by trying everything. Enters: a question. Leaves: its fastest plan
+that fits.
+
+The space, written from the definition; of `search` only the noun of a question is imported:
+
+    graphs    what rules without parallel operators make of the graph in at most `REWRITES` steps
+    options   the values that the question fixes; of what it leaves open, every divisor of the batch
+              as the number of micro-batches, ZeRO 0 to 3, recomputation or not
+    layouts   every legal role of every factor for every unit, idle ones at every coordinate; with
+              several micro-batches only where the units of a stage stand next to each other
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import divisors
+from meshwright.graph.canonical import canonical_hash
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import Factor, Layout, factors, layouts
+from meshwright.parallelize.units import Unit, units
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.rewrite.language.terms import Rule, nodes
+from meshwright.rewrite.language.types import PARALLEL
+from meshwright.rewrite.library import library
+from meshwright.search.joint.question import Question
+from meshwright.simulate import full
+from meshwright.simulate.held import fullest
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import Problem
+
+REWRITES = 2
+
+Stage = tuple[int | None, ...]
+
+
+class Answer(NamedTuple):
+    """The fastest plan that fits."""
+
+    nanoseconds: int
+    memory: int
+    plan: Plan
+
+
+class Tried(NamedTuple):
+    """A plan, laid out and simulated."""
+
+    nanoseconds: int
+    problem: Problem
+    layouts: tuple[Layout, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes on the fullest device."""
+        roles = self.problem.codes(self.layouts)
+        self.problem.lay(roles)
+        return int(fullest(self.problem, roles, full.simulate(self.problem.tasks)).total)
+
+
+def brute_force(question: Question) -> Answer | None:
+    """The fastest plan that fits, the first of those that are equally fast; None if none fits."""
+    best: Answer | None = None
+    for tried in every_plan(question):
+        if best is None or tried.nanoseconds < best.nanoseconds:
+            memory = tried.memory
+            if memory <= question.memory:
+                roles = tried.problem.codes(tried.layouts)
+                plan = tried.problem.plan("brute force", roles)
+                best = Answer(tried.nanoseconds, memory, plan)
+    return best
+
+
+def every_plan(question: Question) -> Iterator[Tried]:
+    """Every plan of the space."""
+    prices = Prices(Pricer(question.cluster, algorithm="best"))
+    operators = OperatorPricer(question.cluster.device)
+    for graph, options in product(reachable(question), allowed(question)):
+        for pipeline, choices in stages(graph, question, options):
+            try:
+                problem = Problem(
+                    graph, question.cluster, options,
+                    pipeline=pipeline, prices=prices, operators=operators,
+                )  # fmt: skip
+            except InputError:
+                continue  # It goes through a stage twice, which its schedule does not know.
+            for chosen in product(*choices):
+                problem.lay(problem.codes(chosen))
+                yield Tried(full.simulate(problem.tasks).makespan, problem, chosen)
+
+
+def size(question: Question) -> int:
+    """How many plans there are to try, those included that go through a stage twice."""
+    return len(allowed(question)) * sum(
+        math.prod(len(legal(unit, question, 1)) for unit in units(graph))
+        for graph in reachable(question)
+    )
+
+
+def stages(
+    graph: OperatorGraph, question: Question, options: Options
+) -> Iterator[tuple[tuple[Layout, ...], list[list[Layout]]]]:
+    """Choices for every unit that make the same pipeline, each with one that tells its stages."""
+    own = [legal(unit, question, options.micro_batches) for unit in units(graph)]
+    if options.micro_batches == 1:
+        yield (), own
+        return
+    by_stage: list[Mapping[Stage, list[Layout]]] = [_by_stage(choices) for choices in own]
+    for places in product(*by_stage):
+        choices = [found[place] for found, place in zip(by_stage, places, strict=True)]
+        yield tuple(own[0] for own in choices), choices
+
+
+def _by_stage(choices: list[Layout]) -> dict[Stage, list[Layout]]:
+    found: dict[Stage, list[Layout]] = {}
+    for layout in choices:
+        found.setdefault(layout.coordinates(), []).append(layout)
+    return found
+
+
+def legal(unit: Unit, question: Question, micro_batches: int) -> list[Layout]:
+    """The layouts of a unit that leave every micro-batch enough to cut."""
+    own = factors(question.cluster)
+    return [
+        layout
+        for layout in layouts(unit.extents, question.cluster, symmetric=False)
+        if _large_enough(unit, layout, own, micro_batches)
+    ]
+
+
+def _large_enough(unit: Unit, layout: Layout, own: tuple[Factor, ...], micro_batches: int) -> bool:
+    degrees = layout.degrees(own)
+    return all(
+        unit.cuttable(number, degrees.get(split.name, 1) * unit.micro_ways(number, micro_batches))
+        for number, split in enumerate(unit.splits)
+    )
+
+
+def allowed(question: Question) -> tuple[Options, ...]:
+    """Every value of every option."""
+    fixed = dict(question.constraints.fixed)
+    micro, zero, again = (fixed.get(name) for name in ("micro-batches", "zero", "recompute"))
+    return tuple(
+        msgspec.structs.replace(
+            question.training, micro_batches=micro_batches, zero=stage, recompute=recompute
+        )
+        for micro_batches in (divisors(batch(question)) if micro is None else (int(micro),))
+        for stage in (range(4) if zero is None else (int(zero),))
+        for recompute in ((False, True) if again is None else (again == "yes",))
+    )
+
+
+def batch(question: Question) -> int:
+    """Samples in a step."""
+    return question.graph.inputs[0].shape[0]
+
+
+def reachable(question: Question, steps: int = REWRITES) -> tuple[OperatorGraph, ...]:
+    """The graph, and what rules make of it in at most so many steps."""
+    rules = RuleSet(algebra(question.constraints.rules))
+    found = {canonical_hash(question.graph): question.graph}
+    last = [Matcher(question.graph, rules)]
+    for _ in range(steps):
+        made = [matcher.rewrite(match) for matcher in last for match in matcher.matches]
+        fresh = {canonical_hash(own.graph): own for own in reversed(made)}
+        last = [own for name, own in fresh.items() if name not in found]
+        found |= {name: own.graph for name, own in fresh.items() if name not in found}
+    return tuple(found.values())
+
+
+@cache
+def algebra(excluded: tuple[str, ...] = ()) -> tuple[Rule, ...]:
+    """The rules of the library that name no parallel operator, but for the excluded ones."""
+    return tuple(
+        rule
+        for rule in library()
+        if not any(node.operator in PARALLEL for node in nodes((*rule.source, *rule.target)))
+        and not any(fnmatchcase(rule.name, pattern) for pattern in excluded)
+    )
