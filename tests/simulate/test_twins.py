@@ -7,16 +7,23 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 
+from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
+from meshwright.parallelize.allowed import ANYTHING, Allowed
+from meshwright.parallelize.layout import Layout
+from meshwright.parallelize.units import units
 from meshwright.plan.model import Plan
 from meshwright.simulate import full
 from meshwright.simulate.held import curves
+from meshwright.simulate.parts import Parts
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.stages import Label, chained
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads
+from support.baseline_graphs import transformer
 from support.plan_strategies import plans
 from support.slow_build import skeleton
 from support.slow_held import curves as slow_curves
+from support.slow_parts import Parts as SlowParts
 
 
 def ready(plan: Plan) -> Problem:
@@ -90,3 +97,15 @@ def test_bytes_over_time_equal_the_twin(plan: Plan) -> None:
 def test_loads_equal_the_twin(plan: Plan) -> None:
     graph = ready(plan).tasks
     assert np.array_equal(loads(graph), slow_loads(graph))
+
+
+def test_what_a_graph_keeps_does_not_depend_on_who_asked_first() -> None:
+    """Types of units depend on what is allowed; pieces that are kept with the graph do not."""
+    graph, cluster = transformer(layers=3), Cluster.named("h200", gpu=2)
+    whole, odd = Layout.parse("replica"), units(graph)[0].name
+    picky = Allowed(degree=lambda unit, split: 1 if unit.name == odd else None)
+    for allowed in (ANYTHING, picky):
+        problem = Problem(graph, cluster, allowed=allowed)
+        roles = problem.codes([whole] * len(problem.units))
+        fast, slow = Parts(problem, roles), SlowParts(problem, roles)
+        assert (fast.kept, fast.forward, fast.backward) == (slow.kept, slow.forward, slow.backward)

@@ -82,17 +82,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         names = [unit.name for unit in self.units]
         given = [name for name, _ in self.layouts]
+        known, placed = set(names), set(given)
         for name in given:
-            if name not in names:
+            if name not in known:
                 raise InputError(
                     f"the plan lays out {name!r}, which begins no unit of graph "
                     f"{self.graph.name!r}",
                     f"{nearest(name, names)}; or take the graph that it was made for",
                 )
-        if len(set(given)) < len(given):
+        if len(placed) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
             raise InputError(f"the plan lays out {twice!r} twice", "assign its devices once")
-        missing = [name for name in names if name not in set(given)]
+        missing = [name for name in names if name not in placed]
         if missing:
             others = f" and {len(missing) - 1} other units" if len(missing) > 1 else ""
             raise InputError(

@@ -192,9 +192,7 @@ class _Passing:
         size = bones.source_bytes[:passed]
         self.made = size / ways(bones.source_there[:passed], parts.degrees[self.maker])
         self.read = size[self.tensor] / ways(bones.leg_there[legs], parts.degrees[self.unit])
-        sources = parts.problem.bundles[:passed]
-        self.back = np.array([b.sources[0].port.back is not None for b in sources], np.bool_)
-        self.back &= clock.flows[self.maker]
+        self.back = parts.inventory.passed_back & clock.flows[self.maker]
         self.leg_back = bones.leg_flows[legs]
 
     def spans(self, own: Flags) -> Iterator[Span]:

@@ -44,6 +44,8 @@ class Inventory(NamedTuple):
 
     handled: tuple[tuple[Handled, ...], ...]
     """For each unit and member."""
+    kind: tuple[int, ...]
+    """[units] equal numbers for units whose members run equal calls and are cut alike."""
     root_bytes: tuple[int, ...]
     layer: Indices
     """[units] the layer with which a unit runs again; units outside of layers share one number."""
@@ -51,6 +53,8 @@ class Inventory(NamedTuple):
     """[tensors that leave a unit] the root, or FOREIGN."""
     passed_view: Flags
     """[tensors that leave a unit] whether it is a view of one that another unit made."""
+    passed_back: Flags
+    """[tensors that leave a unit] whether it has a gradient."""
 
 
 class Pieced(NamedTuple):
@@ -88,7 +92,7 @@ def pieced(member: Member, degrees: tuple[int, ...]) -> Pieced:
 
 @once
 def pieces_known(graph: OperatorGraph) -> dict[tuple[int, tuple[int, ...]], tuple[Pieced, ...]]:
-    """The pieces of units that were cut so far, by the type of the unit and the degrees."""
+    """The pieces of units that were cut so far, by the kind of the unit and the degrees."""
     return {}
 
 
@@ -139,7 +143,8 @@ class _Draft:
     def finished(self) -> Inventory:
         layers = [self.layers.get(unit.name) for unit in self.units]
         number_of = {layer: number for number, layer in enumerate(dict.fromkeys(layers))}
-        passed = [port.tensor for unit in self.units for port in unit.outputs]
+        ports = [port for unit in self.units for port in unit.outputs]
+        passed = [port.tensor for port in ports]
         roots = [self.roots[name] for name in passed]
         views = [
             self.maker.get(root) != self.maker[name]
@@ -147,11 +152,18 @@ class _Draft:
         ]
         return Inventory(
             handled=tuple(tuple(self._handled(unit)) for unit in self.units),
+            kind=tuple(self._kinds()),
             root_bytes=tuple(int(self.graph.specs[root].bytes) for root in self.number),
             layer=np.array([number_of[layer] for layer in layers], np.int32),
             passed_root=np.array([self.number.get(r, FOREIGN) for r in roots], np.int32),
             passed_view=np.array(views, np.bool_),
+            passed_back=np.array([port.back is not None for port in ports], np.bool_),
         )
+
+    def _kinds(self) -> list[int]:
+        numbers: dict[object, int] = {}
+        alike = (tuple((m.call, m.wanted, m.splits) for m in unit.members) for unit in self.units)
+        return [numbers.setdefault(own, len(numbers)) for own in alike]
 
     def _handled(self, unit: Unit) -> list[Handled]:
         leaving = {port.tensor for port in unit.outputs}

@@ -16,13 +16,14 @@ runs there pass besides, and only then, at most
     max(what it reads, makes and hands on that nobody keeps, gradients of what it made and reads and
         what its backward pass needs)                                                 `unit_passing`
 Summed over the units of a device, standing + kept and the largest of what passes are about what it
-holds. Given all layouts one can do better: in the last backward pass, when it is at u, what units up
-to u keep is there, the gradients of u and those behind it, and what passes at u  `held_by_roles`.
+holds. Given all layouts one can do better: when the last backward pass is at u there is what units
+up to u keep, the gradients of u and of those behind it, and what passes at u  `held_by_roles`.
 Inputs, buffers and libraries are not counted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ from meshwright.simulate.parts import (
 )
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.schedule import order
-from meshwright.simulate.skeleton import NONE, Bytes8, Floats
+from meshwright.simulate.skeleton import Bytes8, Floats
 from meshwright.simulate.tasks import Flags, Indices, Ints
 
 
@@ -83,13 +84,7 @@ def unit_parts(problem: Problem, unit: int, roles: Codes) -> UnitParts:
     sources = sources[problem.bones.source_maker[sources] == unit]
     lying = lying_each(problem, np.repeat(sources, len(cut)), np.tile(cut, (len(sources), 1)))
     lies = Lying(*(size.reshape(len(sources), len(cut)).sum(axis=0) for size in lying))
-    distinct, which = np.unique(
-        cut * micro_ways(problem.graph, problem.options.micro_batches)[unit],
-        axis=0,
-        return_inverse=True,
-    )
-    kept = np.array([_kept(problem, unit, tuple(row)) for row in distinct.tolist()]).reshape(-1, 2)
-    kept, rerun = kept[which.ravel()].T
+    kept, rerun = _for_each_cut(problem, unit, cut, _kept).T
     return UnitParts(**lies._asdict(), kept=kept, rerun=rerun / _layers_here(problem, unit, roles))
 
 
@@ -107,14 +102,26 @@ def unit_passing(problem: Problem, unit: int, roles: Codes) -> Floats:
     there += _total(problem, read[came], bones.leg_there[legs[came]], cut)
     back = np.zeros(len(cut))
     if bones.flows[unit]:
-        returning = made[(bones.source_back[made] != NONE).any(axis=1)]
+        returning = made[known.passed_back[made]]
         flows = bones.leg_flows[legs]
         back += _total(problem, returning, bones.source_there[returning], cut)
         back += _total(problem, read[flows], bones.leg_there[legs[flows]], cut)
-    rows = (cut * micro_ways(problem.graph, problem.options.micro_batches)[unit]).tolist()
-    inside = np.array([_inside(problem, unit, tuple(row)) for row in rows]).reshape(-1, 2)
+    inside = _for_each_cut(problem, unit, cut, _inside)
     most: Floats = np.maximum(there + inside[:, 0], back + inside[:, 1])
     return most
+
+
+def _for_each_cut(
+    problem: Problem,
+    unit: int,
+    cut: Ints,
+    found: Callable[[Problem, int, tuple[int, ...]], tuple[float, float]],
+) -> Floats:
+    """[layouts, 2] what is found of a unit's pieces, which layouts that cut alike share."""
+    micro = micro_ways(problem.graph, problem.options.micro_batches)[unit]
+    rows = [tuple(row) for row in (cut * micro).tolist()]
+    known = {row: found(problem, unit, row) for row in dict.fromkeys(rows)}
+    return np.array([known[row] for row in rows], np.float64).reshape(-1, 2)
 
 
 def _total(problem: Problem, sources: Ints | Indices, states: Bytes8, cut: Ints) -> Floats:
@@ -195,7 +202,7 @@ def held_by_roles(problem: Problem, roles: Codes) -> Floats:
     found = [unit_parts(problem, unit, roles[unit : unit + 1]) for unit in rows]
     own = UnitParts(*(np.concatenate(column) for column in zip(*found, strict=True)))
     passing = np.array([unit_passing(problem, unit, roles[unit : unit + 1])[0] for unit in rows])
-    others = own.kept * (_flights(problem.options, roles) - 1.0)
+    others = own.kept * (_flights(problem.options, roles) - 1)
     staying = own.parameters + own.optimizer + own.rerun + others
     alone = problem.options.micro_batches == 1
     return np.array(
@@ -216,8 +223,10 @@ def _walked(own: UnitParts, passing: Floats, units: Flags, alone: bool) -> float
     return float(max(walking.max(), gradients.sum() + own.update[units].sum()))
 
 
-def _flights(options: Options, roles: Codes) -> list[int]:
-    """For each unit how many micro-batches its stage has in flight."""
+def _flights(options: Options, roles: Codes) -> Ints:
+    """[units] how many micro-batches its stage has in flight."""
+    if options.micro_batches == 1:
+        return np.ones(len(roles), np.int64)
     where = [np.where(own < PARTIAL, own, 0).tobytes() for own in roles]
     stages = {stage: number for number, stage in enumerate(dict.fromkeys(where))}
     runs = 1 + sum(before != after for before, after in pairwise(where))
@@ -225,7 +234,7 @@ def _flights(options: Options, roles: Codes) -> list[int]:
     waiting = [
         in_flight(options, len(stages), stage, max(1, chunks)) for stage in range(len(stages))
     ]
-    return [waiting[stages[own]] for own in where]
+    return np.array([waiting[stages[own]] for own in where], np.int64)
 
 
 def in_flight(options: Options, stages: int, stage: int, chunks: int = 1) -> int:

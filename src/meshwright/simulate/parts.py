@@ -187,7 +187,7 @@ def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, .
     `cut` says for each split how many ways layouts and micro-batches cut it.
     """
     known, members = pieces_known(problem.graph), problem.units[unit].members
-    key = int(problem.times.type[unit]), cut
+    key = inventory(problem.graph).kind[unit], cut
     if key not in known:
         known[key] = tuple(pieced(member, cut) for member in members)
     return known[key]

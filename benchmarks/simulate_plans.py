@@ -1,0 +1,69 @@
+"""A simulation of whole plans, and of its parts against their slow twins.
+
+    PYTHONPATH=tests python benchmarks/simulate_plans.py [--largest]
+
+Plans are Megatron-LM's for models of the zoo. The processor time of one simulation, the smallest of
+five, with compiled code and what is derived of the graph already there, as a search finds them; in
+the same run that of the twins of building tasks and of memory over time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.price.step import Pricer
+from meshwright.search.baselines.megatron import megatron
+from meshwright.simulate import build
+from meshwright.simulate.held import curves
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.simulation import simulate
+from support import slow_build
+from support.slow_held import curves as slow_curves
+
+CASES = (("zoo:bert-large", 32, "dgx-a100", 4, (2, 2, 4)),)
+LARGEST = (("zoo:llama3-70b", 256, "dgx-h100", 128, (8, 16, 32)),)
+
+
+def seconds(call: Callable[[], object], times: int = 5) -> float:
+    """The least processor time of a call."""
+    found = []
+    for _ in range(times):
+        begin = time.process_time()
+        call()
+        found.append(time.process_time() - begin)
+    return min(found)
+
+
+def measured(name: str, batch: int, cluster: str, nodes: int, sizes: tuple[int, int, int]) -> str:
+    """One line about a plan."""
+    machine = Cluster.named(cluster).resized({"node": nodes})
+    prices = Prices(Pricer(machine, algorithm="best"))
+    plan = megatron(load_model(name, batch).graph, machine, *sizes)
+    found = simulate(plan, prices)
+    own, timeline = found.problem, found.timeline
+    given = own.units, own.bundles, own.places, len(own.prices.kinds), own.options.micro_batches
+    whole = seconds(lambda: simulate(plan, prices))
+    memory = seconds(lambda: list(curves(own, own.roles, timeline)))
+    slow_memory = seconds(lambda: list(slow_curves(own, own.roles, timeline)), 1)
+    tasks = seconds(lambda: build.skeleton(own.joined, *given[2:]))
+    slow_tasks = seconds(lambda: slow_build.skeleton(*given), 1)
+    return (
+        f"{name} on {machine.devices} devices, {len(own.tasks.live)} tasks: "
+        f"simulation {whole:.3f} s; memory {memory:.3f} s, its twin {slow_memory:.3f} s; "
+        f"tasks {tasks:.3f} s, their twin {slow_tasks:.3f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--largest", action="store_true", help="also Llama 3 70B on 1024 GPUs")
+    for case in CASES + LARGEST * parser.parse_args().largest:
+        print(measured(*case))
+
+
+if __name__ == "__main__":
+    main()
