@@ -140,7 +140,8 @@ class _Explanation:
         self, over: int, beside: int, way: Way, alike: list[PlannedReduction]
     ) -> Decision:
         held, own = alike[0].bytes, _factors(self.plan, alike[0].over)
-        subject = f"reduction over {own}, {len(alike)} sizes up to {format_bytes(held)}"
+        subject = f"reduction over {own} of {format_bytes(held)}"
+        subject += f" (+{len(alike) - 1} alike)" if len(alike) > 1 else ""
         if len(self.prices.ways(ALL_REDUCE, over, beside)) == 1:
             return Decision(subject, _named(way), None, None, "nothing else is known")
         others = self.prices.without(ALL_REDUCE, over, beside, way)
