@@ -142,7 +142,7 @@ class _Explanation:
         held, own = alike[0].bytes, _factors(self.plan, alike[0].over)
         subject = f"reduction over {own} of {format_bytes(held)}"
         subject += f" (+{len(alike) - 1} alike)" if len(alike) > 1 else ""
-        if len(self.prices.ways(ALL_REDUCE, over, beside)) == 1:
+        if len(set(self.prices.ways(ALL_REDUCE, over, beside))) == 1:
             return Decision(subject, _named(way), None, None, "nothing else is known")
         others = self.prices.without(ALL_REDUCE, over, beside, way)
         second = others.way(ALL_REDUCE, over, beside, held)
