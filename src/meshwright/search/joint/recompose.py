@@ -34,7 +34,7 @@ def recomposed(
     ... operator h: h: float32[n=4, o=6] = linear(x, w)
     ... operator y: y: float32[n=4, o=6] = relu(h)
     ... output y''')
-    >>> rules = algebra(("*as-matmul",))
+    >>> rules = algebra()
     >>> [own] = segments(graph, rules)
     >>> matcher = Matcher(own.graph, rules)
     >>> fused = matcher.rewrite(matcher.matches[0]).graph

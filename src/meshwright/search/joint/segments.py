@@ -111,8 +111,9 @@ def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str])
 def _content(segment: Segment) -> tuple[object, ...]:
     """Equal for segments that are the same but for names."""
     graph = segment.graph
-    number = {tensor.name: n for n, tensor in enumerate(graph.definitions())}
-    number_of = {None: -1, **number}.__getitem__
+    number: dict[str | None, int] = {None: -1}
+    number |= {tensor.name: n for n, tensor in enumerate(graph.definitions())}
+    number_of = number.__getitem__
     return (
         tuple(tensor.spec for tensor in graph.definitions()),
         tuple(map(len, (graph.inputs, graph.buffers))),

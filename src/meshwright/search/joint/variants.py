@@ -9,7 +9,9 @@ With c(g)[i, o] the cost of graph g between layout i of what enters and layout o
 as in TASO and Unity, but for a whole table of boundary layouts at once. A graph is looked at once,
 whatever the rules that lead to it. Of rewrites that do not touch each other, which lead to the same
 graph in any order, one order is followed, the better first: p is *asleep* in what q gives, as long
-as it is there, if p alone gave something cheaper or nothing new (sleep sets, Godefroid 1996).
+as it is there, if p alone gave something cheaper, or undid what was done last (after the sleep sets
+of Godefroid, 1996). As different rewrites may lead to the same graph, some graphs can be missed;
+who wants all of them is `thorough`.
 Who weighs costs in several ways puts the tables side by side.
 Layouts are decided elsewhere: `algebra` leaves out rules with parallel operators.
 """
@@ -49,6 +51,10 @@ CANDIDATES = 200
 ROUNDING = 1e-9
 """A share by which costs must differ to count as different."""
 
+IN_CIRCLES = ("transpose-swapped", "linear-as-matmul", "matmul-as-linear")
+"""Rules that change what an operator is called and, with transposes that cost nothing, lead on for
+ever."""
+
 Stopped = Literal["complete", "candidates", "enough"]
 
 
@@ -72,12 +78,12 @@ class Explored(NamedTuple):
 
 
 def algebra(excluded: Iterable[str] = ()) -> RuleSet:
-    """The certified rules without parallel operators, and without those whose names fit a pattern.
+    """The certified rules that make variants, without those whose names fit a pattern.
 
     >>> all(rule.name.startswith("linear") for rule in algebra(("[!l]*", "l[!i]*")).rules)
     True
     """
-    patterns = tuple(excluded)
+    patterns = (*IN_CIRCLES, *excluded)
     return RuleSet(
         tuple(
             rule
@@ -95,11 +101,12 @@ def variants(
     *,
     alpha: float = ALPHA,
     candidates: int = CANDIDATES,
+    thorough: bool = False,
     enough: Callable[[], bool] = lambda: False,
 ) -> Explored:
     """Graphs that compute the same as one and cost less for some boundary layouts.
 
-    `enough` is asked before every evaluation and ends the search.
+    `enough` is asked before every rewrite and ends the search; `thorough` tries all orders.
 
     >>> from meshwright.graph.text import parse_graph
     >>> graph = parse_graph('''graph g
@@ -115,7 +122,7 @@ def variants(
     [[1.]] linear-relu-fuse at y: x = x, w = w
     """
     search = _Search(evaluate, alpha, candidates, enough)
-    stopped = search.run(Matcher(graph, rules))
+    stopped = search.run(Matcher(graph, rules), thorough)
     return Explored(_cheapest(search.kept), search.evaluated, stopped)
 
 
@@ -132,6 +139,9 @@ class _Waiting(NamedTuple):
 
     cost: float
     number: int
+    content: int
+    parent: int
+    """The content of what it was made of."""
     matcher: Matcher
     chain: Chain
     asleep: frozenset[_Place]
@@ -156,15 +166,17 @@ class _Search:
         self.kept: list[Variant] = []
         self.evaluated = 0
 
-    def run(self, matcher: Matcher) -> Stopped:
+    def run(self, matcher: Matcher, thorough: bool) -> Stopped:
         """Looks at graphs until there are none left, or there have been enough."""
-        cost = self._look_at(matcher, ())
-        assert cost is not None, "the first graph is new"
-        self._queue.append(_Waiting(cost, 0, matcher, (), frozenset()))
+        content = self._contents.number(matcher.graph)
+        cost = self._look_at(content, matcher.graph, ())
+        self._queue.append(_Waiting(cost, 0, content, content, matcher, (), frozenset()))
         while self._queue:
             first = heapq.heappop(self._queue)
             if first.cost > self._alpha * self._best:
                 break
+            if thorough:
+                first = first._replace(asleep=frozenset())
             if stopped := self._expand(first):
                 return stopped
         return "complete"
@@ -179,11 +191,14 @@ class _Search:
             if self._enough():
                 return "enough"
             after, chain = first.matcher.rewrite(match), (*first.chain, match)
-            cost = self._look_at(after, chain)
-            if cost is None:
+            content = self._contents.number(after.graph)
+            if content in (first.content, first.parent):
                 asleep.add(place)
-            else:
-                made.append((place, _Waiting(cost, self.evaluated, after, chain, frozenset())))
+            elif content not in self._seen:
+                cost = self._look_at(content, after.graph, chain)
+                number = self.evaluated
+                own = _Waiting(cost, number, content, first.content, after, chain, frozenset())
+                made.append((place, own))
         # The cheapest have the least asleep: from them all others are to be reached.
         for place, own in sorted(made, key=lambda pair: pair[1][:2]):
             if own.cost <= self._alpha * self._best:
@@ -195,15 +210,12 @@ class _Search:
     def _best(self) -> float:
         return np.inf if self._floor is None else float(self._floor.min(initial=np.inf))
 
-    def _look_at(self, matcher: Matcher, chain: Chain) -> float | None:
-        """The least cost of a graph; None if it has been seen."""
-        content = self._contents.number(matcher.graph)
-        if content in self._seen:
-            return None
+    def _look_at(self, content: int, graph: OperatorGraph, chain: Chain) -> float:
+        """The least cost of a graph that has not been seen."""
         self._seen.add(content)
-        costs = np.asarray(self._evaluate(matcher.graph), dtype=np.float64)
+        costs = np.asarray(self._evaluate(graph), dtype=np.float64)
         self.evaluated += 1
-        self._judge(Variant(matcher.graph, costs, chain))
+        self._judge(Variant(graph, costs, chain))
         return float(costs.min(initial=np.inf))
 
     def _judge(self, found: Variant) -> None:
