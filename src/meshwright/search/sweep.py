@@ -117,7 +117,13 @@ def _on_ray(work: Work, tasks: Sequence[Any], cores: int | None) -> Numbered:
     if ours:
         address = os.environ.get("RAY_ADDRESS")
         size = {} if address else {"num_cpus": cores}
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, **size)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level="ERROR",
+            include_dashboard=False,
+            **size,
+        )
     try:
         done = ray.remote(num_cpus=1, max_retries=0)(_done)
         many = cores or max(1, int(ray.cluster_resources().get("CPU", 1)))
