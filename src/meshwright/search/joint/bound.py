@@ -26,7 +26,7 @@ from meshwright.simulate.bundles import Bundle, bundles
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
 
-ROUNDS = 60
+ROUNDS = 120
 
 
 class Bound(NamedTuple):

@@ -16,8 +16,7 @@ is worth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -146,27 +145,45 @@ class Seats(NamedTuple):
 
 
 def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -> Seats:
-    """Every way, with every choice of the degrees that lie across the network."""
-    inside = devices // positions
+    """Every choice of the degrees that lie across the network, each with the ways that it leaves.
+
+    Of the ways that use as many devices one is left out if another is as fast in both passes.
+    """
     splits = ways.degrees.shape[1]
-    across = [
-        own
-        for own in product(divisors(positions), repeat=splits)
-        if positions % prod(own) == 0
-    ] if splits else [()]
-    own = np.array(across, np.int64).reshape(len(across), splits)
-    even = (ways.degrees[:, None, :] % own[None] == 0).all(axis=2)
-    rest = ways.degrees.prod(axis=1)[:, None] / own.prod(axis=1)[None]
-    fits = even & (inside % np.maximum(rest, 1) == 0)
-    way, chosen = np.nonzero(fits)
-    copied = [(w, a, r) for w, a in zip(way, chosen, strict=True) for r in divisors(positions // int(own[a].prod()))]
-    w, a, r = np.array(copied, np.int64).reshape(-1, 3).T
-    copies, parts = np.ones((len(slots), len(w))), np.ones((len(slots), len(w)))
+    order = np.lexsort((ways.back, ways.there, ways.share))
+    _, group = np.unique(ways.share[order], return_inverse=True)
+    # Falls from group to group, so that each begins anew.
+    falling = ways.back[order] - group * (ways.back.max(initial=0.0) + 1.0)
+    degrees, product = ways.degrees[order], ways.degrees[order].prod(axis=1)
+    way: list[Whole] = []
+    across: list[tuple[int, ...]] = []
+    for own in _across(splits, positions):
+        taken = prod(own)
+        fits = (degrees % np.array(own, np.int64) == 0).all(axis=1)
+        fits &= (product % taken == 0) & (devices // positions % np.maximum(product // taken, 1) == 0)
+        here = np.flatnonzero(fits)
+        lowest = np.minimum.accumulate(falling[here])
+        here = here[np.concatenate(([True], falling[here][1:] < lowest[:-1]))[: len(here)]]
+        for copied in divisors(positions // taken):
+            way.append(order[here])
+            across += [(*own, copied)] * len(here)
+    own_ = np.array(across, np.float64).reshape(-1, splits + 1)
+    copies, parts = np.ones((len(slots), len(own_))), np.ones((len(slots), len(own_)))
     for number, states in enumerate(slots):
+        copies[number] = own_[:, splits]
         for split, state in enumerate(states):
             if state == WHOLE:
-                copies[number] *= own[a, split]
+                copies[number] *= own_[:, split]
             elif state == PARTIAL:
-                parts[number] *= own[a, split]
-        copies[number] *= r
-    return Seats(w, copies, parts)
+                parts[number] *= own_[:, split]
+    return Seats(np.concatenate(way), copies, parts)
+
+
+def _across(splits: int, positions: int) -> Iterator[tuple[int, ...]]:
+    """Degrees whose product divides the number of positions."""
+    if splits == 0:
+        yield ()
+        return
+    for degree in divisors(positions):
+        for rest in _across(splits - 1, positions // degree):
+            yield (degree, *rest)
