@@ -18,15 +18,19 @@ from meshwright.parallelize.units import Unit, units
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
-from meshwright.search.joint.bounds.crossing import network, seats, trips
+from meshwright.search.joint.bounds.crossing import States, networks, seats, trips
 from meshwright.search.joint.bounds.game import Game, Kind
 from meshwright.search.joint.bounds.phases import Floats, Phases, phases
-from meshwright.search.joint.bounds.ways import Cutter, Ways
+from meshwright.search.joint.bounds.ways import Cutter
 from meshwright.simulate.bundles import Bundle, bundles
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
 
 ROUNDS = 120
+
+
+MARGIN = 1e-9
+"""What is taken off for rounding in sums of floating-point numbers, as a share."""
 
 
 class Bound(NamedTuple):
@@ -49,11 +53,12 @@ def lower_bound(
     tied = bundles(graph, own)
     pricer = operators or OperatorPricer(cluster.device)
     found = [
-        (_for_micro_batches(own, tied, cluster, pricer, optimizer, micro), micro)
+        (*_for_micro_batches(own, tied, cluster, pricer, optimizer, micro), micro)
         for micro in micro_batches
     ]
-    least, micro = min(found)
-    return Bound(Seconds(math.floor(least * (1 - 1e-9)) / NANO), f"{micro} micro-batches")
+    least, name, micro = min(found)
+    reason = f"devices and {name}, {micro} micro-batch{'es' if micro > 1 else ''}"
+    return Bound(Seconds(math.floor(least * (1 - MARGIN)) / NANO), reason)
 
 
 def _for_micro_batches(
@@ -63,31 +68,31 @@ def _for_micro_batches(
     pricer: OperatorPricer,
     optimizer: Optimizer,
     micro: int,
-) -> float:
+) -> tuple[float, str]:
+    """The larger of the bounds by either network, in nanoseconds, and its name."""
     times = Times(own, pricer, cluster.devices, micro)
     cutter = Cutter(pricer, cluster.devices, micro)
-    wide = network(cluster)
     carried = trips(own, tied, micro)
-    reads = [
-        (trip, one, other, bool(back))
-        for trip, ((one, other), back) in enumerate(zip(carried.units, carried.back, strict=True))
-        if not carried.parameter[trip]
-    ]
-    order, edges = phases(own, reads, sequential=micro == 1)
-    alike: dict[tuple[int, object], list[int]] = {}
+    order, edges = phases(own, carried.reads(), sequential=micro == 1)
+    alike: dict[tuple[int, tuple[States, ...]], list[int]] = {}
     for number, kind in enumerate(times.type.tolist()):
         alike.setdefault((kind, carried.slots[number]), []).append(number)
-    ways: dict[int, Ways] = {}
-    kinds = []
-    for (kind, _), members in alike.items():
-        if kind not in ways:
-            ways[kind] = cutter.ways(own[members[0]])
-        sat = seats(ways[kind], carried.slots[members[0]], cluster.devices, wide.positions)
-        kinds.append(Kind(np.array(members, np.int64), ways[kind], sat))
+    ways = {kind: cutter.ways(own[members[0]]) for (kind, _), members in alike.items()}
     moving = cluster.device.memory_bandwidth * pricer.rates.streaming
-    rate = TRAFFIC[optimizer] / moving * NANO / cluster.devices
-    game = Game(order, kinds, carried, edges, _updates(order, tied, rate), wide, micro)
-    return game.value(ROUNDS)
+    updates = _updates(order, tied, TRAFFIC[optimizer] / moving * NANO / cluster.devices)
+    found = []
+    for network in networks(cluster):
+        kinds = [
+            Kind(
+                np.array(members, np.int64),
+                ways[kind],
+                seats(ways[kind], slots, cluster.devices, network.positions),
+            )
+            for (kind, slots), members in alike.items()
+        ]
+        game = Game(order, kinds, carried, edges, updates, network, micro)
+        found.append((game.value(ROUNDS), network.name))
+    return max(found)
 
 
 def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:

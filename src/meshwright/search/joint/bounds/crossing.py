@@ -38,24 +38,40 @@ States = tuple[State, ...]
 
 
 class Network(NamedTuple):
-    """The outermost level that has several positions."""
+    """Links that everything has to cross that moves between some positions."""
 
+    name: str
     positions: int
     pace: float
     """Nanoseconds for every byte that crosses it; 0 if it cannot be told."""
 
 
-def network(cluster: Cluster) -> Network:
-    """The network of a cluster."""
+def networks(cluster: Cluster) -> tuple[Network, ...]:
+    """The outermost level that has several positions; and all levels together, across which every
+    device is a position.
+
+    >>> [own.positions for own in networks(Cluster.named("summit", node=4))]
+    [4, 24]
+    """
     depth = next((n for n, size in enumerate(cluster.hierarchy) if size > 1), None)
     if depth is None:
-        return Network(1, 0.0)
+        return (Network("nothing", 1, 0.0),)
+    inner = cluster.levels[-1]
+    by_position = cluster.wired or any(link.outward or link.hub for link in inner.links)
     level = cluster.levels[depth]
-    inner = depth == len(cluster.levels) - 1
-    told = not inner or not (cluster.wired or any(link.outward for link in level.links))
-    links = [link for link in level.links if told and link.kind == "port" and not link.hub]
-    paces = [NANO / (_instances(cluster, link) * max(link.out, link.into)) for link in links]
-    return Network(cluster.hierarchy[depth], max(paces, default=0.0))
+    told = not (by_position and level is inner) and not any(link.hub for link in level.links)
+    paces = [NANO / _rate(cluster, link) for link in level.links] if told else []
+    outer = Network(level.name, cluster.hierarchy[depth], max(paces, default=0.0))
+    links = [link for own in cluster.levels[depth:] for link in own.links]
+    if by_position or level is inner or any(link.hub for link in links):
+        return (outer,)
+    total = sum(_rate(cluster, link) for link in links)
+    return outer, Network("all links", cluster.devices, NANO / total)
+
+
+def _rate(cluster: Cluster, link: Link) -> float:
+    """Bytes per second of all instances of a link."""
+    return _instances(cluster, link) * max(link.out, link.into)
 
 
 def _instances(cluster: Cluster, link: Link) -> float:
@@ -86,6 +102,12 @@ class Trips(NamedTuple):
     """[trips] whether it is a gradient."""
     parameter: Flags
     """[trips] whether it is the gradient of a parameter."""
+
+    def reads(self) -> Iterator[tuple[int, int, int, bool]]:
+        """The trips that a unit waits for: number, units, whether it is a gradient."""
+        for trip, (one, other) in enumerate(self.units):
+            if not self.parameter[trip]:
+                yield trip, one, other, bool(self.back[trip])
 
 
 class _Slots:
