@@ -80,7 +80,7 @@ def test_no_optimum_is_faster_and_it_is_near(sizes: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("name", ["alexnet", "dlrm", "nmt", "resnext-50", "llama3-8b", "t5-large"])
-@pytest.mark.parametrize("devices, micro", [(6, 1), (16, 1), (8, 2)])
+@pytest.mark.parametrize(("devices", "micro"), [(6, 1), (16, 1), (8, 2)])
 def test_few_ways_stand_for_every_way(name: str, devices: int, micro: int) -> None:
     graph = load_model(f"zoo:{name}/tiny", batch=48).graph
     cutter = Cutter(OperatorPricer(SMALL.device), devices, micro)

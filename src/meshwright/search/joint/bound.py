@@ -26,7 +26,7 @@ from meshwright.simulate.bundles import Bundle, bundles
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
 
-ROUNDS = 120
+ROUNDS = 150
 
 
 MARGIN = 1e-9
@@ -97,7 +97,7 @@ def _for_micro_batches(
 
 def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:
     """What updates need that can only run from a phase on, by that phase."""
-    found = np.zeros(order.count)
+    found = np.zeros(order.total)
     phase = {
         unit: own
         for unit, own, back in zip(order.unit.tolist(), order.number, order.back, strict=True)
@@ -105,7 +105,7 @@ def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:
     }
     for bundle in tied:
         trained = [s for s, source in enumerate(bundle.sources) if source.trained]
-        if bundle.parameters and trained and order.count:
+        if bundle.parameters and trained and order.total:
             readers = [leg.unit for leg in bundle.legs if leg.tensor in trained]
             latest = max((phase[unit] for unit in readers if unit in phase), default=0)
             found[latest] += max(0.0, sum(bundle.sources[s].bytes for s in trained) * rate - 0.5)

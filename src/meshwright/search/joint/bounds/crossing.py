@@ -83,7 +83,8 @@ def _instances(cluster: Cluster, link: Link) -> float:
 
 class Trips(NamedTuple):
     """Tensors on their way: from one slot to another. A slot is a unit and its states of a tensor,
-    by split."""
+    by split.
+    """
 
     slots: tuple[tuple[States, ...], ...]
     """[units]"""
@@ -182,7 +183,9 @@ def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -
     for own in _across(splits, positions):
         taken = prod(own)
         fits = (degrees % np.array(own, np.int64) == 0).all(axis=1)
-        fits &= (product % taken == 0) & (devices // positions % np.maximum(product // taken, 1) == 0)
+        fits &= (product % taken == 0) & (
+            devices // positions % np.maximum(product // taken, 1) == 0
+        )
         here = np.flatnonzero(fits)
         lowest = np.minimum.accumulate(falling[here])
         here = here[np.concatenate(([True], falling[here][1:] < lowest[:-1]))[: len(here)]]

@@ -154,13 +154,12 @@ class Game:
             parts[slots] = kind.seats.parts[:, at].T
         return Costs(duration, work, copies, parts)
 
-    def worst(self, costs: Costs, *, network: bool = True) -> tuple[float, Weights]:
-        """The largest of the sums (1) for some costs, and its weights; without the network if it
-        shall not count."""
-        own, count, trips = self._phases, self._phases.count, self._trips
+    def worst(self, costs: Costs) -> tuple[float, Weights]:
+        """The largest of the sums (1) for some costs, and its weights."""
+        own, count, trips = self._phases, self._phases.total, self._trips
         more = costs.copies[trips.target] - costs.copies[trips.source]
         moved = costs.parts[trips.source] - 1 + np.maximum(more, 0.0)
-        moved *= trips.bytes * self._pace * network
+        moved *= trips.bytes * self._pace
         chain = own.longest(costs.duration, np.append(moved, 0.0)[self._edges])
         load = np.bincount(self._phase, costs.work, count)
         early = np.concatenate(([0.0], np.cumsum(np.maximum(chain.length, load))))
@@ -174,7 +173,6 @@ class Game:
         here = np.where(own.leaves, own.number[own.source], own.number[own.target])
         on_chain = self._edges[chain.edge & chained[here]]
         crossing[on_chain[on_chain >= 0]] += 1.0
-        crossing *= network
         weights = Weights(
             (chained[self._phase] & chain.task).astype(np.float64),
             (~chained & ~(late & crosses))[self._phase].astype(np.float64),
@@ -187,11 +185,13 @@ class Game:
     def value(self, rounds: int) -> float:
         """The largest least sum that was found."""
         tasks, nothing = len(self._phase), np.zeros(len(self._trips.bytes))
-        start = Weights(
-            np.ones(tasks), np.zeros(tasks), np.zeros(self._phases.count), nothing, nothing
+        weights = Weights(
+            np.ones(tasks), np.zeros(tasks), np.zeros(self._phases.total), nothing, nothing
         )
-        costs = self.costs(self.least(start)[1])
-        _, weights = self.worst(costs, network=False)
+        costs = self.costs(self.least(weights)[1])
+        # The first weights are those of devices alone: as if nothing had to move.
+        free = (np.ones(len(own)) for own in (costs.copies, costs.parts))
+        _, weights = self.worst(Costs(costs.duration, costs.work, *free))
         best, most = 0.0, np.inf
         for number in range(rounds):
             total, chosen = self.least(weights)
@@ -199,15 +199,13 @@ class Game:
             if best >= most * (1 - CLOSE):
                 break
             part = 2 / (number + 3)
-            costs = costs.mixed(self.costs(chosen), part)
-            upper, other = self.worst(costs, network=number >= rounds // 4)
-            most = min(most, upper) if number >= rounds // 4 else most
-            if self.trace: print(number, total/1e6, best/1e6, upper/1e6, most/1e6)
+            costs = costs.mixed(self.costs(chosen), part if number else 1.0)
+            upper, other = self.worst(costs)
+            most = min(most, upper)
             weights = weights.mixed(other, part)
         return best
-    trace=False
 
 
-def _suffixes(values: Floats) -> Floats:
+def _suffixes(values: NDArray[np.number]) -> Floats:
     """The sums of the values from each place on, and 0."""
     return np.concatenate((np.cumsum(values[::-1])[::-1], [0.0]))

@@ -168,14 +168,12 @@ class Cutter:
 
 
 def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
-    """Whether an attribute's split does to every port what that of samples does, but for the dim."""
+    """Whether a split of an attribute does to every port what that of samples does."""
     if unit.splits[attribute].role != "attribute":
         return False
     states = [own for port in (*unit.inputs, *unit.outputs) for own in (port.there, port.back)]
     return all(
-        own is None
-        or own[attribute] == own[samples]
-        or min(own[attribute], own[samples]) >= 0
+        own is None or own[attribute] == own[samples] or min(own[attribute], own[samples]) >= 0
         for own in states
     )
 
