@@ -75,8 +75,8 @@ def two_products() -> OperatorGraph:
 def test_no_optimum_is_faster_and_it_is_near(sizes: dict[str, int]) -> None:
     cluster = Cluster.named("flexflow-p100", **sizes)
     graph = two_products()
-    best = exhaustive(Problem(graph, cluster)).cost / 1e9
-    assert 0.8 * best < lower_bound(graph, cluster).seconds <= best
+    best = exhaustive(Problem(graph, cluster)).nanoseconds / 1e9
+    assert 0.7 * best < lower_bound(graph, cluster).seconds <= best
 
 
 @pytest.mark.parametrize("name", ["alexnet", "dlrm", "nmt", "resnext-50", "llama3-8b", "t5-large"])
