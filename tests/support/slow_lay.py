@@ -100,9 +100,9 @@ class Twin:
         if self._runs_again(unit):
             back += there
         for m in self.micro:
-            self._compute(("forward", unit, m), there, self.roles[unit])
+            self._compute(("forward", unit, m), there, self.cube(self.roles[unit]))
             if self.flows[unit]:
-                self._compute(("backward", unit, m), back, self.roles[unit])
+                self._compute(("backward", unit, m), back, self.cube(self.roles[unit]))
             self.edges[("forward", unit, m), ("backward", unit, m)].append(self.flows[unit])
 
     def _runs_again(self, unit: int) -> bool:
@@ -119,9 +119,9 @@ class Twin:
             for i in repeat.layer(index)
         }
 
-    def _compute(self, label: Label, duration: int, roles: States) -> None:
+    def _compute(self, label: Label, duration: int, cube: Cube) -> None:
         hold = (duration, *[0] * (len(self.problem.prices.kinds) - 1))
-        self.tasks[label] = Task(duration, (self.cube(roles),), hold)
+        self.tasks[label] = Task(duration, (cube,), hold)
 
     def _made(self, number: int, bundle: Bundle) -> None:
         """A tensor that a unit makes: there to its readers, its gradient back."""
@@ -218,13 +218,14 @@ class Twin:
         if zero == 3:
             self._collective(again, there, maker, goers)
         self._collective(reverse, back, maker, [leg.unit for leg, _, come in waiting if come])
-        self._collective(regather, gather, maker, [maker])
+        makers = [source.maker for source in bundle.sources]
+        self._collective(regather, gather, None, makers)
         if trained:
             device, optimizer = self.problem.cluster.device, self.problem.options.optimizer
             rates = self.problem.operators.rates
             rate = TRAFFIC[optimizer] / (device.memory_bandwidth * rates.streaming)
             time = max(1, round((rates.launch + rate * bytes_here) * 1e9))
-            self._compute(update, time, self.roles[maker])
+            self._compute(update, time, self._hull(makers))
         self.edges[reverse, update].append(back.time > 0 and trained)
         self.edges[update, regather].append(gather.time > 0)
         for leg, go, come in waiting:
@@ -316,12 +317,15 @@ class Twin:
             busy[prices.kinds.index(name)] += slope * 1e9 * held
         return Cost((way.fixed + way.slope * held) * 1e9, tuple(busy), way.moved * held)
 
-    def _collective(self, label: Label, cost: Cost, maker: int, readers: list[int]) -> None:
+    def _hull(self, units: list[int]) -> Cube:
+        cubes = [self.cube(self.roles[unit]) for unit in units]
+        return tuple(own[0] if len(set(own)) == 1 else None for own in zip(*cubes, strict=True))
+
+    def _collective(self, label: Label, cost: Cost, maker: int | None, readers: list[int]) -> None:
         if cost.time <= 0:
             return
         duration = max(1, round(cost.time))
         hold = tuple(min(duration, math.ceil(own)) for own in cost.busy)
-        one = self.cube(self.roles[maker])
-        cubes = [self.cube(self.roles[reader]) for reader in readers]
-        hull = tuple(own[0] if len(set(own)) == 1 else None for own in zip(*cubes, strict=True))
+        hull = self._hull(readers)
+        one = hull if maker is None else self.cube(self.roles[maker])
         self.tasks[label] = Task(duration, (one, hull) if hull != one else (one,), hold)

@@ -146,7 +146,11 @@ def lay_bundle(
     if status == FOUND:
         status = _lay_way(bones, graph, table, rates, radix, b, roles, room, False)
     if status == FOUND and bones.parameters[b]:
-        home = subcube(roles[bones.maker[b]], radix)
+        # A bucket may hold parameters of units that sit on different devices.
+        first = bones.source_start[b]
+        for source in range(first, bones.source_start[b + 1]):
+            widen(room.seen, roles, bones.source_maker[source], source > first)
+        home = subcube(room.seen, radix)
         status = _lay_update(bones, graph, table, rates, b, roles, room, home)
     return status
 

@@ -16,8 +16,7 @@ is worth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -39,24 +38,40 @@ States = tuple[State, ...]
 
 
 class Network(NamedTuple):
-    """The outermost level that has several positions."""
+    """Links that everything has to cross that moves between some positions."""
 
+    name: str
     positions: int
     pace: float
     """Nanoseconds for every byte that crosses it; 0 if it cannot be told."""
 
 
-def network(cluster: Cluster) -> Network:
-    """The network of a cluster."""
+def networks(cluster: Cluster) -> tuple[Network, ...]:
+    """The outermost level that has several positions; and all levels together, across which every
+    device is a position.
+
+    >>> [own.positions for own in networks(Cluster.named("summit", node=4))]
+    [4, 24]
+    """
     depth = next((n for n, size in enumerate(cluster.hierarchy) if size > 1), None)
     if depth is None:
-        return Network(1, 0.0)
+        return (Network("nothing", 1, 0.0),)
+    inner = cluster.levels[-1]
+    by_position = cluster.wired or any(link.outward or link.hub for link in inner.links)
     level = cluster.levels[depth]
-    inner = depth == len(cluster.levels) - 1
-    told = not inner or not (cluster.wired or any(link.outward for link in level.links))
-    links = [link for link in level.links if told and link.kind == "port" and not link.hub]
-    paces = [NANO / (_instances(cluster, link) * max(link.out, link.into)) for link in links]
-    return Network(cluster.hierarchy[depth], max(paces, default=0.0))
+    told = not (by_position and level is inner) and not any(link.hub for link in level.links)
+    paces = [NANO / _rate(cluster, link) for link in level.links] if told else []
+    outer = Network(level.name, cluster.hierarchy[depth], max(paces, default=0.0))
+    links = [link for own in cluster.levels[depth:] for link in own.links]
+    if by_position or level is inner or any(link.hub for link in links):
+        return (outer,)
+    total = sum(_rate(cluster, link) for link in links)
+    return outer, Network("all links", cluster.devices, NANO / total)
+
+
+def _rate(cluster: Cluster, link: Link) -> float:
+    """Bytes per second of all instances of a link."""
+    return _instances(cluster, link) * max(link.out, link.into)
 
 
 def _instances(cluster: Cluster, link: Link) -> float:
@@ -88,6 +103,12 @@ class Trips(NamedTuple):
     """[trips] whether it is a gradient."""
     parameter: Flags
     """[trips] whether it is the gradient of a parameter."""
+
+    def reads(self) -> Iterator[tuple[int, int, int, bool]]:
+        """The trips that a unit waits for: number, units, whether it is a gradient."""
+        for trip, (one, other) in enumerate(self.units):
+            if not self.parameter[trip]:
+                yield trip, one, other, bool(self.back[trip])
 
 
 class _Slots:
@@ -147,31 +168,47 @@ class Seats(NamedTuple):
 
 
 def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -> Seats:
-    """Every way, with every choice of the degrees that lie across the network."""
-    inside = devices // positions
+    """Every choice of the degrees that lie across the network, each with the ways that it leaves.
+
+    Of the ways that use as many devices one is left out if another is as fast in both passes.
+    """
     splits = ways.degrees.shape[1]
-    across = (
-        [own for own in product(divisors(positions), repeat=splits) if positions % prod(own) == 0]
-        if splits
-        else [()]
-    )
-    own = np.array(across, np.int64).reshape(len(across), splits)
-    even = (ways.degrees[:, None, :] % own[None] == 0).all(axis=2)
-    rest = ways.degrees.prod(axis=1)[:, None] / own.prod(axis=1)[None]
-    fits = even & (inside % np.maximum(rest, 1) == 0)
-    way, chosen = np.nonzero(fits)
-    copied = [
-        (w, a, r)
-        for w, a in zip(way, chosen, strict=True)
-        for r in divisors(positions // int(own[a].prod()))
-    ]
-    w, a, r = np.array(copied, np.int64).reshape(-1, 3).T
-    copies, parts = np.ones((len(slots), len(w))), np.ones((len(slots), len(w)))
+    order = np.lexsort((ways.back, ways.there, ways.share))
+    _, group = np.unique(ways.share[order], return_inverse=True)
+    # Falls from group to group, so that each begins anew.
+    falling = ways.back[order] - group * (ways.back.max(initial=0.0) + 1.0)
+    degrees, product = ways.degrees[order], ways.degrees[order].prod(axis=1)
+    way: list[Whole] = []
+    across: list[tuple[int, ...]] = []
+    for own in _across(splits, positions):
+        taken = prod(own)
+        fits = (degrees % np.array(own, np.int64) == 0).all(axis=1)
+        fits &= (product % taken == 0) & (
+            devices // positions % np.maximum(product // taken, 1) == 0
+        )
+        here = np.flatnonzero(fits)
+        lowest = np.minimum.accumulate(falling[here])
+        here = here[np.concatenate(([True], falling[here][1:] < lowest[:-1]))[: len(here)]]
+        for copied in divisors(positions // taken):
+            way.append(order[here])
+            across += [(*own, copied)] * len(here)
+    own_ = np.array(across, np.float64).reshape(-1, splits + 1)
+    copies, parts = np.ones((len(slots), len(own_))), np.ones((len(slots), len(own_)))
     for number, states in enumerate(slots):
+        copies[number] = own_[:, splits]
         for split, state in enumerate(states):
             if state == WHOLE:
-                copies[number] *= own[a, split]
+                copies[number] *= own_[:, split]
             elif state == PARTIAL:
-                parts[number] *= own[a, split]
-        copies[number] *= r
-    return Seats(w, copies, parts)
+                parts[number] *= own_[:, split]
+    return Seats(np.concatenate(way), copies, parts)
+
+
+def _across(splits: int, positions: int) -> Iterator[tuple[int, ...]]:
+    """Degrees whose product divides the number of positions."""
+    if splits == 0:
+        yield ()
+        return
+    for degree in divisors(positions):
+        for rest in _across(splits - 1, positions // degree):
+            yield (degree, *rest)

@@ -103,8 +103,11 @@ class Game:
         self._begins = np.array([self._phase[t] if t >= 0 else 0 for t in starts], np.int64)
         """[trips] the phase in which it can begin."""
         self._costs = [
-            np.stack((own.there, own.there * own.share * micro_batches,
-                      own.back, own.back * own.share * micro_batches))[:, seats.way]
+            np.concatenate((
+                np.stack((own.there, own.there * own.share * micro_batches,
+                          own.back, own.back * own.share * micro_batches))[:, seats.way],
+                seats.parts, seats.copies,
+            ))
             for _, own, seats in kinds
         ]  # fmt: skip
         """For each kind [what counts, seats]."""
@@ -126,9 +129,15 @@ class Game:
         for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
             there, back = self._there[kind.units], self._back[kind.units]
             counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
-            cost = counts @ table + part[slots] @ kind.seats.parts + copy[slots] @ kind.seats.copies
-            chosen[kind.units] = cost.argmin(axis=1)
-            total += float(cost.min(axis=1).sum())
+            # Layers that repeat count alike.
+            alike, which = np.unique(
+                np.concatenate((counts, part[slots], copy[slots]), axis=1),
+                axis=0, return_inverse=True,
+            )  # fmt: skip
+            cost = alike @ table
+            at = cost.argmin(axis=1)
+            chosen[kind.units] = at[which]
+            total += float(cost[np.arange(len(at)), at][which].sum())
         return total, chosen
 
     def costs(self, chosen: Whole) -> Costs:
@@ -147,7 +156,7 @@ class Game:
 
     def worst(self, costs: Costs) -> tuple[float, Weights]:
         """The largest of the sums (1) for some costs, and its weights."""
-        own, count, trips = self._phases, self._phases.count, self._trips
+        own, count, trips = self._phases, self._phases.total, self._trips
         more = costs.copies[trips.target] - costs.copies[trips.source]
         moved = costs.parts[trips.source] - 1 + np.maximum(more, 0.0)
         moved *= trips.bytes * self._pace
@@ -157,17 +166,17 @@ class Game:
         computing = early + _suffixes(load + self._updates)
         moving = early + _suffixes(np.bincount(self._begins, moved * trips.times, count))
         q = int(np.maximum(computing, moving).argmax())
-        network = moving[q] > computing[q]
+        crosses = bool(moving[q] > computing[q])
         late = np.arange(count) >= q
         chained = ~late & (chain.length >= load)
-        crossing = trips.times * ((self._begins >= q) & network)
+        crossing = trips.times * ((self._begins >= q) & crosses)
         here = np.where(own.leaves, own.number[own.source], own.number[own.target])
         on_chain = self._edges[chain.edge & chained[here]]
         crossing[on_chain[on_chain >= 0]] += 1.0
         weights = Weights(
             (chained[self._phase] & chain.task).astype(np.float64),
-            (~chained & ~(late & network))[self._phase].astype(np.float64),
-            (late & (not network)).astype(np.float64),
+            (~chained & ~(late & crosses))[self._phase].astype(np.float64),
+            (late & (not crosses)).astype(np.float64),
             crossing,
             crossing * (more > 0),
         )
@@ -175,32 +184,28 @@ class Game:
 
     def value(self, rounds: int) -> float:
         """The largest least sum that was found."""
-        nothing = np.zeros(len(self._trips.bytes))
+        tasks, nothing = len(self._phase), np.zeros(len(self._trips.bytes))
         weights = Weights(
-            np.ones(len(self._phase)), np.zeros(len(self._phase)),
-            np.zeros(self._phases.count), nothing, nothing,
-        )  # fmt: skip
-        _, chosen = self.least(weights)
-        costs = self.costs(chosen)
-        most, weights = self.worst(costs)
-        best = 0.0
+            np.ones(tasks), np.zeros(tasks), np.zeros(self._phases.total), nothing, nothing
+        )
+        costs = self.costs(self.least(weights)[1])
+        # The first weights are those of devices alone: as if nothing had to move.
+        free = (np.ones(len(own)) for own in (costs.copies, costs.parts))
+        _, weights = self.worst(Costs(costs.duration, costs.work, *free))
+        best, most = 0.0, np.inf
         for number in range(rounds):
             total, chosen = self.least(weights)
             best = max(best, total)
-            part = 2 / (number + 3)
-            costs = costs.mixed(self.costs(chosen), part)
-            upper, other = self.worst(costs)
-            most = min(most, upper)
-            if self.trace:
-                print(number, total / 1e6, best / 1e6, upper / 1e6, most / 1e6)
             if best >= most * (1 - CLOSE):
                 break
+            part = 2 / (number + 3)
+            costs = costs.mixed(self.costs(chosen), part if number else 1.0)
+            upper, other = self.worst(costs)
+            most = min(most, upper)
             weights = weights.mixed(other, part)
         return best
 
-    trace = False
 
-
-def _suffixes(values: Floats) -> Floats:
+def _suffixes(values: NDArray[np.number]) -> Floats:
     """The sums of the values from each place on, and 0."""
     return np.concatenate((np.cumsum(values[::-1])[::-1], [0.0]))

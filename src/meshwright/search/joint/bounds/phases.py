@@ -53,17 +53,18 @@ class Phases(NamedTuple):
     """[edges]"""
     leaves: Flags
     """[edges] whether it leads out of its phase."""
-    count: int
+    total: int
+    """How many phases there are."""
 
     def longest(self, duration: Floats, between: Floats) -> Chains:
         """The longest chains of durations of tasks and of what lies between them."""
         tasks = len(duration)
         end, link = np.zeros(tasks), np.full(tasks, -1, np.int64)
-        last, out = np.full(self.count, -1, np.int64), np.full(self.count, -1, np.int64)
-        length = np.zeros(self.count)
+        last, out = np.full(self.total, -1, np.int64), np.full(self.total, -1, np.int64)
+        length = np.zeros(self.total)
         _chain(self, duration, between, end, link, last, out, length)
         in_task, in_edge = np.zeros(tasks, np.bool_), np.zeros(len(between), np.bool_)
-        for phase in range(self.count):
+        for phase in range(self.total):
             task = last[phase]
             if out[phase] >= 0:
                 in_edge[out[phase]] = True
@@ -133,7 +134,7 @@ def phases(
     for a, b, _ in edges:
         before[b].append(a)
     number = np.array(_numbered(before) if sequential else [0] * total, np.int64)
-    source, target, trip = np.array(edges, np.int64).reshape(-1, 3).T.copy()
+    source, target, trips = np.array(edges, np.int64).reshape(-1, 3).T.copy()
     alone = np.bincount(number, minlength=1) == 1
     step = number[target] - number[source]
     after_waist = alone[number[source]] & (step == 1)
@@ -147,9 +148,9 @@ def phases(
         source=source[kept],
         target=target[kept],
         leaves=((step == 1) & ~after_waist)[kept],
-        count=int(number.max(initial=-1)) + 1,
+        total=int(number.max(initial=-1)) + 1,
     )
-    return found, trip[kept]
+    return found, trips[kept]
 
 
 def _numbered(before: list[list[int]]) -> list[int]:

@@ -168,7 +168,7 @@ class Cutter:
 
 
 def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
-    """Whether an attribute's split does to every port what that of samples does, but for the dim."""
+    """Whether a split of an attribute does to every port what that of samples does."""
     if unit.splits[attribute].role != "attribute":
         return False
     states = [own for port in (*unit.inputs, *unit.outputs) for own in (port.there, port.back)]
