@@ -18,6 +18,7 @@ from meshwright.cli.calibrate import calibrate
 from meshwright.cli.clusters import clusters
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
+from meshwright.cli.plan import plan
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
 from meshwright.cli.rules import rules
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (clusters, place, reduce, models, capture, calibrate, simulate, compare):
+for verb in (plan, clusters, place, reduce, models, capture, calibrate, simulate, compare):
     app.command()(verb)
 app.add_typer(rules, name="rules")
 app.add_typer(validate, name="validate")

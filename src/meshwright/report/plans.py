@@ -18,6 +18,7 @@ from meshwright.foundation.units import (
 )
 from meshwright.plan.model import Plan, Prediction
 from meshwright.report.documents import Document
+from meshwright.report.outline import describe_options
 from meshwright.report.predictions import (
     Row,
     describe_fullest,
@@ -51,15 +52,9 @@ STOPPED = {
 
 def describe_plan(plan: Plan) -> str:
     """What is planned, in a line."""
-    options = plan.options
     words = [f"{plan.graph.name} on {describe_machine(plan.cluster)}: {plan.origin}"]
-    if options.micro_batches > 1:
-        words.append(f"{options.micro_batches} micro-batches, {options.schedule}")
-    if options.zero:
-        words.append(f"ZeRO {options.zero}")
-    if options.recompute:
-        words.append("layers run again")
-    words.append(f"{counted(len(plan.layouts), 'unit')}, {options.optimizer}")
+    words += describe_options(plan.options)
+    words.append(f"{counted(len(plan.layouts), 'unit')}, {plan.options.optimizer}")
     return "; ".join(words)
 
 
