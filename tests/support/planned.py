@@ -1,4 +1,4 @@
-"""What a search for a plan could answer, made of a short comparison."""
+"""What a search for a plan could answer, made of the baselines without any search."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from functools import cache
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.search.budget import Budget
-from meshwright.search.compare import Comparison, compare
+from meshwright.search.baselines import applicable
 from meshwright.search.joint.question import Candidate, Planned, Question, Stopped
-
-SHORT = Budget(proposals=500)
+from meshwright.simulate.simulation import simulate
 
 
 @cache
-def compared(graph: OperatorGraph, cluster: Cluster) -> Comparison:
-    return compare(graph, cluster, SHORT)
+def simulated(graph: OperatorGraph, cluster: Cluster) -> tuple[tuple[str, Candidate], ...]:
+    """Every baseline that applies."""
+    return tuple(
+        (name, Candidate(plan, simulate(plan).prediction))
+        for name, plan in applicable(graph, cluster).items()
+    )
 
 
 def front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -33,18 +35,17 @@ def front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 def answer(
     question: Question, stopped: Stopped = "budget", rewrites: Sequence[str] = ()
 ) -> Planned:
-    """The fastest plan of a comparison that fits, or the smallest if none does."""
-    comparison = compared(question.graph, question.cluster)
-    all_ = [(own.name, Candidate(own.plan, own.prediction)) for own in comparison.strategies]
-    candidates = [own for _, own in all_]
+    """The fastest baseline that fits, or the smallest if none does."""
+    baselines = simulated(question.graph, question.cluster)
+    candidates = [own for _, own in baselines]
     fitting = [own for own in candidates if own.fits(question.memory)]
     smallest = min(candidates, key=lambda own: own.prediction.memory.total)
     best = min(fitting, key=lambda own: own.prediction.step) if fitting else smallest
     return Planned(
         question=question,
         best=best,
-        baselines=tuple(all_[:-1]),
-        refused=comparison.refused,
+        baselines=baselines,
+        refused=(("walking", "there is no path; take one."),),
         front=front(candidates),
         bound=Seconds(best.prediction.step * 0.8),
         graphs=3,

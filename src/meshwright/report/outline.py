@@ -10,6 +10,7 @@ layers that cut a weight's outputs and then the next one's inputs have one axis.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -125,8 +126,19 @@ def _decided(own: Outline) -> list[str]:
     if UNUSED in own.degrees:
         words.append(f"on {counted(own.devices, 'device')}")
     if own.rewrites:
-        words.append(f"rewritten by {', '.join(own.rewrites)}")
+        words.append(f"rewritten by {_rules(own.rewrites)}")
     return words
+
+
+def _rules(rewrites: Sequence[str]) -> str:
+    """Rules with their places; those that were used several times, with how often.
+
+    >>> _rules(["fuse at a", "fuse at b", "swap at c"])
+    'fuse (2 times), swap at c'
+    """
+    times = Counter(own.split()[0] for own in rewrites)
+    words = {own if times[own.split()[0]] == 1 else own.split()[0]: None for own in rewrites}
+    return ", ".join(f"{own} ({times[own]} times)" if times[own] > 1 else own for own in words)
 
 
 def _places(levels: Mapping[str, int]) -> str:
