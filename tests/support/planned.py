@@ -33,7 +33,7 @@ def front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def answer(
-    question: Question, stopped: Stopped = "budget", rewrites: Sequence[str] = ()
+    question: Question, stopped: Stopped = "budget", rewrites: tuple[str, ...] = ()
 ) -> Planned:
     """The fastest baseline that fits, or the smallest if none does."""
     baselines = simulated(question.graph, question.cluster)

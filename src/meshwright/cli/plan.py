@@ -177,7 +177,7 @@ def _explained(planned: Planned, how: _How) -> tuple[Decision, ...]:
                 prices=_prices(planned, how),
                 operators=OperatorPricer(planned.question.cluster.device),
                 memory=planned.question.memory,
-                deadline=time.perf_counter() + EXPLAINING,
+                deadline=time.monotonic() + EXPLAINING,
             )
     except KeyboardInterrupt:
         return ()
@@ -224,11 +224,7 @@ def _graph(planned: Planned, how: _How, top: int) -> tuple[str | Table, ...]:
 
 
 def _document(
-    found: Sequence[Planned],
-    decisions: Sequence[Decision],
-    asked: Document,
-    how: _How,
-    pareto: bool,
+    found: Sequence[Planned], decisions: Sequence[Decision], how: _How, pareto: bool
 ) -> Document:
     """What a script gets."""
     from meshwright.report import planned_documents as documents
