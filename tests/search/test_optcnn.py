@@ -24,7 +24,7 @@ from meshwright.price.step import Pricer
 from meshwright.search.baselines import BASELINES
 from meshwright.search.baselines.additive import space
 from meshwright.search.baselines.choices import choices
-from meshwright.search.baselines.elimination import CostGraph, cheapest, cost
+from meshwright.search.elimination import CostGraph, cheapest, cost
 from meshwright.simulate.bundles import Bundle, Leg, bundles
 from meshwright.simulate.prices import NANO, Prices
 

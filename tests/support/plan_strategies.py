@@ -16,9 +16,11 @@ from meshwright.parallelize.layout import Layout, layouts
 from meshwright.parallelize.units import units
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
 from meshwright.price.memory import OPTIMIZERS
-from support.baseline_graphs import convolutional, recommendation, recurrent
+from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
 GRAPHS = (convolutional(), recommendation(9, 12, 6), recurrent())
+REPEATING = transformer(layers=3)
+"""A graph with layers that can run again."""
 CLUSTERS = (
     Cluster.named("laptop"),
     Cluster.named("h200", gpu=3),
@@ -50,8 +52,11 @@ ANY = options()
 
 
 @st.composite
-def plans(draw: st.DrawFn, own: st.SearchStrategy[Options] = ANY) -> Plan:
-    graph, cluster = draw(st.sampled_from(GRAPHS)), draw(st.sampled_from(CLUSTERS))
+def plans(
+    draw: st.DrawFn, own: st.SearchStrategy[Options] = ANY, *, repeating: bool = False
+) -> Plan:
+    graphs = (*GRAPHS, REPEATING) if repeating else GRAPHS
+    graph, cluster = draw(st.sampled_from(graphs)), draw(st.sampled_from(CLUSTERS))
     chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
     try:
         plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, draw(own))

@@ -18,6 +18,7 @@ from functools import lru_cache
 
 import msgspec
 
+from meshwright.foundation.once import once
 from meshwright.foundation.units import Bytes
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Family, Wanted
@@ -69,6 +70,7 @@ def _backward(family: Family, call: Call, wanted: Wanted) -> Counts:
     return Counts(flops, read + made)
 
 
+@once
 def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
     """The tensors for which the backward pass makes a gradient.
 
@@ -148,6 +150,7 @@ def kept_bytes(graph: OperatorGraph) -> Bytes:
     return Bytes(extra + sum(graph.specs[name].bytes for name in kept - parameters))
 
 
+@once
 def view_roots(graph: OperatorGraph) -> Mapping[str, str]:
     """For each tensor the one whose memory it is: itself, or what a view looks at.
 

@@ -15,13 +15,14 @@ first layer may read anything from outside in place of the layer before.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.foundation.once import once
 from meshwright.graph.model import Operator, OperatorGraph
 
 Tokens = NDArray[np.int64]
@@ -45,6 +46,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
         return range(first, first + self.period)
 
 
+@once
 def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     r"""The layers that repeat, in the order of the graph; `shortest` is the least of a period.
 
@@ -78,7 +80,8 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     return tuple(sorted(found, key=lambda repeat: repeat.start))
 
 
-def layer_of(graph: OperatorGraph) -> dict[str, tuple[int, int]]:
+@once
+def layer_of(graph: OperatorGraph) -> Mapping[str, tuple[int, int]]:
     """The repeat, by its start, and the copy in which each operator lies that is in any."""
     return {
         graph.operators[position].name: (repeat.start, index)

@@ -19,6 +19,7 @@ from functools import cached_property
 
 import msgspec
 
+from meshwright.foundation.once import once
 from meshwright.graph.counts import gradients_of, needing_gradient
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split, Wanted
@@ -115,6 +116,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return micro_batches if cut else 1
 
 
+@once
 def units(graph: OperatorGraph) -> tuple[Unit, ...]:
     """The units of a graph; every operator is in one.
 

@@ -1,4 +1,4 @@
-"""How long a search may go on: seconds or proposals."""
+"""How long a search may go on: seconds, proposals, or whichever is used up first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         given = [own for own in (self.seconds, self.proposals) if own is not None]
-        if len(given) != 1 or not (given[0] > 0 and math.isfinite(given[0])):
+        if not given or not all(own > 0 and math.isfinite(own) for own in given):
             raise InputError(f"a budget of {shown(given[0] if given else None)}", REMEDY)
 
     @staticmethod
@@ -41,7 +41,9 @@ class Budget(msgspec.Struct, frozen=True):
 
     def used(self, seconds: float, proposals: int) -> float:
         """The share that is used up."""
+        shares = []
         if self.proposals is not None:
-            return proposals / self.proposals
-        assert self.seconds is not None
-        return seconds / self.seconds
+            shares.append(proposals / self.proposals)
+        if self.seconds is not None:
+            shares.append(seconds / self.seconds)
+        return max(shares)

@@ -2,7 +2,7 @@
 
 A file is written beside the old one and then takes its place, so that a search that is killed
 leaves the last whole one. It carries the question it belongs to: a search for another graph,
-cluster, options, seed or starts refuses it.
+cluster, options, space, seed or starts refuses it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
 from meshwright.parallelize.reshard import Codes
+from meshwright.search.walk import space
 from meshwright.simulate.problem import Problem
 
 VERSION = 1
@@ -76,7 +77,7 @@ class Keeper:
         if file.question != self._question:
             raise InputError(
                 f"checkpoint {str(self.path)!r} belongs to a search with another model, cluster, "
-                "seed or start",
+                "constraint, seed or start",
                 "name another file, or delete it to start anew",
             )
         return file.state
@@ -95,6 +96,9 @@ class Keeper:
 def _question(problem: Problem, starts: Mapping[str, Codes], seed: int) -> str:
     told = msgspec.json.encode((problem.graph, problem.cluster, problem.options, seed))
     digest = hashlib.sha256(told)
+    room = space(problem)
+    for array in (room.role, room.roles, problem.times.table.cuttable):
+        digest.update(array.tobytes())
     for name, roles in starts.items():
         digest.update(name.encode() + b"\0" + roles.tobytes())
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
+from meshwright.foundation.errors import InputError
 from meshwright.parallelize.reshard import Codes
 from meshwright.search.buckets import Costs
 from meshwright.search.change import Board, board
@@ -31,7 +32,7 @@ MOST = 2_000_000
 
 
 def choices(problem: Problem) -> tuple[Codes, ...]:
-    """For every unit its legal layouts, [layouts, factors]."""
+    """For every unit its legal layouts that are allowed, [layouts, factors]."""
     room, found = space(problem), []
     table, times = problem.prices.table, problem.times.table
     for unit, number in enumerate(problem.times.type):
@@ -40,6 +41,11 @@ def choices(problem: Problem) -> tuple[Codes, ...]:
         )
         roles = np.array(list(every), np.int8).reshape(-1, len(problem.factors))
         legal = [key_of(int(number), own, table, times) >= 0 for own in roles]
+        if not any(legal):
+            raise InputError(
+                f"unit {problem.units[unit].name!r} may have none of its layouts",
+                "take away a constraint, or give fewer micro-batches",
+            )
         found.append(roles[legal])
     return tuple(found)
 

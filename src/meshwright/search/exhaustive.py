@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL
+from meshwright.parallelize.states import PARTIAL, at
 from meshwright.search.change import board
 from meshwright.search.relax import Relaxation, Weights
 from meshwright.search.tree import (
@@ -42,6 +42,7 @@ from meshwright.search.tree import (
     planted,
 )
 from meshwright.search.waist import Waits, waist
+from meshwright.search.walk import space, stranger
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem
@@ -142,6 +143,8 @@ class _Search:
         self.roles: Codes = problem.roles.copy() if incumbent is None else incumbent.copy()
         self.best = NEVER
         if incumbent is not None:
+            unit = stranger(problem, space(problem), incumbent)
+            assert unit is None, f"the layout to beat of {unit} is not in the space"
             problem.lay(incumbent)
             self.best = full.simulate(problem.tasks).makespan
         whole = Relaxation(problem)
@@ -242,13 +245,15 @@ def _whole(nanoseconds: float) -> int:
 
 def _renamed(problem: Problem) -> Flags:
     """[factors] whether the coordinates along a factor can be renamed."""
-    cluster = problem.cluster
+    cluster, coordinates = problem.cluster, (space(problem).role <= at(0)).sum(axis=2)
     innermost = len(cluster.levels) - 1
     return np.array(
         [
             not cluster.levels[factor.level].blocks
             and not (cluster.wired and factor.level == innermost)
-            for factor in problem.factors
+            # Some that may sit at one coordinate and not at another tell coordinates apart.
+            and {0, factor.size}.issuperset(coordinates[:, f].tolist())
+            for f, factor in enumerate(problem.factors)
         ],
         np.bool_,
     )

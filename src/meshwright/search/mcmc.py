@@ -16,10 +16,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from meshwright.foundation.errors import InputError
 from meshwright.parallelize.reshard import Codes
 from meshwright.search.budget import Budget
 from meshwright.search.change import Undo, board, undo
 from meshwright.search.checkpoint import ChainState, Checkpoint, Keeper
+from meshwright.search.draw import random_layout
 from meshwright.search.polish import VAIN, descend, layouts_of, place
 from meshwright.search.walk import (
     BEST,
@@ -31,14 +33,13 @@ from meshwright.search.walk import (
     Engine,
     Space,
     Walk,
-    below,
     desk,
     space,
+    stranger,
     stroll,
 )
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
-from meshwright.simulate.lay import key_of
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints
 
@@ -129,12 +130,7 @@ def random_roles(problem: Problem, seed: int) -> Codes:
     room, random = space(problem), np.array([seed], np.uint64)
     roles = problem.roles.copy()
     for unit in range(len(problem.units)):
-        while True:
-            for f in range(len(problem.factors)):
-                roles[unit, f] = room.role[unit, f, below(random, int(room.roles[unit, f]))]
-            number = int(problem.times.type[unit])
-            if key_of(number, roles[unit], problem.prices.table, problem.times.table) >= 0:
-                break
+        roles[unit] = random_layout(problem, room, unit, random)
     return roles
 
 
@@ -164,6 +160,13 @@ class _Run:
     ) -> None:
         self.problem, self.budget, self.engine = problem, budget, engine
         self.room: Space = space(problem)
+        for name, roles in starts.items():
+            unit = stranger(problem, self.room, roles)
+            if unit is not None:
+                raise InputError(
+                    f"start {name!r} gives unit {unit.name!r} a layout that the search may not use",
+                    "start from a plan that keeps to the constraints",
+                )
         self.log: Undo = undo(problem, LONGEST)
         self._changes = sum(layouts_of(self.room, unit) for unit in range(len(problem.units)))
         self.where: Ints = place()

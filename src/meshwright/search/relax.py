@@ -62,6 +62,7 @@ class Relaxation:
         self.problem = problem
         self.choices = choices(problem)
         self.sizes = tuple(map(len, self.choices))
+        problem.roles[:] = [own[0] for own in self.choices]
         self._units = [unit_times(problem, u, own) for u, own in enumerate(self.choices)]
         self._bundles = [
             bundle_times(problem, b, self.choices) for b in range(len(problem.bundles))

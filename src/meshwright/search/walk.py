@@ -23,8 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled, copy_row
+from meshwright.foundation.errors import InputError
+from meshwright.parallelize.layout import IDLE, REPLICA
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
+from meshwright.parallelize.units import Unit
 from meshwright.search.bounds import Members, heaviest, members, shift
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
@@ -32,6 +35,7 @@ from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.delta import Delta, commit, propose
 from meshwright.simulate.delta_state import Accepted, Trial
 from meshwright.simulate.full import Scratch
+from meshwright.simulate.lay import key_of
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
 
@@ -60,17 +64,9 @@ class Space(NamedTuple):
 
 
 def space(problem: Problem) -> Space:
-    """Every role that some layout gives: splits that a factor can cut, replica, coordinates."""
+    """Every role that some layout gives and that is allowed."""
     listed = [
-        [
-            [
-                *(s for s in range(len(unit.splits)) if unit.cuttable(s, factor.size)),
-                WHOLE,
-                *(at(c) for c in range(factor.size if problem.apart[f] else 0)),
-            ]
-            for f, factor in enumerate(problem.factors)
-        ]
-        for unit in problem.units
+        [_roles(problem, unit, f) for f in range(len(problem.factors))] for unit in problem.units
     ]
     most = max((len(own) for unit in listed for own in unit), default=1)
     shape = (len(problem.units), len(problem.factors))
@@ -87,6 +83,34 @@ def space(problem: Problem) -> Space:
         np.searchsorted(np.sort(numbers), np.arange(len(problem.units) + 1)) for numbers in group
     ]
     return Space(role, count, group, np.array(starts, np.int32), members)
+
+
+def _roles(problem: Problem, unit: Unit, f: int) -> list[int]:
+    """Splits that a factor can cut, replica, coordinates."""
+    size = problem.factors[f].size
+    every = {s: own.name for s, own in enumerate(unit.splits) if unit.cuttable(s, size)}
+    every[WHOLE] = REPLICA
+    every |= {at(c): f"{IDLE}{c}" for c in range(size if problem.apart[f] else 0)}
+    found = [role for role, name in every.items() if problem.allowed.role(unit, f, name)]
+    if not found:
+        level = problem.cluster.level_names[problem.factors[f].level]
+        raise InputError(
+            f"unit {unit.name!r} may have no role for factor {f} of the machine, on {level!r}",
+            "take away a constraint",
+        )
+    return found
+
+
+def stranger(problem: Problem, room: Space, roles: Codes) -> Unit | None:
+    """The first unit whose roles are not in the space; walks start inside it."""
+    there = np.arange(room.role.shape[2]) < room.roles[:, :, np.newaxis]
+    inside = ((room.role == roles[:, :, np.newaxis]) & there).any(axis=2).all(axis=1)
+    table, times = problem.prices.table, problem.times
+    for number, unit in enumerate(problem.units):
+        key = key_of(int(times.type[number]), roles[number], table, times.table)
+        if not inside[number] or key < 0:
+            return unit
+    return None
 
 
 def _sharing(problem: Problem) -> list[int]:

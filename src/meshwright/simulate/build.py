@@ -1,280 +1,238 @@
-"""The tasks that any plan for a graph can have. Enters: units, bundles, places.
+"""The tasks that any plan for a graph can have. Enters: what joins its units, places.
 Leaves: a `Skeleton` that says where they are, and a `TaskGraph` in which nothing is live yet.
 
 Tasks are numbered so that edges lead to higher numbers (but for those of pipelines): what a layout
-writes later may turn tasks and edges on and off, and never makes a cycle.
+writes later may turn tasks and edges on and off, and never makes a cycle. Compiled: a large model
+has many micro-batches of many tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.parallelize.states import State
-from meshwright.parallelize.units import Unit
-from meshwright.simulate.bundles import Bundle, Leg
+from meshwright.foundation.compiled import compiled
+from meshwright.simulate.joined import Joined
 from meshwright.simulate.places import Places
-from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton
-from meshwright.simulate.tasks import Indices, TaskGraph
-from meshwright.simulate.times import MOST_SPLITS
-
-Number = int | np.int32
-
-
-class _Tasks:
-    """Tasks in the order of their numbers, and edges between them."""
-
-    def __init__(self) -> None:
-        self.labels: list[tuple[str, int, int]] = []
-        self.edges: list[tuple[int, int]] = []
-        self.always: list[bool] = []
-        """For each edge whether it is live whatever the layouts."""
-
-    def task(self, kind: str, subject: int, micro_batch: int = 0) -> int:
-        self.labels.append((kind, subject, micro_batch))
-        return len(self.labels) - 1
-
-    def edge(self, before: Number, after: Number, always: bool = False) -> int:
-        self.edges.append((int(before), int(after)))
-        self.always.append(always)
-        return len(self.edges) - 1
+from meshwright.simulate.skeleton import NONE, Skeleton
+from meshwright.simulate.stages import Label
+from meshwright.simulate.tasks import Flags, Indices, TaskGraph
 
 
 def skeleton(
-    units: tuple[Unit, ...],
-    bundles: tuple[Bundle, ...],
+    joined: Joined,
     places: Places,
     kinds: int,
     micro_batches: int,
-    chained: Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]] = (),
-) -> tuple[Skeleton, TaskGraph, Labels]:
-    """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch."""
-    tasks = _Tasks()
-    slots = _number_tasks(tasks, units, bundles, micro_batches)
-    edges = _join_tasks(tasks, slots, units, bundles)
-    number_of = {label: number for number, label in enumerate(tasks.labels)}
-    for before, after in chained:
-        tasks.edge(number_of[before], number_of[after], True)
-    graph, renumbered = _graph(tasks, places, kinds)
-    moved: dict[str, Any] = {
-        name: np.where(own == NONE, NONE, renumbered[own]).astype(np.int32)
-        for name, own in edges._asdict().items()
-    }
-    near: list[set[int]] = [set() for _ in units]
-    for b, leg in _legs(bundles):
-        near[leg.unit].add(b)
-        near[bundles[b].sources[leg.tensor].maker].add(b)
-    bones = Skeleton(
-        flows=np.array([unit.flows for unit in units], np.bool_),
-        unit_bundle_start=_starts(near),
-        unit_bundle=np.array([b for own in near for b in sorted(own)], np.int32),
-        maker=np.array([bundle.maker for bundle in bundles], np.int32),
-        parameters=np.array([bundle.parameters for bundle in bundles], np.bool_),
-        **slots._asdict(),
-        **moved,
-        **_of_sources(bundles),
-        **_of_legs(units, bundles),
-    )
-    kinds_, subjects, micros = zip(*tasks.labels, strict=True) if tasks.labels else ((), (), ())
-    return bones, graph, Labels(kinds_, subjects, micros)
+    chained: Iterable[tuple[Label, Label]] = (),
+) -> tuple[Skeleton, TaskGraph]:
+    """The arrays; `chained` are further edges, between the compute tasks of units."""
+    bones = _bare(joined, micro_batches)
+    n = _number_tasks(bones, *_made(bones))
+    further = [(_compute_task(bones, a), _compute_task(bones, b)) for a, b in chained]
+    legs, kept = len(bones.leg_unit), int(bones.parameters.sum())
+    many = len(bones.flows) + 2 * (len(bones.maker) - kept) + 4 * legs
+    e = many * micro_batches + 2 * kept
+    ends = np.zeros((2, e + len(further)), np.int32)
+    ends[:, e:] = np.array(further, np.int32).reshape(-1, 2).T
+    wires = _Wires(ends[0], ends[1], np.ones(e + len(further), np.bool_))
+    _join_tasks(bones, wires)
+    graph, order = _graph(n, bones, wires, places, kinds)
+    renumbered = np.empty(len(order) + 1, np.int32)
+    renumbered[order] = np.arange(len(order), dtype=np.int32)
+    renumbered[NONE] = NONE
+    moved = {name: renumbered[getattr(bones, name)] for name in _EDGES}
+    return bones._replace(**moved), graph
 
 
-class _Slots(NamedTuple):
-    """The numbers of tasks, as in `Skeleton`."""
-
-    forward: Indices
-    backward: Indices
-    carry: Indices
-    back: Indices
-    update: Indices
-    again: Indices
-    regather: Indices
+_EDGES = (
+    "carried_edge", "returned_edge", "leg_edge", "leg_back_edge", "leg_again_edge", "regather_edge",
+)  # fmt: skip
+"""The fields of `Skeleton` that hold numbers of edges."""
 
 
-def _number_tasks(
-    tasks: _Tasks, units: tuple[Unit, ...], bundles: tuple[Bundle, ...], micro_batches: int
-) -> _Slots:
-    """Tasks in an order in which each comes after all that it may wait for."""
-    of_units, of_bundles = (len(units), micro_batches), (len(bundles), micro_batches)
-    slots = _Slots(
+class _Wires(NamedTuple):
+    """Edges in the order in which they are found."""
+
+    before: Indices
+    after: Indices
+    always: Flags
+    """Whether an edge is live whatever the layouts."""
+
+
+def _bare(joined: Joined, micro_batches: int) -> Skeleton:
+    """A skeleton without tasks."""
+    tables = joined.tables
+    units, bundles = len(tables["flows"]), len(tables["maker"])
+    of_units, of_legs = (units, micro_batches), (len(tables["leg_unit"]), micro_batches)
+    of_bundles, of_bundle = (bundles, micro_batches), (bundles,)
+    return Skeleton(
+        **tables,
         forward=_nothing(of_units),
         backward=_nothing(of_units),
         carry=_nothing(of_bundles),
         back=_nothing(of_bundles),
-        update=_nothing(of_bundles[:1]),
-        again=_nothing(of_bundles[:1]),
-        regather=_nothing(of_bundles[:1]),
+        update=_nothing(of_bundle),
+        again=_nothing(of_bundle),
+        regather=_nothing(of_bundle),
+        carried_edge=_nothing(of_bundles),
+        returned_edge=_nothing(of_bundles),
+        leg_edge=_nothing(of_legs),
+        leg_back_edge=_nothing(of_legs),
+        leg_again_edge=_nothing(of_legs),
+        regather_edge=_nothing(of_bundle),
     )
-    kept = [b for b, bundle in enumerate(bundles) if bundle.parameters]
-    made: dict[int, list[int]] = {}
-    for b, bundle in enumerate(bundles):
-        if not bundle.parameters:
-            made.setdefault(bundle.maker, []).append(b)
-    for b in kept:
-        slots.carry[b, 0] = tasks.task("carry", b)
-    for m in range(micro_batches):
-        for u in range(len(units)):
-            slots.forward[u, m] = tasks.task("forward", u, m)
-            for b in made.get(u, ()):
-                slots.carry[b, m] = tasks.task("carry", b, m)
-    for b in kept:
-        slots.again[b] = tasks.task("again", b)
-    for m in range(micro_batches):
-        for u in reversed(range(len(units))):
-            for b in made.get(u, ()):
-                slots.back[b, m] = tasks.task("return", b, m)
-            slots.backward[u, m] = tasks.task("backward", u, m)
-    for b in kept:
-        slots.back[b, 0] = tasks.task("return", b)
-        slots.update[b] = tasks.task("update", b)
-        slots.regather[b] = tasks.task("regather", b)
-    return slots
-
-
-class _Edges(NamedTuple):
-    """The numbers of edges, as in `Skeleton`."""
-
-    carried_edge: Indices
-    returned_edge: Indices
-    leg_edge: Indices
-    leg_back_edge: Indices
-    leg_again_edge: Indices
-    regather_edge: Indices
-
-
-def _join_tasks(
-    tasks: _Tasks, slots: _Slots, units: tuple[Unit, ...], bundles: tuple[Bundle, ...]
-) -> _Edges:
-    legs = _legs(bundles)
-    micro_batches = slots.forward.shape[1]
-    edges = _Edges(
-        carried_edge=_nothing(slots.carry.shape),
-        returned_edge=_nothing(slots.carry.shape),
-        leg_edge=_nothing((len(legs), micro_batches)),
-        leg_back_edge=_nothing((len(legs), micro_batches)),
-        leg_again_edge=_nothing((len(legs), micro_batches)),
-        regather_edge=_nothing((len(bundles),)),
-    )
-    for u, unit in enumerate(units):
-        for m in range(micro_batches):
-            tasks.edge(slots.forward[u, m], slots.backward[u, m], unit.flows)
-    for b, bundle in enumerate(bundles):
-        if bundle.parameters:
-            edges.returned_edge[b, 0] = tasks.edge(slots.back[b, 0], slots.update[b])
-            edges.regather_edge[b] = tasks.edge(slots.update[b], slots.regather[b])
-            continue
-        for m in range(micro_batches):
-            maker, reverse = slots.forward[bundle.maker, m], slots.backward[bundle.maker, m]
-            edges.carried_edge[b, m] = tasks.edge(maker, slots.carry[b, m])
-            edges.returned_edge[b, m] = tasks.edge(slots.back[b, m], reverse)
-    for number, (b, leg) in enumerate(legs):
-        bundle, flows = bundles[b], units[leg.unit].flows
-        for m in range(micro_batches):
-            own = 0 if bundle.parameters else m
-            reader, reverse = slots.forward[leg.unit, m], slots.backward[leg.unit, m]
-            edges.leg_edge[number, m] = tasks.edge(slots.carry[b, own], reader)
-            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, own])
-            if bundle.parameters:
-                edges.leg_again_edge[number, m] = tasks.edge(slots.again[b], reverse)
-                trained = bundle.sources[leg.tensor].trained
-                tasks.edge(reverse, slots.update[b], trained and flows)
-            else:
-                tasks.edge(slots.forward[bundle.maker, m], reader, True)
-                both = flows and units[bundle.maker].flows
-                tasks.edge(reverse, slots.backward[bundle.maker, m], both)
-    return edges
 
 
 def _nothing(shape: tuple[int, ...]) -> Indices:
     return np.full(shape, NONE, np.int32)
 
 
-def _legs(bundles: tuple[Bundle, ...]) -> list[tuple[int, Leg]]:
-    return [(b, leg) for b, bundle in enumerate(bundles) for leg in bundle.legs]
+def _made(bones: Skeleton) -> tuple[Indices, Indices]:
+    """For each unit the bundles that it makes, as a flat list of lists."""
+    passed = np.flatnonzero(~bones.parameters)
+    ordered = passed[np.argsort(bones.maker[passed], kind="stable")]
+    start = np.searchsorted(bones.maker[ordered], np.arange(len(bones.flows) + 1))
+    return start.astype(np.int32), ordered.astype(np.int32)
 
 
-def _starts(lists: Iterable[Sized]) -> Indices:
-    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
+def _compute_task(bones: Skeleton, label: Label) -> int:
+    kind, unit, micro_batch = label
+    return int((bones.forward if kind == "forward" else bones.backward)[unit, micro_batch])
 
 
-def _of_sources(bundles: tuple[Bundle, ...]) -> dict[str, Any]:
-    sources = [source for bundle in bundles for source in bundle.sources]
-    return {
-        "source_start": _starts(bundle.sources for bundle in bundles),
-        "source_maker": np.array([source.maker for source in sources], np.int32),
-        "source_bytes": np.array([source.bytes for source in sources], np.float64),
-        "source_there": _codes([source.port.there for source in sources]),
-        "source_back": _codes([source.port.back or () for source in sources]),
-        "trained": np.array([source.trained for source in sources], np.bool_),
-    }
+@compiled
+def _number_tasks(bones: Skeleton, made_start: Indices, made: Indices) -> int:
+    """Number tasks so that each comes after all that it may wait for; returns how many."""
+    n = 0
+    units, micro_batches = bones.forward.shape
+    bundles = len(bones.maker)
+    for b in range(bundles):
+        if bones.parameters[b]:
+            bones.carry[b, 0] = n
+            n += 1
+    for m in range(micro_batches):
+        for u in range(units):
+            bones.forward[u, m] = n
+            n += 1
+            for i in range(made_start[u], made_start[u + 1]):
+                bones.carry[made[i], m] = n
+                n += 1
+    for b in range(bundles):
+        if bones.parameters[b]:
+            bones.again[b] = n
+            n += 1
+    for m in range(micro_batches):
+        for u in range(units - 1, -1, -1):
+            for i in range(made_start[u], made_start[u + 1]):
+                bones.back[made[i], m] = n
+                n += 1
+            bones.backward[u, m] = n
+            n += 1
+    for b in range(bundles):
+        if bones.parameters[b]:
+            bones.back[b, 0], bones.update[b], bones.regather[b] = n, n + 1, n + 2
+            n += 3
+    return n
 
 
-def _of_legs(units: tuple[Unit, ...], bundles: tuple[Bundle, ...]) -> dict[str, Any]:
-    first = _starts(bundle.sources for bundle in bundles)
-    legs = _legs(bundles)
-    ports = [leg.port for _, leg in legs]
-    flows = [leg.port.back is not None and units[leg.unit].flows for _, leg in legs]
-    return {
-        "leg_start": _starts(bundle.legs for bundle in bundles),
-        "leg_source": np.array([first[b] + leg.tensor for b, leg in legs], np.int32),
-        "leg_unit": np.array([leg.unit for _, leg in legs], np.int32),
-        "leg_there": _codes([port.there for port in ports]),
-        "leg_back": _codes([port.back or () for port in ports]),
-        "leg_flows": np.array(flows, np.bool_),
-        "leg_reads": np.ones(len(legs), np.bool_),
-        "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
-        "leg_halo": _amounts([port.halo for port in ports]),
-        "leg_statistics": _amounts([port.statistics for port in ports]),
-    }
+@compiled
+def _wire(wires: _Wires, e: int, before: int, after: int, always: bool) -> int:
+    """Write an edge; returns the number of the next."""
+    wires.before[e], wires.after[e], wires.always[e] = before, after, always
+    return e + 1
 
 
-def _graph(tasks: _Tasks, places: Places, kinds: int) -> tuple[TaskGraph, Indices]:
-    """A task graph in which nothing is live, and the new number of every edge."""
-    n, e = len(tasks.labels), len(tasks.edges)
-    before = np.array([a for a, _ in tasks.edges], np.int32)
-    after = np.array([b for _, b in tasks.edges], np.int32)
-    by_source = np.argsort(before, kind="stable").astype(np.int32)
-    renumbered = np.zeros(e, np.int32)
-    renumbered[by_source] = np.arange(e, dtype=np.int32)
-    by_target = np.argsort(after[by_source], kind="stable").astype(np.int32)
+@compiled
+def _join_tasks(bones: Skeleton, wires: _Wires) -> None:
+    """Write the edges of units, of bundles and of legs, each for all micro-batches."""
+    e = 0
+    for u in range(len(bones.flows)):
+        for m in range(bones.forward.shape[1]):
+            e = _wire(wires, e, bones.forward[u, m], bones.backward[u, m], bones.flows[u])
+    for b in range(len(bones.maker)):
+        e = _join_bundle(bones, wires, e, b)
+    for b in range(len(bones.maker)):
+        for leg in range(bones.leg_start[b], bones.leg_start[b + 1]):
+            e = _join_leg(bones, wires, e, b, leg)
 
-    def starts(ends: Indices) -> Indices:
-        counted = np.bincount(ends, minlength=n) if e else np.zeros(n, np.int64)
-        return np.concatenate(([0], np.cumsum(counted))).astype(np.int32)
 
+@compiled
+def _join_bundle(bones: Skeleton, wires: _Wires, e: int, b: int) -> int:
+    if bones.parameters[b]:
+        bones.returned_edge[b, 0], bones.regather_edge[b] = e, e + 1
+        e = _wire(wires, e, bones.back[b, 0], bones.update[b], False)
+        return _wire(wires, e, bones.update[b], bones.regather[b], False)
+    maker = bones.maker[b]
+    for m in range(bones.forward.shape[1]):
+        bones.carried_edge[b, m], bones.returned_edge[b, m] = e, e + 1
+        e = _wire(wires, e, bones.forward[maker, m], bones.carry[b, m], False)
+        e = _wire(wires, e, bones.back[b, m], bones.backward[maker, m], False)
+    return e
+
+
+@compiled
+def _join_leg(bones: Skeleton, wires: _Wires, e: int, b: int, leg: int) -> int:
+    kept, maker, unit = bones.parameters[b], bones.maker[b], bones.leg_unit[leg]
+    flows, trained = bones.flows[unit], bones.trained[bones.leg_source[leg]]
+    for m in range(bones.forward.shape[1]):
+        own = 0 if kept else m
+        reader, reverse = bones.forward[unit, m], bones.backward[unit, m]
+        bones.leg_edge[leg, m], bones.leg_back_edge[leg, m] = e, e + 1
+        e = _wire(wires, e, bones.carry[b, own], reader, False)
+        e = _wire(wires, e, reverse, bones.back[b, own], False)
+        if kept:
+            bones.leg_again_edge[leg, m] = e
+            e = _wire(wires, e, bones.again[b], reverse, False)
+            e = _wire(wires, e, reverse, bones.update[b], trained and flows)
+        else:
+            e = _wire(wires, e, bones.forward[maker, m], reader, True)
+            both = flows and bones.flows[maker]
+            e = _wire(wires, e, reverse, bones.backward[maker, m], both)
+    return e
+
+
+def _graph(
+    n: int, bones: Skeleton, wires: _Wires, places: Places, kinds: int
+) -> tuple[TaskGraph, Indices]:
+    """A task graph in which nothing is live, and the edges in its order."""
+    succ_start, by_source = _ordered(wires.before, n)
+    after = wires.after[by_source]
+    pred_start, by_target = _ordered(after, n)
+    joint = np.ones(n, np.bool_)
+    joint[bones.forward] = joint[bones.backward] = joint[bones.update[bones.parameters]] = False
     graph = TaskGraph(
         live=np.zeros(n, np.bool_),
         duration=np.ones(n, np.int64),
-        joint=np.array([kind not in _COMPUTE for kind, _, _ in tasks.labels], np.bool_),
+        joint=joint,
         places=np.full((n, 2), NONE, np.int32),
         hold=np.zeros((n, kinds), np.int64),
         set_start=places.set_start,
         set_resource=places.set_resource,
         resource_kind=places.kind,
-        succ_start=starts(before),
-        succ=after[by_source],
-        edge_live=np.array(tasks.always, np.bool_)[by_source],
-        pred_start=starts(after),
-        pred=before[by_source][by_target],
+        succ_start=succ_start,
+        succ=after,
+        edge_live=wires.always[by_source],
+        pred_start=pred_start,
+        pred=wires.before[by_source][by_target],
         pred_edge=by_target,
     )
-    return graph, renumbered
+    return graph, by_source
 
 
-_COMPUTE = ("forward", "backward", "update")
+def _ordered(ends: Indices, n: int) -> tuple[Indices, Indices]:
+    """Edges by one of their ends, those of one task in the order given; where each task's begin."""
+    start, order = np.zeros(n + 1, np.int32), np.empty(len(ends), np.int32)
+    start[1:] = np.cumsum(np.bincount(ends, minlength=n))
+    _deal(ends, start[:-1].copy(), order)
+    return start, order
 
 
-def _codes(rows: list[tuple[State, ...]]) -> Bytes8:
-    codes = np.full((len(rows), MOST_SPLITS), NONE, np.int8)
-    for number, row in enumerate(rows):
-        codes[number, : len(row)] = row
-    return codes
-
-
-def _amounts(rows: list[tuple[int, ...]]) -> Floats:
-    amounts = np.zeros((len(rows), MOST_SPLITS))
-    for number, row in enumerate(rows):
-        amounts[number, : len(row)] = row
-    return amounts
+@compiled
+def _deal(ends: Indices, free: Indices, order: Indices) -> None:
+    """Put each edge at the first free place of its task."""
+    for edge in range(len(ends)):
+        order[free[ends[edge]]] = edge
+        free[ends[edge]] += 1

@@ -14,7 +14,7 @@ Leaves: what each device holds over time, and the fullest moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,16 +22,25 @@ import numpy as np
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.parallelize.reshard import Codes
 from meshwright.plan.model import Held
-from meshwright.simulate.bundles import Bundle
-from meshwright.simulate.parts import Parts, Standing
+from meshwright.simulate.parts import Parts, Standing, devices, ways
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.tasks import Ints, Timeline
+from meshwright.simulate.skeleton import Floats
+from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
 
 GRADIENTS, KEPT, PASSING = range(3)
 
-Event = tuple[int, float, int]
-"""A moment in nanoseconds, so many bytes more or fewer, and of what."""
+
+class Span(NamedTuple):
+    """Bytes that are there for a while, once for each micro-batch."""
+
+    begin: Ints
+    """[spans, micro-batches] in nanoseconds."""
+    end: Ints
+    """Not there at all if not later."""
+    size: Floats
+    """[spans]"""
+    what: int
 
 
 class Curve(NamedTuple):
@@ -70,28 +79,61 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
 def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve]:
     """What every device holds over time; one device stands for all that do the same."""
     parts, clock = Parts(problem, roles), _Clock(problem, timeline)
-    for device, units in parts.devices():
-        own = set(units)
-        events = [event for unit in units for event in _of_unit(parts, clock, unit, own)]
-        for bundle in problem.bundles:
-            if not bundle.parameters:
-                events += _of_bundle(parts, clock, bundle, own)
-        # At one moment what goes goes first.
-        events.sort()
-        events.append((timeline.makespan, sum(parts.update[unit] for unit in units), PASSING))
-        yield Curve(
-            device=device,
-            nanoseconds=np.array([0, *(moment for moment, _, _ in events)], np.int64),
-            gradients=_summed(events, GRADIENTS),
-            kept=_summed(events, KEPT),
-            passing=_summed(events, PASSING),
-            standing=parts.standing(units),
-        )
+    passing = _Passing(parts, clock)
+    known: dict[bytes, Curve] = {}
+    for device, own in devices(problem, roles):
+        # Devices for the same units hold the same.
+        if own.tobytes() not in known:
+            spans = [*_of_units(parts, clock, own), *passing.spans(own)]
+            known[own.tobytes()] = _curve(parts, clock, own, spans, timeline.makespan)
+        yield known[own.tobytes()]._replace(device=device)
 
 
-def _summed(events: list[Event], kind: int) -> Ints:
-    changes = [0.0, *(change if what == kind else 0.0 for _, change, what in events)]
-    return np.round(np.cumsum(changes)).astype(np.int64)
+def _curve(parts: Parts, clock: _Clock, own: Flags, spans: Sequence[Span], makespan: int) -> Curve:
+    """What a device holds on which some units work, given what comes and goes."""
+    flowing = own & clock.flows
+    gradients = clock.returns[flowing, 0], parts.lying.gradients[flowing]
+    moments, change, what = _events(spans, *gradients)
+    last = sum(parts.lying.update[own].tolist())
+    changes = np.concatenate(([0.0], change, [last]))
+    kinds = np.concatenate(([PASSING], what, [PASSING]))
+
+    def summed(kind: int) -> Ints:
+        return np.round(np.cumsum(np.where(kinds == kind, changes, 0.0))).astype(np.int64)
+
+    return Curve(
+        device="",
+        nanoseconds=np.concatenate(([0], moments, [makespan])),
+        gradients=summed(GRADIENTS),
+        kept=summed(KEPT),
+        passing=summed(PASSING),
+        standing=parts.standing(own),
+    )
+
+
+def _events(
+    spans: Sequence[Span], moments: Ints, gradients: Floats
+) -> tuple[Ints, Floats, Indices]:
+    """Moments, so many bytes more or fewer, and of what; at one moment what goes goes first.
+
+    Rows of (bytes, what) are sorted before moments are, which are many more.
+    """
+    begin, end = (np.concatenate([own[i] for own in spans]) for i in (0, 1))
+    size = np.concatenate([own.size for own in spans])
+    what = np.repeat([own.what for own in spans], [len(own.size) for own in spans])
+    there = (size != 0)[:, None] & (end > begin)
+    first = np.zeros((len(moments), begin.shape[1]), np.bool_)
+    first[:, 0] = True
+    when = np.concatenate((begin, end, np.repeat(moments[:, None], begin.shape[1], axis=1)))
+    counts = np.concatenate((there, there, first))
+    change = np.concatenate((size, -size, gradients))
+    kind = np.concatenate((what, what, np.full(len(moments), GRADIENTS)))
+    rows = np.lexsort((kind, change))
+    flat = when[rows][counts[rows]]
+    row = np.repeat(rows, counts[rows].sum(axis=1))
+    order = np.argsort(flat, kind="stable")
+    row = row[order]
+    return flat[order], change[row], kind[row]
 
 
 class _Clock:
@@ -100,60 +142,71 @@ class _Clock:
     def __init__(self, problem: Problem, timeline: Timeline) -> None:
         begin = timeline.end - problem.tasks.duration
         forward, backward = problem.bones.forward, problem.bones.backward
-        self.micro_batches = range(forward.shape[1])
         self.flows = problem.bones.flows
-        self.reads, self.read = begin[forward].tolist(), timeline.end[forward].tolist()
+        self.reads, self.read = begin[forward], timeline.end[forward]
         """[units, micro-batches] the start and the end of forward tasks."""
-        self.returns, self.returned = begin[backward].tolist(), timeline.end[backward].tolist()
+        self.returns, self.returned = begin[backward], timeline.end[backward]
         """The same of backward tasks."""
 
 
-def _during(begin: int, end: int, size: float, what: int) -> Iterator[Event]:
-    if size and end > begin:
-        yield begin, size, what
-        yield end, -size, what
+def _of_units(parts: Parts, clock: _Clock, own: Flags) -> Iterator[Span]:
+    """What units' members keep, hand each other and need."""
+    back = np.flatnonzero(own & clock.flows)
+    reads, returns, returned = clock.reads[back], clock.returns[back], clock.returned[back]
+    yield Span(clock.reads[own], clock.read[own], np.array(parts.forward)[own], PASSING)
+    yield Span(reads, returned, np.array(parts.kept)[back], KEPT)
+    yield Span(returns, returned, np.array(parts.backward)[back], PASSING)
+    rerun = np.array(parts.rerun)[back]
+    if rerun.any():
+        layer = parts.inventory.layer[back]
+        again = np.full((layer.max() + 1, returns.shape[1]), np.iinfo(np.int64).max)
+        np.minimum.at(again, layer, returns)
+        yield Span(again[layer], returned, rerun, KEPT)
 
 
-def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[Event]:
-    """What a unit's members keep, hand each other and need."""
-    together = [other for other in parts.layer_of(unit) if other in own and clock.flows[other]]
-    for m in clock.micro_batches:
-        yield from _during(clock.reads[unit][m], clock.read[unit][m], parts.forward[unit], PASSING)
-        if clock.flows[unit]:
-            begin, end = clock.returns[unit][m], clock.returned[unit][m]
-            yield from _during(clock.reads[unit][m], end, parts.kept[unit], KEPT)
-            yield from _during(begin, end, parts.backward[unit], PASSING)
-            again = min((clock.returns[other][m] for other in together), default=begin)
-            yield from _during(again, end, parts.rerun[unit], KEPT)
-    if clock.flows[unit]:
-        yield clock.returns[unit][0], parts.gradients[unit], GRADIENTS
+class _Passing:
+    """Tensors between units while nobody keeps them, and their gradients."""
 
+    def __init__(self, parts: Parts, clock: _Clock) -> None:
+        bones = parts.problem.bones
+        self.clock, self.view = clock, parts.inventory.passed_view
+        passed = len(self.view)
+        legs = slice(0, bones.leg_start[passed])
+        self.maker, self.kept = bones.maker[:passed], parts.passed_kept
+        self.start, self.unit = bones.leg_start[: passed + 1], bones.leg_unit[legs]
+        self.tensor = np.repeat(np.arange(passed), np.diff(self.start))
+        size = bones.source_bytes[:passed]
+        self.made = size / ways(bones.source_there[:passed], parts.degrees[self.maker])
+        self.read = size[self.tensor] / ways(bones.leg_there[legs], parts.degrees[self.unit])
+        sources = parts.problem.bundles[:passed]
+        self.back = np.array([b.sources[0].port.back is not None for b in sources], np.bool_)
+        self.back &= clock.flows[self.maker]
+        self.leg_back = bones.leg_flows[legs]
 
-def _of_bundle(parts: Parts, clock: _Clock, bundle: Bundle, own: set[int]) -> Iterator[Event]:
-    """A tensor between units while nobody keeps it, and its gradient."""
-    (source,) = bundle.sources
-    readers = sorted({leg.unit for leg in bundle.legs if leg.unit in own})
-    kept, moved = parts.is_kept(source.name), parts.is_view_of_another(source.name)
-    if bundle.maker in own:
-        size = parts.share(bundle.maker, source)
-        backs = [r for r in readers if clock.flows[r]]
-        for m in clock.micro_batches:
-            if not kept and not moved:
-                last = max(clock.read[u][m] for u in (bundle.maker, *readers))
-                yield from _during(clock.reads[bundle.maker][m], last, size, PASSING)
-            if clock.flows[bundle.maker] and source.port.back is not None:
-                first = min(clock.returns[u][m] for u in (bundle.maker, *backs))
-                # The gradient of a view becomes that of what it is a view of.
-                until = clock.returns if moved else clock.returned
-                yield from _during(first, until[bundle.maker][m], size, PASSING)
-        return
-    for leg in bundle.legs:
-        if leg.unit in own:
-            size = source.bytes / parts.ways(leg.unit, leg.port.there)
-            for m in clock.micro_batches:
-                if not kept:
-                    begin, end = clock.reads[leg.unit][m], clock.read[leg.unit][m]
-                    yield from _during(begin, end, size, PASSING)
-                if clock.flows[leg.unit] and leg.port.back is not None:
-                    begin, end = clock.returns[leg.unit][m], clock.returned[leg.unit][m]
-                    yield from _during(begin, end, size, PASSING)
+    def spans(self, own: Flags) -> Iterator[Span]:
+        """Those on a device on which some units work."""
+        clock = self.clock
+        here = own[self.maker]
+        made = here & ~self.kept & ~self.view
+        last = self._over(own, made, clock.read, np.maximum)
+        yield Span(clock.reads[self.maker[made]], last, self.made[made], PASSING)
+        back = here & self.back
+        first = self._over(own & clock.flows, back, clock.returns, np.minimum)
+        # The gradient of a view becomes that of what it is a view of.
+        until = np.where(
+            self.view[back, None], clock.returns[self.maker[back]], clock.returned[self.maker[back]]
+        )
+        yield Span(first, until, self.made[back], PASSING)
+        came = own[self.unit] & ~here[self.tensor]
+        read, returned = came & ~self.kept[self.tensor], came & self.leg_back
+        unit = self.unit[read]
+        yield Span(clock.reads[unit], clock.read[unit], self.read[read], PASSING)
+        unit = self.unit[returned]
+        yield Span(clock.returns[unit], clock.returned[unit], self.read[returned], PASSING)
+
+    def _over(self, own: Flags, which: Flags, times: Ints, extreme: np.ufunc) -> Ints:
+        """The first or the last time at some tensors' makers and those readers that are meant."""
+        found = times[self.maker]
+        legs = np.flatnonzero(which[self.tensor] & own[self.unit])
+        extreme.at(found, self.tensor[legs], times[self.unit[legs]])
+        return found[which]

@@ -69,7 +69,7 @@ def key_of(number: int, roles: Codes, table: Table, times: TimeTable) -> int:
             if roles[f] == split:
                 degree *= table.sizes[f]
         place = times.place[degree]
-        if degree > 1 and times.cuttable[number, split, place] == 0:
+        if times.cuttable[number, split, place] == 0:
             return -1
         key = (key << DEGREE_BITS) | place
     return key

@@ -1,29 +1,41 @@
 """How many bytes of a problem's tensors each device has. Enters: a problem and roles.
 Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is told by `held`.
 
+With d(u, s) how many ways the factors cut split s of unit u,
+    ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
+    copies(p)  = product of d over the splits that leave p's gradient as a pending sum
+    ZeRO       divides the optimizer's state (1), gradients (2), parameters (3) by copies
+                                                                                        `lying_each`
 A tensor that several units keep in the same layout counts once, and so do views of one.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from meshwright.graph.counts import view_roots
-from meshwright.graph.families import family_of
-from meshwright.graph.layers import layer_of
-from meshwright.graph.model import ITEM_BYTES, Call, Operator
+import numpy as np
+
 from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL, State
-from meshwright.parallelize.units import SAMPLE, Member, Unit
+from meshwright.parallelize.states import PARTIAL
+from meshwright.parallelize.units import SAMPLE
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
-from meshwright.simulate.bundles import Source
+from meshwright.simulate.inventory import (
+    FOREIGN,
+    Handled,
+    Pieced,
+    inventory,
+    micro_ways,
+    pieced,
+    pieces_known,
+)
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import COMPUTE
 from meshwright.simulate.problem import Problem
+from meshwright.simulate.skeleton import Bytes8, Floats
+from meshwright.simulate.tasks import Flags, Ints
+from meshwright.simulate.times import MOST_SPLITS
 
 
 class Standing(NamedTuple):
@@ -35,206 +47,187 @@ class Standing(NamedTuple):
     libraries: float
 
 
+class Lying(NamedTuple):
+    """Of each of some parameters, or of those that lie with each unit, the part of a device."""
+
+    parameters: Floats
+    gradients: Floats
+    optimizer: Floats
+    update: Floats
+    """What the optimizer holds on the way."""
+
+
 class Parts:
     """What devices hold of a problem's tensors under given roles."""
 
     def __init__(self, problem: Problem, roles: Codes) -> None:
         self.problem, self.roles = problem, roles
+        self.inventory = inventory(problem.graph)
+        self.degrees = degrees(problem, roles)
         count = len(problem.units)
-        self.kept = [0.0] * count
-        """For each unit what it keeps from its forward to its backward pass."""
-        self.rerun = [0.0] * count
-        """For each unit what it has again when its layer runs again."""
+        self.kept, self.rerun = [0.0] * count, [0.0] * count
+        """For each unit what it keeps from its forward to its backward pass, and what it has again
+        when its layer runs again."""
         self.forward, self.backward = [0.0] * count, [0.0] * count
         """For each unit what passes inside of it, in each pass."""
-        self.parameters = [0.0] * count
-        """For each unit its part of the parameters that lie with it."""
-        self.gradients, self.optimizer = [0.0] * count, [0.0] * count
-        self.update = [0.0] * count
-        """For each unit what the optimizer holds on the way."""
-        self._kept: set[str] = set()
+        self._kept: set[int] = set()
         """The roots that some unit keeps."""
-        self._roots = view_roots(problem.graph)
-        self._layer_of = layer_of(problem.graph) if problem.options.recompute else {}
-        """The layers that run again, by the names of their operators."""
-        self._together: dict[object, list[int]] = defaultdict(list)
-        for number, unit in enumerate(problem.units):
-            self._together[self._layer_of.get(unit.name)].append(number)
-        self._operators = {operator.name: operator for operator in problem.graph.operators}
-        self._maker = {t: n for n, unit in enumerate(problem.units) for t in self._made(unit)}
-        self._weigh()
-        self._weigh_parameters()
+        self._weigh_pieces()
+        self.lying = lying(problem, self.degrees)
 
-    def devices(self) -> Iterator[tuple[str, list[int]]]:
-        """Every device that stands for its class, with the units that work on it."""
-        places = self.problem.places
-        cubes = [int(subcube(own, places.radix)) for own in self.roles]
-        inside = [
-            set(places.set_resource[places.set_start[cube] : places.set_start[cube + 1]].tolist())
-            for cube in cubes
-        ]
-        for resource, kind in enumerate(places.kind):
-            if kind == COMPUTE:
-                yield (
-                    places.names[resource],
-                    [unit for unit, own in enumerate(inside) if resource in own],
-                )
-
-    def standing(self, units: list[int]) -> Standing:
-        """What a device holds all the time."""
+    def standing(self, units: Flags) -> Standing:
+        """What a device on which these units work holds all the time."""
         return Standing(
-            parameters=sum(self.parameters[unit] for unit in units),
-            optimizer=sum(self.optimizer[unit] for unit in units),
+            parameters=sum(self.lying.parameters[units].tolist()),
+            optimizer=sum(self.lying.optimizer[units].tolist()),
             inputs=self._inputs,
             libraries=LIBRARY,
         )
 
-    def layer_of(self, unit: int) -> list[int]:
-        """The units of the layer with which a unit runs again; all that run once if it does."""
-        return self._together[self._layer_of.get(self.problem.units[unit].name)]
-
-    def is_kept(self, tensor: str) -> bool:
-        """Whether some unit keeps a tensor, or what it is a view of."""
-        return self._roots[tensor] in self._kept
-
-    def is_view_of_another(self, tensor: str) -> bool:
-        """Whether a tensor is a view of one that another unit made."""
-        return self._maker.get(self._roots[tensor]) != self._maker[tensor]
-
-    def share(self, unit: int, source: Source) -> float:
-        """Bytes of what a unit makes, as it makes it."""
-        return source.bytes / self.ways(unit, source.port.there)
-
-    def _weigh_parameters(self) -> None:
-        options = self.problem.options
-        for bundle in self.problem.bundles:
-            if not bundle.parameters:
-                continue
-            for number, source in enumerate(bundle.sources):
-                unit = source.maker
-                leg = next(leg for leg in bundle.legs if leg.tensor == number)
-                own = source.bytes / self.ways(unit, source.port.there)
-                copies = self._copies(unit, leg.port.back)
-                dtype = self.problem.graph.specs[source.name].dtype
-                wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
-                numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
-                self.parameters[unit] += own / (copies if options.zero == 3 else 1)
-                if source.trained:
-                    self.gradients[unit] += own / (copies if options.zero >= 2 else 1)
-                    state = STATES[options.optimizer] * numbers + copy
-                    self.optimizer[unit] += state / (copies if options.zero >= 1 else 1)
-                    updated = UPDATE[options.optimizer] * numbers
-                    self.update[unit] += updated / (copies if options.zero >= 1 else 1)
+    @property
+    def passed_kept(self) -> Flags:
+        """[tensors that leave a unit] whether some unit keeps it, or what it is a view of."""
+        return np.isin(self.inventory.passed_root, list(self._kept))
 
     @cached_property
     def _inputs(self) -> float:
         """Buffers, and the share of the inputs that the samples of a device take."""
         graph, micro = self.problem.graph, self.problem.options.micro_batches
-        ways = max(
-            (self._sample_ways(number, unit) for number, unit in enumerate(self.problem.units)),
-            default=1,
-        )
+        ways = 1
+        for unit, row in zip(self.problem.units, self.degrees.tolist(), strict=True):
+            samples = (row[s] for s, own in enumerate(unit.splits) if own.name == SAMPLE)
+            ways = max(ways, next(samples, 1))
         fed = sum(tensor.spec.bytes for tensor in graph.inputs)
         return sum(tensor.spec.bytes for tensor in graph.buffers) + fed / ways / micro
 
-    def _sample_ways(self, number: int, unit: Unit) -> int:
-        samples = [s for s, own in enumerate(unit.splits) if own.name == SAMPLE]
-        return self._degree(number, samples[0]) if samples else 1
-
-    def _weigh(self) -> None:
-        micro = self.problem.options.micro_batches
-        seen: set[object] = set()
-        pieces: list[list[tuple[Member, Operator, Call]]] = []
-        for number, unit in enumerate(self.problem.units):
-            degrees = {
-                split: self._degree(number, split) * unit.micro_ways(split, micro)
-                for split in range(len(unit.splits))
-            }
-            pieces.append(
-                [(m, self._operators[m.operator], m.piece(degrees)) for m in unit.members]
-            )
-            for member, operator, piece in pieces[-1]:
-                if any(member.wanted):
-                    self._weigh_kept(number, member, operator, piece, seen)
-        for number, unit in enumerate(self.problem.units):
-            leaving = {port.tensor for port in unit.outputs}
-            inside = {t for t in self._made(unit) if t not in leaving and self._roots[t] == t}
-            for member, operator, piece in pieces[number]:
-                self._weigh_passing(number, member, operator, piece, inside)
+    def _weigh_pieces(self) -> None:
+        seen: set[tuple[int, bytes]] = set()
+        micro = micro_ways(self.problem.graph, self.problem.options.micro_batches)
+        cut = [
+            pieces(self.problem, unit, tuple(row))
+            for unit, row in enumerate((self.degrees * micro).tolist())
+        ]
+        for unit, handled in enumerate(self.inventory.handled):
+            where = self.roles[unit].tobytes()
+            for own, piece in zip(handled, cut[unit], strict=True):
+                if own.flows:
+                    self._weigh_kept(unit, own, piece, where, seen)
+        for unit, handled in enumerate(self.inventory.handled):
+            for own, piece in zip(handled, cut[unit], strict=True):
+                there, back = passing_inside(own, piece, self._kept)
+                self.forward[unit] = max(self.forward[unit], there)
+                self.backward[unit] = max(self.backward[unit], back)
 
     def _weigh_kept(
-        self, number: int, member: Member, own: Operator, piece: Call, seen: set[object]
+        self, unit: int, own: Handled, piece: Pieced, where: bytes, seen: set[tuple[int, bytes]]
     ) -> None:
-        """Count what a member keeps."""
-        whole = self.problem.graph.specs
-        saved = family_of(piece.kind).saved(piece, member.wanted)
-        specs = [(own.inputs[i], piece.inputs[i]) for i in saved.inputs]
-        specs += [(own.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
-        self._keep(number, own, None, saved.extra)
-        for name, spec in specs:
-            if name is None or spec is None:
-                continue
-            root = self._roots[name]
-            key = (root, self.roles[number].tobytes())
-            if root in self._maker and key not in seen:
-                seen.add(key)
-                share = spec.elements / max(1, whole[name].elements)
-                self._keep(number, own, root, whole[root].bytes * share)
-
-    def _weigh_passing(
-        self, number: int, member: Member, own: Operator, piece: Call, inside: set[str]
-    ) -> None:
-        """Count what a member reads and makes that stays in its unit, and what it needs besides."""
-        read = [(n, s) for n, s in zip(own.inputs, piece.inputs, strict=True) if n in inside and s]
-        made = [(t.name, s) for t, s in zip(own.outputs, piece.outputs, strict=True)]
-        touched = {n: s.bytes for n, s in (*read, *made) if n in inside}
-        there = sum(size for name, size in touched.items() if name not in self._kept)
-        self.forward[number] = max(self.forward[number], there)
-        if any(member.wanted):
-            readers = self.problem.graph.consumers
-            handed = sum(size for name, size in touched.items() if readers[name])
-            back = handed + family_of(piece.kind).scratch(piece)
-            self.backward[number] = max(self.backward[number], back)
-
-    def _keep(self, number: int, own: Operator, root: str | None, size: float) -> None:
         """Count what a member keeps: as kept, or as there again when its layer runs again."""
-        made = [root] if root is not None else [tensor.name for tensor in own.outputs]
-        if own.name in self._layer_of and not self._staying.intersection(made):
-            self.rerun[number] += size
-            return
-        self.kept[number] += size
-        if root is not None:
-            self._kept.add(root)
+        again = self.problem.options.recompute
+        (self.rerun if again and own.extra_again else self.kept)[unit] += piece.extra
+        for slot, share in piece.kept:
+            root = own.root[slot]
+            if root == FOREIGN or (root, where) in seen:
+                continue
+            seen.add((root, where))
+            size = self.inventory.root_bytes[root] * share
+            if again and own.again[slot]:
+                self.rerun[unit] += size
+            else:
+                self.kept[unit] += size
+                self._kept.add(root)
 
-    @cached_property
-    def _staying(self) -> set[str]:
-        """What is read outside of the layer that makes it, and so does not come from a rerun."""
-        graph = self.problem.graph
-        found = {self._roots[name] for name in graph.outputs}
-        maker = {t.name: own.name for own in graph.operators for t in own.outputs}
-        for operator in graph.operators:
-            layer = self._layer_of.get(operator.name)
-            for root in {self._roots[name] for name in operator.inputs if name is not None}:
-                if root in maker and self._layer_of.get(maker[root]) != layer:
-                    found.add(root)
-        return found
 
-    def _made(self, unit: Unit) -> Iterator[str]:
-        for member in unit.members:
-            yield from (tensor.name for tensor in self._operators[member.operator].outputs)
+def passing_inside(own: Handled, piece: Pieced, kept: Container[int]) -> tuple[int, int]:
+    """What a member reads and makes that stays in its unit, and what it needs besides.
 
-    def _degree(self, number: int, split: int) -> int:
-        return math.prod(
-            factor.size
-            for factor, role in zip(self.problem.factors, self.roles[number], strict=True)
-            if role == split
-        )
+    In the forward pass, where what is kept does not count, and in the backward pass.
+    """
+    touched = {
+        root: (size, read)
+        for slot, root, read in own.inside
+        if (size := piece.bytes[slot]) is not None
+    }
+    there = sum(size for root, (size, _) in touched.items() if root not in kept)
+    handed = sum(size for size, read in touched.values() if read)
+    return there, handed + piece.scratch if own.flows else 0
 
-    def ways(self, number: int, states: tuple[State, ...]) -> int:
-        """Into how many parts a tensor is cut, given its state under each split of a unit."""
-        return math.prod(self._degree(number, s) for s, state in enumerate(states) if state >= 0)
 
-    def _copies(self, number: int, back: tuple[State, ...] | None) -> int:
-        """How many devices make parts of the same gradient."""
-        states = enumerate(back or ())
-        return math.prod(self._degree(number, s) for s, state in states if state == PARTIAL)
+def devices(problem: Problem, roles: Codes) -> Iterator[tuple[str, Flags]]:
+    """Every device that stands for its class, with whether each unit works on it."""
+    places = problem.places
+    inside = np.zeros((len(places.kind), len(roles)), np.bool_)
+    rows: dict[bytes, list[int]] = {}
+    for unit, own in enumerate(roles):
+        rows.setdefault(own.tobytes(), []).append(unit)
+    for units in rows.values():
+        cube = subcube(roles[units[0]], places.radix)
+        resources = places.set_resource[places.set_start[cube] : places.set_start[cube + 1]]
+        inside[resources[:, None], units] = True
+    for resource in np.flatnonzero(places.kind == COMPUTE):
+        yield places.names[resource], inside[resource]
+
+
+def degrees(problem: Problem, roles: Codes) -> Ints:
+    """[rows, splits] how many ways each of some rows of roles cuts the splits of its unit."""
+    sizes = np.array([factor.size for factor in problem.factors], np.int64)
+    return np.stack(
+        [np.where(roles == split, sizes, 1).prod(axis=1) for split in range(MOST_SPLITS)], axis=1
+    )
+
+
+def ways(states: Bytes8, degrees: Ints) -> Ints:
+    """Into how many parts tensors are cut, given their states under each split and its degree."""
+    found: Ints = np.where(states >= 0, degrees, 1).prod(axis=1)
+    return found
+
+
+def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, ...]:
+    """The pieces of a unit's members; equal units that are cut alike have the same.
+
+    `cut` says for each split how many ways layouts and micro-batches cut it.
+    """
+    known, members = pieces_known(problem.graph), problem.units[unit].members
+    key = int(problem.times.type[unit]), cut
+    if key not in known:
+        known[key] = tuple(pieced(member, cut) for member in members)
+    return known[key]
+
+
+def lying(problem: Problem, degrees: Ints) -> Lying:
+    """The parameters that lie with each unit, and what belongs to them."""
+    own = parameters_of(problem)
+    unit = problem.bones.source_maker[own]
+    found = lying_each(problem, own, degrees[unit])
+    count = len(problem.units)
+    each = (np.bincount(unit, weights=size, minlength=count) for size in found)
+    return Lying(*(size.astype(np.float64) for size in each))
+
+
+def parameters_of(problem: Problem) -> Ints:
+    """The sources that are parameters, by number."""
+    bones = problem.bones
+    return np.flatnonzero(np.repeat(bones.parameters, np.diff(bones.source_start)))
+
+
+def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
+    """[rows] parameters and what belongs to them, given the degrees [rows, splits] of their units.
+
+    Those that do not learn have neither gradients nor an optimizer's state.
+    """
+    bones, options = problem.bones, problem.options
+    own = bones.source_bytes[sources] / ways(bones.source_there[sources], degrees)
+    summed = bones.leg_back[problem.joined.first_leg[sources]] == PARTIAL
+    copies = np.where(summed, degrees, 1).prod(axis=1)
+    wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
+    numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
+    trained = bones.trained[sources]
+
+    def shared(size: Floats, least: int) -> Floats:
+        return size / copies if options.zero >= least else size
+
+    return Lying(
+        parameters=shared(own, 3),
+        gradients=np.where(trained, shared(own, 2), 0.0),
+        optimizer=np.where(trained, shared(STATES[options.optimizer] * numbers + copy, 1), 0.0),
+        update=np.where(trained, shared(UPDATE[options.optimizer] * numbers, 1), 0.0),
+    )

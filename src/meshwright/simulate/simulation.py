@@ -36,8 +36,9 @@ def simulate(
 ) -> Simulation:
     """What a plan costs."""
     layouts = [plan.layout[unit.name] for unit in plan.units]
+    sitting = [layout.coordinates() for layout in set(layouts)]
     apart = [
-        any(layout.coordinates()[number] is not None for layout in layouts)
+        any(coordinates[number] is not None for coordinates in sitting)
         for number in range(len(plan.factors))
     ]
     problem = Problem(

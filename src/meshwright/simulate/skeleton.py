@@ -92,3 +92,24 @@ class Labels(NamedTuple):
     subject: tuple[int, ...]
     """The number of the unit or bundle."""
     micro_batch: tuple[int, ...]
+
+
+def labels_of(bones: Skeleton, tasks: int) -> Labels:
+    """What each of so many tasks is."""
+    kind = [""] * tasks
+    subject, micro_batch = np.zeros((2, tasks), np.int64)
+    for name, numbers in (
+        ("forward", bones.forward),
+        ("backward", bones.backward),
+        ("carry", bones.carry),
+        ("return", bones.back),
+        ("update", bones.update[:, None]),
+        ("again", bones.again[:, None]),
+        ("regather", bones.regather[:, None]),
+    ):
+        own, micro = np.nonzero(numbers != NONE)
+        found = numbers[own, micro]
+        subject[found], micro_batch[found] = own, micro
+        for task in found.tolist():
+            kind[task] = name
+    return Labels(tuple(kind), tuple(subject.tolist()), tuple(micro_batch.tolist()))

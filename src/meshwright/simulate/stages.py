@@ -37,9 +37,10 @@ def chained(
     """Edges from the last tasks of a stage's slot to the first ones of its next slot."""
     if options.micro_batches == 1:
         return
+    sitting = {layout: layout.coordinates() for layout in set(layouts)}
     runs = [
         (stage, [number for number, _ in own])
-        for stage, own in groupby(enumerate(layouts), key=lambda it: it[1].coordinates())
+        for stage, own in groupby(enumerate(layouts), key=lambda it: sitting[it[1]])
     ]
     chunks: dict[Stage, list[list[int]]] = {}
     for stage, run in runs:

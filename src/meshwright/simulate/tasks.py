@@ -23,6 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.foundation.compiled import compiled
+
 Ints = NDArray[np.int64]
 Indices = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -88,12 +90,21 @@ class Timeline(NamedTuple):
 def loads(graph: TaskGraph) -> Ints:
     """How long each resource is held in all."""
     found = np.zeros(len(graph.resource_kind), np.int64)
-    for task in np.flatnonzero(graph.live):
-        sets = [
-            graph.set_resource[graph.set_start[place] : graph.set_start[place + 1]]
-            for place in graph.places[task]
-            if place != NOWHERE
-        ]
-        held = np.unique(np.concatenate(sets)) if sets else np.zeros(0, np.int32)
-        found[held] += graph.hold[task, graph.resource_kind[held]]
+    _add_loads(graph, np.full(len(found), NOWHERE, np.int64), found)
     return found
+
+
+@compiled
+def _add_loads(graph: TaskGraph, seen: Ints, found: Ints) -> None:
+    """Add the holds of all live tasks; `seen` is the last task that held each resource."""
+    for task in range(len(graph.live)):
+        if not graph.live[task]:
+            continue
+        for place in graph.places[task]:
+            if place == NOWHERE:
+                continue
+            for at in range(graph.set_start[place], graph.set_start[place + 1]):
+                resource = graph.set_resource[at]
+                if seen[resource] != task:
+                    seen[resource] = task
+                    found[resource] += graph.hold[task, graph.resource_kind[resource]]

@@ -14,6 +14,7 @@ import numpy as np
 from meshwright.foundation.compiled import compiled
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
+from meshwright.parallelize.allowed import ANYTHING, Allowed
 from meshwright.parallelize.units import Unit
 from meshwright.price.operator import OperatorPricer
 from meshwright.simulate.prices import NANO
@@ -30,7 +31,7 @@ class TimeTable(NamedTuple):
     place: Indices
     """[devices + 1] the place of a degree among the divisors."""
     cuttable: Indices
-    """[types, splits, divisors] 1 where a split can be cut so."""
+    """[types, splits, divisors] 1 where a split can and may be cut so."""
     key: Ints
     """[rows] -1 if empty; the number of rows is a power of 2."""
     there: Ints
@@ -56,6 +57,7 @@ class Times:
         pricer: OperatorPricer,
         devices: int,
         micro_batches: int = 1,
+        allowed: Allowed = ANYTHING,
     ) -> None:
         if len(divisors(devices)) > 1 << DEGREE_BITS:
             raise InputError(
@@ -66,17 +68,21 @@ class Times:
         self._divisors = divisors(devices)
         numbers: dict[object, int] = {}
         self.type = np.array(
-            [numbers.setdefault(_signature(unit), len(numbers)) for unit in units], np.int64
+            [numbers.setdefault(_signature(unit, allowed), len(numbers)) for unit in units],
+            np.int64,
         )
         self._units = {int(number): unit for number, unit in zip(self.type, units, strict=True)}
         place = np.zeros(devices + 1, np.int32)
         place[list(self._divisors)] = np.arange(len(self._divisors))
         cuttable = np.zeros((len(numbers), MOST_SPLITS, len(self._divisors)), np.int32)
+        cuttable[:, :, 0] = 1  # What a unit does not have it cuts one way.
         for number, unit in self._units.items():
             for split in range(len(unit.splits)):
+                wanted = allowed.degree(unit, unit.splits[split].name)
                 micro = unit.micro_ways(split, self._micro)
                 for at, degree in enumerate(self._divisors):
-                    cuttable[number, split, at] = unit.cuttable(split, degree * micro)
+                    may = wanted in (None, degree)
+                    cuttable[number, split, at] = may and unit.cuttable(split, degree * micro)
         self.table = TimeTable(place, cuttable, *_rows(1024))
         self._filled = 0
 
@@ -120,8 +126,8 @@ def _rows(count: int) -> tuple[Ints, Ints, Ints]:
     return np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
 
-def _signature(unit: Unit) -> object:
+def _signature(unit: Unit, allowed: Allowed) -> object:
     return (
         tuple((m.call, m.wanted, m.splits) for m in unit.members),
-        tuple(split.name for split in unit.splits),
+        tuple((split.name, allowed.degree(unit, split.name)) for split in unit.splits),
     )

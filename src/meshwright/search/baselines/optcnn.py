@@ -11,7 +11,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.additive import space
-from meshwright.search.baselines.elimination import cheapest
+from meshwright.search.elimination import cheapest
 
 
 def optcnn(graph: OperatorGraph, cluster: Cluster) -> Plan:

@@ -1,10 +1,34 @@
-"""What the user has decided beforehand. Enters: texts. Leaves: `Constraints`, which say what is
-allowed.
+"""What the user has decided beforehand. Enters: texts. Leaves: `Constraints`, and what they allow.
+
+    pin     UNIT=ROLE ROLE ...   units, by a pattern of their names or of those of their operators,
+                                 have this layout; "stage" and "idle" stand for any coordinate
+    forbid  ROLE@LEVEL           no factor of a level has this role: a split's name, "replica",
+                                 "stage" (units sit at its coordinates as stages of a pipeline), or
+                                 "idle" (a unit sits at one coordinate without that)
+    fix     SPLIT=DEGREE         units that have this split and can cut it so cut it so
+            OPTION=VALUE         the plan has this number of stages or micro-batches, this ZeRO
+                                 stage, or recomputation
+    rule    PATTERN              rules of this name are not used
+Whether they can be kept is told by `consistent`, whether a plan keeps them by `violations`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
 import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.foundation.integers import parse_whole
+from meshwright.parallelize.allowed import Allowed
+from meshwright.parallelize.layout import IDLE, Layout, factors
+from meshwright.parallelize.units import Unit
+
+STAGES, MICRO_BATCHES, ZERO, RECOMPUTE = OPTIONS = ("stages", "micro-batches", "zero", "recompute")
+STAGE, ALONE = "stage", "idle"
+"""What "@1" is along a factor of stages, and elsewhere."""
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,3 +42,142 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Degrees of splits and values of options, as ("sample", "4") or ("micro-batches", "8")."""
     rules: tuple[str, ...] = ()
     """Rules that may not be used, by pattern."""
+
+
+def parse_constraints(
+    pins: Iterable[str] = (),
+    forbids: Iterable[str] = (),
+    fixes: Iterable[str] = (),
+    rules: Iterable[str] = (),
+) -> Constraints:
+    """Constraints from the texts that a user writes.
+
+    >>> parse_constraints(["fc*=sample channel"], ["channel@node"], ["stages=2"]).pinned
+    (('fc*', 'sample channel'),)
+    """
+    return Constraints(
+        pinned=tuple(_halves(text, "=", "pin", "UNIT=ROLE ROLE ...") for text in pins),
+        forbidden=tuple(_halves(text, "@", "forbid", "ROLE@LEVEL") for text in forbids),
+        fixed=tuple(
+            _whole_value(*_halves(text, "=", "fix", "SPLIT=DEGREE or OPTION=VALUE"))
+            for text in fixes
+        ),
+        rules=tuple(rules),
+    )
+
+
+def _halves(text: str, sign: str, what: str, form: str) -> tuple[str, str]:
+    # Names of units may have the sign in them, roles and values never do.
+    left, found, right = (" ".join(part.split()) for part in text.rpartition(sign))
+    if not (left and found and right):
+        raise InputError(f"{shown(text)} is nothing to {what}", f"write it as {form}")
+    return left, right
+
+
+def _whole_value(name: str, value: str) -> tuple[str, str]:
+    """A fix whose value can be one."""
+    if name == RECOMPUTE:
+        if value not in ("yes", "no"):
+            raise InputError(f"{name}={value} is neither yes nor no", "give 'yes' or 'no'")
+        return name, value
+    try:
+        number = parse_whole(value)
+    except InputError as error:
+        raise error.at(f"{name}={value}") from None
+    if name == ZERO and number > 3:
+        raise InputError(f"{name}={value} is no ZeRO stage", "give 0, 1, 2 or 3")
+    if name != ZERO and number < 1:
+        raise InputError(f"{name}={value} is no number of ways", "give 1 or more")
+    return name, str(number)
+
+
+def option(constraints: Constraints, name: str) -> int | None:
+    """The value that an option must have, None if it is free; recomputation is True or False.
+
+    >>> own = parse_constraints(fixes=["zero=1", "recompute=no"])
+    >>> [option(own, name) for name in OPTIONS]
+    [None, None, 1, False]
+    """
+    if name not in OPTIONS:
+        raise InputError(f"{name!r} is no option", nearest(name, OPTIONS))
+    for own, value in constraints.fixed:
+        if own == name:
+            return value == "yes" if name == RECOMPUTE else int(value)
+    return None
+
+
+def rule_allowed(constraints: Constraints, rule: str) -> bool:
+    """Whether a rule may be used.
+
+    >>> rule_allowed(parse_constraints(rules=["fuse-*"]), "fuse-linear-relu")
+    False
+    """
+    return not any(fnmatchcase(rule, pattern) for pattern in constraints.rules)
+
+
+def pins_of(constraints: Constraints, unit: Unit) -> tuple[tuple[str, ...], ...]:
+    """The roles of every pin that is about a unit."""
+    names = (unit.name, *(member.operator for member in unit.members))
+    return tuple(
+        tuple(layout.split())
+        for pattern, layout in constraints.pinned
+        if any(fnmatchcase(name, pattern) for name in names)
+    )
+
+
+def allowed(
+    constraints: Constraints, cluster: Cluster, staged: frozenset[int] = frozenset()
+) -> Allowed:
+    """What units may choose from where pipeline stages lie along some factors, by number."""
+    levels = [cluster.level_names[factor.level] for factor in factors(cluster)]
+    degrees = {n: int(value) for n, value in constraints.fixed if n not in OPTIONS}
+    forbidden = frozenset(constraints.forbidden)
+    pins: dict[str, tuple[tuple[str, ...], ...]] = {}
+
+    def role_allowed(unit: Unit, factor: int, role: str) -> bool:
+        kind = _kind(role, factor in staged)
+        if (factor in staged) != (kind == STAGE) or (kind, levels[factor]) in forbidden:
+            return False
+        if unit.name not in pins:
+            pins[unit.name] = pins_of(constraints, unit)
+        return all(words[factor] in (role, kind) for words in pins[unit.name])
+
+    def degree(unit: Unit, split: str) -> int | None:
+        wanted = degrees.get(split)
+        if wanted is None or not can_be_cut(unit, split, wanted):
+            return None
+        return wanted
+
+    return Allowed(role_allowed, degree)
+
+
+def _kind(role: str, staged: bool) -> str:
+    if not role.startswith(IDLE):
+        return role
+    return STAGE if staged else ALONE
+
+
+def can_be_cut(unit: Unit, split: str, degree: int) -> bool:
+    """Whether a unit has a split and can cut it so many ways."""
+    names = [own.name for own in unit.splits]
+    return split in names and unit.cuttable(names.index(split), degree)
+
+
+def allows(
+    constraints: Constraints,
+    unit: Unit,
+    layout: Layout,
+    cluster: Cluster,
+    staged: frozenset[int] = frozenset(),
+) -> bool:
+    """Whether a unit may have a layout; to ask often, ask what `allowed` returns."""
+    return allowed(constraints, cluster, staged).layout(unit, layout, factors(cluster))
+
+
+def sitting(constraints: Constraints, cluster: Cluster) -> tuple[bool, ...]:
+    """For each factor whether some pin puts a unit at one of its coordinates."""
+    every = [layout.split() for _, layout in constraints.pinned]
+    return tuple(
+        any(words[number].startswith((IDLE, STAGE, ALONE)) for words in every)
+        for number in range(len(factors(cluster)))
+    )

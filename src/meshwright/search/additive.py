@@ -1,0 +1,341 @@
+"""What layouts cost if costs just add up. Enters: a graph on a cluster, roles. Leaves: nanoseconds
+of units, and of pairs of units that exchange tensors, by what they can overlap with.
+
+    unit  there, back   both passes on one micro-batch, with the halos and statistics of its parts
+          sums          of the gradients of its own parameters, once a step
+          update        of its own parameters, once a step
+    leg   there, back   a tensor on its way to a reader and its gradient back, for a micro-batch
+          sums          for parameters that several units share: fetching them from the first and
+                        returning their gradients, once a step; nothing if both lie alike, as it is
+                        part of the sum at the first
+Units and legs that cost the same have one kind, so that repeated layers are priced once. Nothing
+here knows what runs beside what: that is told by weights, and in the end by `simulate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.compiled import compiled
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.allowed import ANYTHING, Allowed
+from meshwright.parallelize.layout import factors
+from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, Codes, resharding
+from meshwright.parallelize.states import PARTIAL, State
+from meshwright.parallelize.units import Port, units
+from meshwright.plan.model import Options
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.training import TRAFFIC
+from meshwright.simulate.bundles import Bundle, Leg, Source
+from meshwright.simulate.carry import SHARD
+from meshwright.simulate.joined import joined
+from meshwright.simulate.prices import NANO, Prices, Table, price
+from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, slot_of
+
+Costs = NDArray[np.float64]
+
+
+class UnitCosts(NamedTuple):
+    """Nanoseconds for each layout of a unit."""
+
+    there: Costs
+    back: Costs
+    sums: Costs
+    update: Costs
+
+
+class LegCosts(NamedTuple):
+    """Nanoseconds for each pair of layouts, the maker's first."""
+
+    there: Costs
+    back: Costs
+    sums: Costs
+
+
+class Joint(NamedTuple):
+    """One reading of a tensor by another unit than its maker."""
+
+    maker: int
+    reader: int
+    kind: int
+    """Legs of the same kind cost the same."""
+    shared: int
+    """How many units read the same tensor."""
+
+
+class Costing:
+    """Prices of one graph on one cluster, filled as they are needed."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        cluster: Cluster,
+        prices: Prices,
+        operators: OperatorPricer,
+        options: Options,
+        allowed: Allowed = ANYTHING,
+    ) -> None:
+        """Of the options micro-batches and the optimizer count; ZeRO is asked for."""
+        self.graph, self.cluster, self.options = graph, cluster, options
+        self.units, self.factors = units(graph), factors(cluster)
+        self.prices = prices
+        micro = options.micro_batches
+        self.times = Times(self.units, operators, cluster.devices, micro, allowed)
+        self.bundles = joined(graph, micro, 0).bundles
+        moving = cluster.device.memory_bandwidth * operators.rates.streaming
+        self._update = TRAFFIC[options.optimizer] / moving * NANO
+        self._launch = operators.rates.launch * NANO
+        self.kept: dict[int, list[tuple[Source, Leg, Bundle]]] = {}
+        """For each unit the parameters that it is the first to read, and how it reads them."""
+        for bundle in self.bundles:
+            for s, source in enumerate(bundle.sources if bundle.parameters else ()):
+                leg = next(own for own in bundle.legs if own.tensor == s)
+                self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
+        self._legs: list[tuple[Bundle, Source, Leg]] = []
+        self.kind = self._kinds()
+        self.joints = tuple(self._joints())
+        self._known: dict[object, Costs] = {}
+        self._of_unit: dict[object, UnitCosts] = {}
+        self._of_leg: dict[object, LegCosts] = {}
+
+    def unit(self, number: int, roles: Codes, zero: int = 0) -> UnitCosts:
+        """What each layout of a unit costs with a stage of ZeRO."""
+        key = (self.kind[number], zero, roles.tobytes())
+        if key not in self._of_unit:
+            there, back = self._computed(number, roles)
+            exchanged, returned = self._exchanged(number, roles)
+            sums, update, fetched = self._kept_costs(number, roles, zero)
+            self._of_unit[key] = UnitCosts(
+                there + exchanged + fetched, back + returned + fetched, sums, update
+            )
+        return self._of_unit[key]
+
+    def leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
+        """What each pair of layouts costs along a leg of some kind."""
+        key = (kind, maker.tobytes(), reader.tobytes())
+        if key not in self._of_leg:
+            self._of_leg[key] = self._leg(kind, maker, reader)
+        return self._of_leg[key]
+
+    def _leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
+        bundle, source, leg = self._legs[kind]
+        home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
+        there = self._resharded(home, read, source.bytes)
+        back = np.zeros_like(there)
+        if leg.port.back is not None and source.port.back is not None:
+            made, wanted = _states(leg.port.back, reader), _states(source.port.back, maker)
+            back = self._resharded(made, wanted, source.bytes).T
+            if bundle.parameters:
+                first = next(own for own in bundle.legs if own.tensor == leg.tensor)
+                alike = (home[:, None] == read).all(axis=2)
+                alike &= (_states(first.port.back or (), maker)[:, None] == made).all(axis=2)
+                back = np.where(alike, 0.0, back)
+        if bundle.parameters:
+            return LegCosts(np.zeros_like(there), np.zeros_like(there), there + back)
+        return LegCosts(there, back, np.zeros_like(there))
+
+    def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
+        """Which layouts a unit can be cut in."""
+        sizes, table = self.prices.table.sizes, self.times.table
+        found = np.ones(len(roles), np.bool_)
+        for split in range(len(self.units[number].splits)):
+            degrees = np.where(roles == split, sizes, 1).prod(axis=1)
+            places = table.place[degrees]
+            found &= (degrees == 1) | (table.cuttable[self.times.type[number], split, places] > 0)
+        return found
+
+    def _kinds(self) -> list[int]:
+        """For each unit the number of its kind."""
+        number: dict[object, int] = {}
+        kept = {
+            unit: tuple(
+                (_form(source.port), source.trained, tuple(_form(leg.port) for leg in bundle.legs))
+                for source, _, bundle in own
+            )
+            for unit, own in self.kept.items()
+        }
+        return [
+            number.setdefault(
+                (
+                    int(self.times.type[u]),
+                    tuple(map(_form, unit.inputs)),
+                    tuple(map(_form, unit.outputs)),
+                    kept.get(u, ()),
+                ),
+                len(number),
+            )
+            for u, unit in enumerate(self.units)
+        ]
+
+    def _joints(self) -> list[Joint]:
+        number: dict[object, int] = {}
+        found = []
+        for bundle in self.bundles:
+            for leg in bundle.legs:
+                source = bundle.sources[leg.tensor]
+                if leg.unit == bundle.maker:
+                    continue
+                first = next(own for own in bundle.legs if own.tensor == leg.tensor)
+                form = (_form(source.port), _form(leg.port), _form(first.port), source.bytes)
+                key = (bundle.parameters, self.kind[bundle.maker], self.kind[leg.unit], form)
+                if key not in number:
+                    number[key] = len(self._legs)
+                    self._legs.append((bundle, source, leg))
+                readers = {own.unit for own in bundle.legs if own.tensor == leg.tensor}
+                found.append(Joint(bundle.maker, leg.unit, number[key], len(readers)))
+        return found
+
+    def _computed(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
+        keys = np.full(len(roles), self.times.type[number])
+        for split in reversed(range(MOST_SPLITS)):
+            degrees = np.where(roles == split, self.prices.table.sizes, 1).prod(axis=1)
+            keys = keys << DEGREE_BITS | self.times.table.place[degrees]
+        for key in np.unique(keys).tolist():
+            if self.times.table.key[slot_of(self.times.table, key)] != key:
+                self.times.fill(key)
+        table = self.times.table
+        rows = [slot_of(table, key) for key in keys.tolist()]
+        flows = float(self.units[number].flows)
+        return table.there[rows].astype(np.float64), table.back[rows].astype(np.float64) * flows
+
+    def _exchanged(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
+        """Halos and statistics, in both passes."""
+        unit = self.units[number]
+        there, back = np.zeros(len(roles)), np.zeros(len(roles))
+        for port in unit.inputs:
+            for split in range(len(unit.splits)):
+                rows = port.halo[split] if port.halo else 0
+                numbers = port.statistics[split] if port.statistics else 0
+                if rows or numbers:
+                    told = [self._told(port, split, rows, numbers, own) for own in roles]
+                    there += told
+                    back += told if port.back is not None else 0.0
+        return there, back
+
+    def _told(self, port: Port, split: int, rows: int, numbers: int, roles: Codes) -> float:
+        """What the parts of a split tell each other, once."""
+        inside = sum(1 << f for f in np.flatnonzero(roles == split).tolist())
+        if not inside:
+            return 0.0
+        sizes = self.prices.table.sizes
+        cut = [f for f, s in enumerate(roles) if s >= 0 and s != split and port.there[s] >= 0]
+        every = sum(1 << f for f, s in enumerate(roles) if s > PARTIAL and s != split)
+        shared = rows / float(sizes[cut].prod())
+        total = 0.0
+        for operation, held in ((SHIFT, shared), (ALL_REDUCE, float(numbers))):
+            if held:
+                way = self.prices.way(operation, inside, every, held)
+                total += NANO * (way.fixed + way.slope * held)
+        return total
+
+    def _kept_costs(self, number: int, roles: Codes, zero: int) -> tuple[Costs, Costs, Costs]:
+        """Sums and updates of a unit's own parameters, and what it takes to fetch sharded ones."""
+        sizes = self.prices.table.sizes
+        sums, update, fetched = (np.zeros(len(roles)) for _ in range(3))
+        for source, leg, _ in self.kept.get(number, ()):
+            if not source.trained or leg.port.back is None:
+                continue
+            home, made = _states(source.port.there, roles), _states(leg.port.back, roles)
+            held = np.where(made == PARTIAL, np.int8(SHARD), home) if zero else home
+            sums += self._rows(made, held, source.bytes)
+            if zero in (1, 2):
+                sums += self._rows(held, home, source.bytes)
+            elif zero == 3:
+                fetched += self._rows(held, home, source.bytes) / self.options.micro_batches
+            ways = np.where(held >= 0, sizes, 1).prod(axis=1)
+            update += self._launch + self._update * source.bytes / ways
+        return sums, update, fetched
+
+    def _rows(self, made: Codes, needed: Codes, size: int) -> Costs:
+        """Nanoseconds for each pair of states in a row."""
+        both, row = _distinct(np.hstack((made, needed)))
+        cut = made.shape[1]
+        pairs = [self._priced(own[None, :cut], own[None, cut:], float(size)) for own in both]
+        found: Costs = np.array([own[0, 0] for own in pairs])[row]
+        return found
+
+    def _resharded(self, made: Codes, needed: Codes, size: int) -> Costs:
+        """Nanoseconds for each pair of states, computed once for each distinct pair."""
+        before, row = _distinct(made)
+        after, column = _distinct(needed)
+        full: Costs = self._priced(before, after, float(size))[np.ix_(row, column)]
+        return full
+
+    def _priced(self, before: Codes, after: Codes, size: float) -> Costs:
+        key = (before.tobytes(), after.tobytes(), size)
+        if key in self._known:
+            return self._known[key]
+        found = np.zeros((len(before), len(after)))
+        room = _Room(
+            np.zeros(before.shape[1], np.int8),
+            np.zeros((MOST, 3), np.int64),
+            np.zeros(MOST),
+            np.zeros(len(self.prices.kinds)),
+            np.zeros(3, np.int64),
+        )
+        before, after = np.ascontiguousarray(before), np.ascontiguousarray(after)
+        at = 0
+        while at < found.size:
+            at = _price_pairs(self.prices.table, before, after, size, found, at, room)
+            if at < found.size:
+                self.prices.fill(*room.missing.tolist())
+        self._known[key] = found
+        return found
+
+
+def _form(port: Port) -> object:
+    """A port without the name of its tensor."""
+    return (port.bytes, port.there, port.back, port.halo, port.statistics)
+
+
+def _states(by_split: Sequence[State], roles: Codes) -> Codes:
+    """The states of a tensor under each layout: those that splits give it, else the roles."""
+    table = np.array([*by_split, 0], np.int8)
+    return np.where(roles >= 0, table[np.maximum(roles, 0)], roles).astype(np.int8)
+
+
+def _distinct(rows: Codes) -> tuple[Codes, list[int]]:
+    """The different rows, and for each row which of them it is; quicker for few than `unique`."""
+    number: dict[bytes, int] = {}
+    which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
+    found = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
+    return found, which
+
+
+class _Room(NamedTuple):
+    """Room for compiled code, which makes no arrays."""
+
+    scratch: Codes
+    operation: NDArray[np.int64]
+    held: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    missing: NDArray[np.int64]
+    """The operation, its members and those beside that a table lacks."""
+
+
+@compiled
+def _price_pairs(
+    table: Table, before: Codes, after: Codes, size: float, found: Costs, at: int, room: _Room
+) -> int:
+    """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
+    operation, held = room.operation, room.held
+    columns = found.shape[1]
+    while at < found.shape[0] * columns:
+        made, needed = before[at // columns], after[at % columns]
+        count = resharding(made, needed, table.sizes, size, room.scratch, operation, held)
+        total = 0.0
+        for n in range(count):
+            kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]
+            time, _ = price(table, kind, inside, every, held[n], room.busy)
+            if time < 0:
+                room.missing[0], room.missing[1], room.missing[2] = kind, inside, every
+                return at
+            total += time
+        found[at // columns, at % columns] = total
+        at += 1
+    return at

@@ -1,0 +1,189 @@
+"""One graph of a question, with everything that is computed for it once. Enters: frames. Leaves:
+layouts for them, estimates, candidates.
+
+    estimate = chain · (m + p - 1) / p + update / p + max(0, sums - hidden) / p         `_estimate`
+with chain a micro-batch through everything (and once more forward if layers run again), m
+micro-batches and p stages; HIDDEN of the time of computing hides sums of gradients.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.foundation.integers import to_digits
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.allowed import Allowed
+from meshwright.parallelize.layout import IDLE, REPLICA, factors
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE, at
+from meshwright.parallelize.units import Unit, units
+from meshwright.plan.model import Plan
+from meshwright.price.operator import OperatorPricer
+from meshwright.search.additive import Costing, Costs
+from meshwright.search.baselines.stages import contiguous
+from meshwright.search.joint.constraints import STAGE, allowed, pins_of
+from meshwright.search.joint.field import Field, Totals, Weights, nodes
+from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.question import Candidate, Question
+from meshwright.search.joint.weigh import Scales
+from meshwright.simulate.bundles import bundles
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import layouts_of
+from meshwright.simulate.simulation import simulate
+
+HIDDEN = 0.5
+AGAIN = 1 / 3
+"""The share of the forward pass in computing."""
+
+COARSE = 400
+"""Layouts of a node with one role for each level, at most."""
+
+
+class Sketch(NamedTuple):
+    """Layouts for a frame, and what they should cost."""
+
+    frame: Frame
+    chosen: Codes
+    """[nodes, factors]"""
+    estimate: float
+    """Nanoseconds of a step."""
+    bytes: float
+
+
+class Bench:
+    """A graph with its tables."""
+
+    def __init__(
+        self,
+        question: Question,
+        graph: OperatorGraph,
+        prices: Prices,
+        operators: OperatorPricer,
+    ) -> None:
+        self.question, self.graph = question, graph
+        self.prices, self.operators = prices, operators
+        self.units, self.factors = units(graph), factors(question.cluster)
+        self._node = nodes(
+            graph,
+            self.units,
+            bundles(graph, self.units),
+            lambda unit: pins_of(question.constraints, unit),
+        )
+        self._costings: dict[int, Costing] = {}
+        self._fields: dict[object, Field] = {}
+
+    def field(self, frame: Frame) -> Field:
+        """The costs of a frame's layouts."""
+        options = frame.options
+        key = (options.micro_batches, options.zero, options.recompute, frame.stages)
+        if key not in self._fields:
+            costing = self._costing(frame)
+            scales = Scales(costing, options.zero, options.recompute)
+            stages = frame.degree(self.factors)
+            flight = min(options.micro_batches, stages)
+
+            def weigh(unit: int, roles: Codes) -> Costs:
+                standing, kept = scales(unit, roles)
+                return (standing + flight * kept) / stages
+
+            self._fields[key] = Field(
+                costing, self._node, options.zero, self.permit(frame).role, weigh
+            )
+        return self._fields[key]
+
+    def sketch(self, frame: Frame, weights: Weights, *, fine: bool) -> Sketch:
+        """The cheapest layouts of a frame: a role for each level, or finer."""
+        field = self.field(frame)
+        chosen = self._start(frame, field, weights)
+        if fine:
+            chosen, _ = field.descend(chosen, weights)
+        return self._sketched(frame, field, chosen)
+
+    def again(self, sketch: Sketch, frame: Frame) -> Sketch:
+        """The same layouts in another frame with the same stages and micro-batches."""
+        return self._sketched(frame, self.field(frame), sketch.chosen)
+
+    def simulated(self, origin: str, sketch: Sketch) -> Candidate:
+        """The plan of a sketch, and what is predicted of it."""
+        frame = sketch.frame
+        field = self.field(frame)
+        roles = self._seated(frame, field, field.roles(sketch.chosen))
+        cluster = self.question.cluster
+        layouts = layouts_of(self.units, roles)
+        plan = Plan.of(origin, self.graph, cluster, layouts, frame.options)
+        return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
+
+    def _costing(self, frame: Frame) -> Costing:
+        micro = frame.options.micro_batches
+        if micro not in self._costings:
+            self._costings[micro] = Costing(
+                self.graph,
+                self.question.cluster,
+                self.prices,
+                self.operators,
+                frame.options,
+                self.permit(frame),
+            )
+        return self._costings[micro]
+
+    def permit(self, frame: Frame) -> Allowed:
+        """What the user's constraints leave to choose from."""
+        return allowed(self.question.constraints, self.question.cluster, frozenset(frame.stages))
+
+    def _start(self, frame: Frame, field: Field, weights: Weights) -> Codes:
+        whole = np.full((len(field.first), len(self.factors)), WHOLE, np.int8)
+        whole[:, list(frame.stages)] = at(0)
+        for node, unit in enumerate(field.first):
+            for pin in pins_of(self.question.constraints, self.units[unit]):
+                whole[node] = _codes(self.units[unit], pin)
+        blocks = []
+        for level in range(len(self.question.cluster.levels)):
+            own = [f for f, factor in enumerate(self.factors) if factor.level == level]
+            blocks.append(tuple(f for f in own if f not in frame.stages))
+        blocks = [own for own in blocks if own]
+        most = max((len(self.units[unit].splits) + 1 for unit in field.first), default=1)
+        while most ** len(blocks) > COARSE:
+            whole, _ = field.better(whole, weights, blocks[-1:])
+            blocks.pop()
+        return field.better(whole, weights, blocks)[0] if blocks else whole
+
+    def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
+        totals = field.totals(chosen)
+        estimate = _estimate(frame, frame.degree(self.factors), totals)
+        return Sketch(frame, chosen, estimate, totals.bytes)
+
+    def _seated(self, frame: Frame, field: Field, roles: Codes) -> Codes:
+        """The roles with every unit at the coordinates of its stage."""
+        if not frame.stages:
+            return roles
+        loads = []
+        for unit, own in enumerate(roles):
+            costs = field.costing.unit(unit, own[None])
+            loads.append(round(float(costs.there[0] + costs.back[0])))
+        stage = contiguous(loads, frame.degree(self.factors))
+        sizes = [self.factors[f].size for f in frame.stages]
+        seated = roles.copy()
+        for unit, number in enumerate(stage):
+            seated[unit, list(frame.stages)] = [at(digit) for digit in to_digits(number, sizes)]
+        return seated
+
+
+def _estimate(frame: Frame, stages: int, totals: Totals) -> float:
+    micro = frame.options.micro_batches
+    chain = totals.chain * (1 + AGAIN if frame.options.recompute else 1)
+    computing = chain * (micro + stages - 1) / stages
+    left = max(0.0, totals.sums / stages - HIDDEN * computing)
+    return computing + totals.update / stages + left
+
+
+def _codes(unit: Unit, words: tuple[str, ...]) -> list[int]:
+    """The roles of a pin as numbers; where only idleness is said, at the first coordinate."""
+    number = {split.name: n for n, split in enumerate(unit.splits)} | {REPLICA: WHOLE}
+    return [
+        number[word]
+        if word in number
+        else at(int(word[1:]) if word.startswith(IDLE) and word != STAGE else 0)
+        for word in words
+    ]

@@ -1,0 +1,243 @@
+"""The cheapest layouts by dynamic programming, some factors at a time. Enters: costs that add up
+(`additive`), weights, layouts to start from. Leaves: better layouts.
+
+Units of the same place in repeated layers, and units that share parameters, are one node: they are
+laid out alike. With x_i the layout of node i, k_i units in it, and weights w,
+
+    cost(x) = Σ k_i · (m·(there + back) + w_sums·sums + update + w_memory·bytes)(x_i)
+            + Σ over legs (m·(there + back)/s + w_sums·sums)(x_i, x_j)                  `Field.cost`
+where m counts micro-batches and s is 1, or, if what several units read alike shall count once, the
+number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
+factors in all nodes at once and keeps the others; its minimum is exact where eliminations are
+(`elimination`). Factors of a level that do the same in every node are interchangeable: of each such
+class only the first ones are varied (`_turns`). Rounds of steps go on while they save enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, product
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.graph.layers import layer_of
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import REPLICA
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE
+from meshwright.parallelize.units import Unit
+from meshwright.search.additive import Costing, Costs
+from meshwright.search.elimination import CostGraph, cheapest
+from meshwright.simulate.bundles import Bundle
+
+LEAST = 1e-3
+"""The share of the cost that a round of steps must save for another one."""
+
+May = Callable[[Unit, int, str], bool]
+"""Whether a unit may give a factor a role."""
+
+Weigh = Callable[[int, Codes], Costs]
+"""Bytes on a device for each layout of a unit."""
+
+
+class Weights(NamedTuple):
+    """What counts how much."""
+
+    sums: float = 1.0
+    """Gradient sums: less than 1 where they run beside the backward pass."""
+    together: bool = False
+    """Whether what several units read alike counts once."""
+    memory: float = 0.0
+    """Nanoseconds for a byte."""
+
+
+class Totals(NamedTuple):
+    """What layouts cost on the whole, in nanoseconds and bytes."""
+
+    chain: float
+    """One micro-batch through everything, both passes."""
+    sums: float
+    update: float
+    bytes: float
+
+
+class Field:
+    """The nodes of a graph, and what their layouts cost."""
+
+    def __init__(
+        self, costing: Costing, node: Sequence[int], zero: int, may: May, weigh: Weigh
+    ) -> None:
+        self.costing, self.node, self._zero = costing, list(node), zero
+        self._may, self._weigh = may, weigh
+        count = max(self.node, default=-1) + 1
+        self.first = [self.node.index(node) for node in range(count)]
+        self._kinds = [Counter[int]() for _ in range(count)]
+        self._unit: dict[int, int] = {}
+        for unit, at in enumerate(self.node):
+            self._kinds[at][costing.kind[unit]] += 1
+            self._unit.setdefault(costing.kind[unit], unit)
+        self._known: dict[object, Codes] = {}
+        self._joined = Counter(
+            (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
+            for own in costing.joints
+        )
+
+    def roles(self, chosen: Codes) -> Codes:
+        """The roles of all units, given those of the nodes."""
+        return chosen[self.node]
+
+    def better(
+        self, chosen: Codes, weights: Weights, blocks: Sequence[tuple[int, ...]]
+    ) -> tuple[Codes, float]:
+        """The cheapest layouts that differ only along some blocks, and their cost."""
+        choices = [self._choices(node, chosen[node], blocks) for node in range(len(chosen))]
+        answer = cheapest(self._graph(choices, weights))
+        found = np.array([own[x] for own, x in zip(choices, answer.choice, strict=True)], np.int8)
+        return found.reshape(chosen.shape), answer.cost
+
+    def cost(self, chosen: Codes, weights: Weights) -> float:
+        """What layouts cost."""
+        graph = self._graph([own[None] for own in chosen], weights)
+        return sum(float(own[0]) for own in graph.nodes) + sum(
+            float(own[0, 0]) for own in graph.edges.values()
+        )
+
+    def totals(self, chosen: Codes) -> Totals:
+        """What layouts cost, by what it is."""
+        chain = sums = update = held = 0.0
+        for node, kinds in enumerate(self._kinds):
+            for kind, count in kinds.items():
+                own = self.costing.unit(self._unit[kind], chosen[node][None], self._zero)
+                chain += count * float(own.there[0] + own.back[0])
+                sums += count * float(own.sums[0])
+                update += count * float(own.update[0])
+                held += count * float(self._weigh(self._unit[kind], chosen[node][None])[0])
+        for (i, j, kind, shared), count in self._joined.items():
+            leg = self.costing.leg(kind, chosen[i][None], chosen[j][None])
+            chain += count * float(leg.there[0, 0] + leg.back[0, 0]) / shared
+            sums += count * float(leg.sums[0, 0])
+        return Totals(chain, sums, update, held)
+
+    def descend(self, chosen: Codes, weights: Weights) -> tuple[Codes, float]:
+        """Better layouts, round after round."""
+        cost, before = self.cost(chosen, weights), np.inf
+        while cost < before * (1 - LEAST):
+            before = cost
+            for blocks in list(_turns(self.costing, chosen)):
+                found, now = self.better(chosen, weights, blocks)
+                if now < cost:
+                    chosen, cost = found, now
+        return chosen, cost
+
+    def _choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
+        """The layouts of a node that differ from one along some blocks."""
+        unit = self.first[node]
+        own = self.costing.units[unit]
+        known = self._known.get(key := (unit, held.tobytes(), tuple(blocks)))
+        if known is not None:
+            return known
+        names = {WHOLE: REPLICA} | {n: split.name for n, split in enumerate(own.splits)}
+        every = list(
+            product(
+                *(
+                    [n for n, name in names.items() if all(self._may(own, f, name) for f in block)]
+                    for block in blocks
+                )
+            )
+        )
+        found = np.repeat(held[None], len(every), axis=0)
+        for n, block in enumerate(blocks):
+            found[:, list(block)] = np.array([roles[n] for roles in every], np.int8)[:, None]
+        legal = self.costing.legal(unit, found)
+        legal &= ~(found == held).all(axis=1)
+        stays = (
+            all(self._may(own, f, names[int(role)]) for f, role in enumerate(held) if role >= WHOLE)
+            and self.costing.legal(unit, held[None])[0]
+        )
+        rows = [held[None]] if stays or not legal.any() else []
+        self._known[key] = np.concatenate((*rows, found[legal]))
+        return self._known[key]
+
+    def _graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
+        micro = self.costing.options.micro_batches
+        nodes = []
+        for node, kinds in enumerate(self._kinds):
+            cost = np.zeros(len(choices[node]))
+            for kind, count in kinds.items():
+                own = self.costing.unit(self._unit[kind], choices[node], self._zero)
+                cost += count * (micro * (own.there + own.back) + own.update)
+                cost += count * weights.sums * own.sums
+                if weights.memory:
+                    held = self._weigh(self._unit[kind], choices[node])
+                    cost += count * weights.memory * held
+            nodes.append(cost)
+        edges: dict[tuple[int, int], Costs] = {}
+        for (i, j, kind, shared), count in self._joined.items():
+            leg = self.costing.leg(kind, choices[i], choices[j])
+            part = micro / (shared if weights.together else 1)
+            moved = count * (part * (leg.there + leg.back) + weights.sums * leg.sums)
+            if i == j:
+                nodes[i] = nodes[i] + np.diagonal(moved)
+            else:
+                pair, edge = ((i, j), moved) if i < j else ((j, i), moved.T)
+                edges[pair] = edges[pair] + edge if pair in edges else edge
+        return CostGraph(nodes, edges)
+
+
+def nodes(
+    graph: OperatorGraph,
+    own: Sequence[Unit],
+    joined: Sequence[Bundle],
+    apart: Callable[[Unit], object],
+) -> list[int]:
+    """The node of each unit: one for all that are laid out alike; `apart` tells units apart."""
+    places, starts = layer_of(graph), _starts(graph)
+    number: dict[object, int] = {}
+    first: dict[object, int] = {}
+    group = list(range(len(own)))
+    cuts = [number.setdefault((_cuts(unit), apart(unit)), len(number)) for unit in own]
+    for u, unit in enumerate(own):
+        if unit.name in places:
+            key = (places[unit.name][0], starts[unit.name] - starts[places[unit.name]], cuts[u])
+            group[u] = first.setdefault(key, u)
+    for bundle in joined:
+        for leg in bundle.legs if bundle.parameters else ():
+            if cuts[leg.unit] == cuts[bundle.maker] and group[leg.unit] != group[bundle.maker]:
+                old, new = sorted((group[leg.unit], group[bundle.maker]), reverse=True)
+                group = [new if other == old else other for other in group]
+    return [int(n) for n in np.unique(group, return_inverse=True)[1]]
+
+
+def _starts(graph: OperatorGraph) -> dict[object, int]:
+    """Where each operator is, and where each copy of a repeated layer begins."""
+    places = layer_of(graph)
+    found: dict[object, int] = {}
+    for position, operator in enumerate(graph.operators):
+        found[operator.name] = position
+        if operator.name in places:
+            found.setdefault(places[operator.name], position)
+    return found
+
+
+def _cuts(unit: Unit) -> object:
+    """What tells which layouts a unit can have."""
+    return tuple((split.name, unit.extents[split.name]) for split in unit.splits)
+
+
+def _turns(costing: Costing, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Blocks of factors to vary together: a class, one factor, or one each of two classes."""
+    classes: dict[object, list[int]] = {}
+    for f, factor in enumerate(costing.factors):
+        classes.setdefault((factor, chosen[:, f].tobytes()), []).append(f)
+    open_ = [own for own in classes.values() if (chosen[:, own[0]] >= WHOLE).any()]
+    for own in open_:
+        yield (tuple(own),)
+        yield (tuple(own[:1]),)
+        if len(own) > 1:
+            yield (tuple(own[:1]), tuple(own[1:2]))
+    for one, other in combinations(open_, 2):
+        yield (tuple(one[:1]), tuple(other[:1]))
+        if len(one) + len(other) > 2:
+            yield (tuple(one), tuple(other))

@@ -1,0 +1,129 @@
+"""What is decided for the whole graph at once. Enters: a question. Leaves: `Frame`s.
+
+A frame says which factors hold the stages of a pipeline, and the options: micro-batches,
+recomputation, ZeRO, buckets. Stages sit along the first factors of a level, so that what passes
+between them crosses that level. Micro-batches are as many as divide the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.foundation.integers import divisors
+from meshwright.parallelize.layout import Factor, factors
+from meshwright.parallelize.units import SAMPLE, Unit
+from meshwright.plan.model import Options
+from meshwright.search.joint.constraints import STAGE, Constraints, option
+from meshwright.search.joint.question import Question
+
+MOST_STAGES = 64
+MOST_MICRO = 128
+"""Micro-batches of a pipeline, at most: a simulation has a task for each of them and unit."""
+
+SLOTS = (1, 2, 4, 8)
+"""Micro-batches of a pipeline, as multiples of its stages."""
+
+BUCKETS = (0, 4 << 20, 25 << 20, 100 << 20)
+"""Bytes of gradients that are summed up together."""
+
+
+class Frame(NamedTuple):
+    """Decisions for the whole graph."""
+
+    stages: tuple[int, ...]
+    """Factors along which stages sit; none if there is no pipeline."""
+    options: Options
+
+    def degree(self, own: Sequence[Factor]) -> int:
+        """How many stages there are."""
+        count = 1
+        for factor in self.stages:
+            count *= own[factor].size
+        return count
+
+
+class Saving(NamedTuple):
+    """A way to hold less: what it is about memory that options decide."""
+
+    zero: int
+    recompute: bool
+
+
+SAVINGS = (
+    Saving(0, False), Saving(1, False), Saving(2, False), Saving(3, False),
+    Saving(0, True), Saving(1, True), Saving(2, True), Saving(3, True),
+)  # fmt: skip
+"""From those that cost the least time to those that hold the least."""
+
+
+def shapes(question: Question, units: Sequence[Unit]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """All stages and numbers of micro-batches to consider, the simplest first."""
+    own = factors(question.cluster)
+    batch = samples(units)
+    for stages in _stages(question, own, len(units)):
+        count = Frame(stages, Options()).degree(own)
+        yield from ((stages, micro) for micro in _micro_batches(question, count, batch))
+
+
+def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Saving) -> Frame:
+    """A frame with the user's own options."""
+    options = msgspec.structs.replace(
+        question.training,
+        micro_batches=micro,
+        zero=saving.zero,
+        recompute=saving.recompute,
+    )
+    return Frame(stages, options)
+
+
+def savings(constraints: Constraints) -> list[Saving]:
+    """The ways to save that are allowed."""
+    zero, recompute = option(constraints, "zero"), option(constraints, "recompute")
+    return [
+        own
+        for own in SAVINGS
+        if zero in (None, own.zero) and recompute in (None, int(own.recompute))
+    ]
+
+
+def samples(units: Sequence[Unit]) -> int:
+    """How many samples a step has: the least extent of the splits that cut them."""
+    extents = [
+        extent
+        for unit in units
+        for split in unit.splits
+        if split.role == SAMPLE and split.name == SAMPLE
+        for extent in unit.extents[split.name]
+        if extent > 1
+    ]
+    return min(extents, default=1)
+
+
+def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:
+    wanted = option(question.constraints, "stages")
+    if wanted in (None, 1):
+        yield ()
+    for level in range(len(question.cluster.levels)):
+        if (STAGE, question.cluster.level_names[level]) in question.constraints.forbidden:
+            continue
+        run: tuple[int, ...] = ()
+        count = 1
+        for f, factor in enumerate(own):
+            if factor.level != level:
+                continue
+            run, count = (*run, f), count * factor.size
+            if count <= min(MOST_STAGES, units) and wanted in (None, count):
+                yield run
+
+
+def _micro_batches(question: Question, stages: int, batch: int) -> list[int]:
+    wanted = option(question.constraints, "micro-batches")
+    possible = divisors(batch)
+    if wanted is not None:
+        return [wanted] if wanted in possible else []
+    if stages == 1:
+        return [1, *(m for m in possible if m > 1 and m & (m - 1) == 0 and m <= MOST_MICRO)]
+    return [m for m in possible if m in {stages * slots for slots in SLOTS} and m <= MOST_MICRO]

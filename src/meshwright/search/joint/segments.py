@@ -1,0 +1,128 @@
+"""Segments of a graph, each a graph of its own. Enters: an `OperatorGraph`, rules. Leaves:
+`Segment`s in order, each with the first that it is a copy of.
+
+What is found out of a segment holds for its copies. Nothing is known here of costs.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+
+from meshwright.graph.counts import needing_gradient
+from meshwright.graph.model import OperatorGraph, Parameter
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.search.joint.cuts import cuts
+
+LEAST = 6
+"""Operators of a segment; shorter ones have no variants worth a boundary."""
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """Operators in a row."""
+
+    graph: OperatorGraph
+    """The operators by themselves: what others make is an input, what others read an output."""
+    enters: tuple[str, ...]
+    """Inputs that others make and that need a gradient."""
+    leaves: tuple[str, ...]
+    """Outputs that others read and that need a gradient; none or one."""
+    alike: int
+    """The number of the first segment that is the same but for names: its own, if none is."""
+
+
+def segments(
+    graph: OperatorGraph, rules: RuleSet, *, least: int = LEAST, entries: int = 1
+) -> tuple[Segment, ...]:
+    """A graph in pieces of at least so many operators, cut where few matches are lost.
+
+    `entries` is how many tensors that need a gradient a segment may read from others: with one,
+    what lies between a fork and a join is in one segment.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=4, k=8]
+    ... parameter v: float32[k=8, l=8]
+    ... parameter w: float32[k=8, l=8]
+    ... operator a: a: float32[n=4, k=8] = linear(x, v)
+    ... operator b: b: float32[n=4, k=8] = relu(a)
+    ... operator c: c: float32[n=4, k=8] = linear(b, w)
+    ... operator d: d: float32[n=4, k=8] = relu(c)
+    ... output d''')
+    >>> for own in segments(graph, RuleSet(()), least=2):
+    ...     print([op.name for op in own.graph.operators], own.enters, own.leaves, own.alike)
+    ['a', 'b'] () ('b',) 0
+    ['c', 'd'] ('b',) () 1
+    """
+    positions = cuts(graph, Matcher(graph, rules).matches, least, entries)
+    needing = needing_gradient(graph)
+    numbers: dict[object, int] = {}
+    found: list[Segment] = []
+    for start, stop in pairwise(positions):
+        own = _alone(graph, start, stop, needing)
+        alike = numbers.setdefault(_content(own), len(found))
+        found.append(msgspec.structs.replace(own, alike=alike))
+    return tuple(found)
+
+
+def gradients_within(segment: Segment, graph: OperatorGraph) -> frozenset[str]:
+    """The tensors of a variant of a segment for which the backward pass makes a gradient."""
+    entering = [tensor for tensor in graph.inputs if tensor.name in segment.enters]
+    learnt = (Parameter(tensor=tensor) for tensor in entering)
+    return needing_gradient(
+        msgspec.structs.replace(
+            graph,
+            inputs=tuple(tensor for tensor in graph.inputs if tensor not in entering),
+            parameters=(*graph.parameters, *learnt),
+            outputs=segment.leaves or graph.outputs,
+        )
+    )
+
+
+def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str]) -> Segment:
+    """The operators from start to stop, not yet compared with others."""
+    operators = graph.operators[start:stop]
+    inside = {operator.name for operator in operators}
+    made = dict.fromkeys(tensor.name for own in operators for tensor in own.outputs)
+    read = dict.fromkeys(name for own in operators for name in own.inputs if name is not None)
+    given = {name: graph.tensors[name] for name in read if name not in made}
+    learnt = {p.tensor.name: p for p in graph.parameters if p.tensor.name in given}
+    kept = {tensor.name for tensor in graph.buffers}
+    shared = [name for name in made if any(own.name not in inside for own in graph.consumers[name])]
+    enters = [name for name in given if name in needing and name in graph.producers]
+    return Segment(
+        graph=OperatorGraph(
+            name=f"{graph.name} {start} to {stop}",
+            inputs=tuple(t for n, t in given.items() if n not in learnt and n not in kept),
+            parameters=tuple(learnt[name] for name in given if name in learnt),
+            buffers=tuple(tensor for name, tensor in given.items() if name in kept),
+            operators=operators,
+            outputs=tuple(name for name in made if name in shared or name in graph.outputs),
+            loss=graph.loss if graph.loss in made else None,
+        ),
+        enters=tuple(enters),
+        leaves=tuple(name for name in shared if name in needing),
+        alike=-1,
+    )
+
+
+def _content(segment: Segment) -> tuple[object, ...]:
+    """Equal for segments that are the same but for names."""
+    graph = segment.graph
+    number = {tensor.name: n for n, tensor in enumerate(graph.definitions())}
+    number_of = {None: -1, **number}.__getitem__
+    return (
+        tuple(tensor.spec for tensor in graph.definitions()),
+        tuple(map(len, (graph.inputs, graph.buffers))),
+        tuple(parameter.trainable for parameter in graph.parameters),
+        tuple(
+            (op.kind, op.attributes, tuple(map(number_of, op.inputs)), len(op.outputs))
+            for op in graph.operators
+        ),
+        *(
+            tuple(map(number_of, names))
+            for names in (graph.outputs, (graph.loss,), segment.enters, segment.leaves)
+        ),
+    )

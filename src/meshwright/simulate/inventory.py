@@ -1,0 +1,181 @@
+"""What the operators of a graph read, make and keep, before anything is laid out. Enters: a graph.
+Leaves: an `Inventory`; found once for each graph, since no plan changes it.
+
+A tensor that is a view is what it looks at, its root. Only roots that some unit makes count: what
+enters the graph is there anyway.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.foundation.once import once
+from meshwright.graph.counts import view_roots
+from meshwright.graph.families import family_of
+from meshwright.graph.layers import layer_of
+from meshwright.graph.model import Operator, OperatorGraph, Spec
+from meshwright.parallelize.units import Member, Unit, units
+from meshwright.simulate.tasks import Flags, Indices, Ints
+from meshwright.simulate.times import MOST_SPLITS
+
+FOREIGN = -1
+"""In place of a root: no unit makes it."""
+
+
+class Handled(NamedTuple):
+    """What a member handles: its inputs, then its outputs, each called a slot."""
+
+    flows: bool
+    """Whether it has a backward pass."""
+    root: tuple[int, ...]
+    """[slots] the number of the root, or FOREIGN."""
+    again: tuple[bool, ...]
+    """[slots] whether it comes back when the layer runs again, if layers do."""
+    extra_again: bool
+    """The same of what the member keeps besides tensors."""
+    inside: tuple[tuple[int, int, bool], ...]
+    """The slots of what never leaves the unit, with the root and whether somebody reads it."""
+
+
+class Inventory(NamedTuple):
+    """The members of all units, the roots, and what passes between units."""
+
+    handled: tuple[tuple[Handled, ...], ...]
+    """For each unit and member."""
+    root_bytes: tuple[int, ...]
+    layer: Indices
+    """[units] the layer with which a unit runs again; units outside of layers share one number."""
+    passed_root: Indices
+    """[tensors that leave a unit] the root, or FOREIGN."""
+    passed_view: Flags
+    """[tensors that leave a unit] whether it is a view of one that another unit made."""
+
+
+class Pieced(NamedTuple):
+    """What a piece of a member takes."""
+
+    extra: int
+    """Bytes that it keeps besides tensors."""
+    kept: tuple[tuple[int, float], ...]
+    """The slots that it keeps, each with the share of the whole."""
+    bytes: tuple[int | None, ...]
+    """[slots] None for an input that is absent."""
+    scratch: int
+    """Bytes that its backward pass needs besides."""
+
+
+def pieced(member: Member, degrees: tuple[int, ...]) -> Pieced:
+    """A member whose unit's splits are cut so many ways."""
+    # Compiled code knows of more splits than a unit may have; those are not cut.
+    cut = dict(zip(range(len(member.splits)), degrees, strict=False))
+    piece, flows = member.piece(cut), any(member.wanted)
+    whole: tuple[Spec | None, ...] = (*member.call.inputs, *member.call.outputs)
+    own: tuple[Spec | None, ...] = (*piece.inputs, *piece.outputs)
+    family, kept, extra = family_of(piece.kind), [], 0
+    if flows:
+        saved = family.saved(piece, member.wanted)
+        extra = saved.extra
+        slots = (*saved.inputs, *(len(piece.inputs) + index for index in saved.outputs))
+        for slot in slots:
+            part, all_of_it = own[slot], whole[slot]
+            if part is not None and all_of_it is not None:
+                kept.append((slot, part.elements / max(1, all_of_it.elements)))
+    sizes = tuple(None if spec is None else int(spec.bytes) for spec in own)
+    return Pieced(extra, tuple(kept), sizes, family.scratch(piece) if flows else 0)
+
+
+@once
+def pieces_known(graph: OperatorGraph) -> dict[tuple[int, tuple[int, ...]], tuple[Pieced, ...]]:
+    """The pieces of units that were cut so far, by the type of the unit and the degrees."""
+    return {}
+
+
+@once
+def micro_ways(graph: OperatorGraph, micro_batches: int) -> Ints:
+    """[units, splits] how many ways micro-batches cut a split."""
+    found = np.ones((len(units(graph)), MOST_SPLITS), np.int64)
+    for number, unit in enumerate(units(graph)):
+        for split in range(len(unit.splits)):
+            found[number, split] = unit.micro_ways(split, micro_batches)
+    return found
+
+
+@once
+def inventory(graph: OperatorGraph) -> Inventory:
+    """What the members of all units handle."""
+    return _Draft(graph).finished()
+
+
+class _Draft:
+    """The roots and layers of a graph."""
+
+    def __init__(self, graph: OperatorGraph) -> None:
+        self.graph, self.units = graph, units(graph)
+        self.operators = {operator.name: operator for operator in graph.operators}
+        self.roots, self.layers = view_roots(graph), layer_of(graph)
+        self.maker = {
+            tensor.name: number
+            for number, unit in enumerate(self.units)
+            for member in unit.members
+            for tensor in self.operators[member.operator].outputs
+        }
+        made = dict.fromkeys(root for t in self.maker if (root := self.roots[t]) in self.maker)
+        self.number = {root: number for number, root in enumerate(made)}
+        self.staying = self._staying()
+
+    def _staying(self) -> set[str]:
+        """What is read outside of the layer that makes it, and so does not come from a rerun."""
+        found = {self.roots[name] for name in self.graph.outputs}
+        maker = {t.name: own.name for own in self.graph.operators for t in own.outputs}
+        for operator in self.graph.operators:
+            layer = self.layers.get(operator.name)
+            for root in {self.roots[name] for name in operator.inputs if name is not None}:
+                if root in maker and self.layers.get(maker[root]) != layer:
+                    found.add(root)
+        return found
+
+    def finished(self) -> Inventory:
+        layers = [self.layers.get(unit.name) for unit in self.units]
+        number_of = {layer: number for number, layer in enumerate(dict.fromkeys(layers))}
+        passed = [port.tensor for unit in self.units for port in unit.outputs]
+        roots = [self.roots[name] for name in passed]
+        views = [
+            self.maker.get(root) != self.maker[name]
+            for name, root in zip(passed, roots, strict=True)
+        ]
+        return Inventory(
+            handled=tuple(tuple(self._handled(unit)) for unit in self.units),
+            root_bytes=tuple(int(self.graph.specs[root].bytes) for root in self.number),
+            layer=np.array([number_of[layer] for layer in layers], np.int32),
+            passed_root=np.array([self.number.get(r, FOREIGN) for r in roots], np.int32),
+            passed_view=np.array(views, np.bool_),
+        )
+
+    def _handled(self, unit: Unit) -> list[Handled]:
+        leaving = {port.tensor for port in unit.outputs}
+        own = [self.operators[member.operator] for member in unit.members]
+        inside = {t.name for operator in own for t in operator.outputs if t.name not in leaving}
+        inside = {name for name in inside if self.roots[name] == name}
+        return [
+            self._of_member(member, operator, inside)
+            for member, operator in zip(unit.members, own, strict=True)
+        ]
+
+    def _of_member(self, member: Member, own: Operator, inside: set[str]) -> Handled:
+        names = (*own.inputs, *(tensor.name for tensor in own.outputs))
+        roots = [None if name is None else self.roots[name] for name in names]
+        repeated = own.name in self.layers
+        made = {tensor.name for tensor in own.outputs}
+        return Handled(
+            flows=any(member.wanted),
+            root=tuple(FOREIGN if r is None else self.number.get(r, FOREIGN) for r in roots),
+            again=tuple(repeated and root not in self.staying for root in roots),
+            extra_again=repeated and not self.staying & made,
+            inside=tuple(
+                (slot, self.number[name], bool(self.graph.consumers[name]))
+                for slot, name in enumerate(names)
+                if name is not None and name in inside
+            ),
+        )

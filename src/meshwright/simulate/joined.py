@@ -1,0 +1,137 @@
+"""What joins the units of a graph, as one micro-batch carries it. Enters: a graph, a number of
+micro-batches, the bytes of a bucket. Leaves: bundles, and what compiled code knows of them.
+
+All of it is the same for every plan with these options, and so is found once for each graph.
+Where the tasks are that carry the bundles is told by `build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sized
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from meshwright.foundation.once import once
+from meshwright.graph.model import ITEM_BYTES, OperatorGraph
+from meshwright.parallelize.states import State
+from meshwright.parallelize.units import Unit, units
+from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
+from meshwright.simulate.skeleton import NONE, Bytes8, Floats
+from meshwright.simulate.tasks import Indices
+from meshwright.simulate.times import MOST_SPLITS
+
+
+class Joined(NamedTuple):
+    """The bundles of a graph, and the fields of `Skeleton` that follow from them alone."""
+
+    bundles: tuple[Bundle, ...]
+    tables: Mapping[str, Any]
+    first_leg: Indices
+    """[sources] the first reading of a tensor, or NONE."""
+    width: Floats
+    """[sources] bytes of an element."""
+
+
+@once
+def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> Joined:
+    """The bundles of a graph as one micro-batch carries them."""
+    own = units(graph)
+    found = bucketed(bundles(graph, own), bucket)
+    carried = tuple(_micro(bundle, own, micro_batches) for bundle in found)
+    tables = _of_units(own, carried) | _of_sources(carried) | _of_legs(own, carried)
+    sources = [source for bundle in carried for source in bundle.sources]
+    first = np.full(len(sources), NONE, np.int32)
+    first[tables["leg_source"][::-1]] = np.arange(len(tables["leg_source"]))[::-1]
+    width = [ITEM_BYTES[graph.specs[source.name].dtype] for source in sources]
+    return Joined(carried, tables, first, np.array(width, np.float64))
+
+
+def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
+    """A bundle as one micro-batch carries it."""
+    if micro_batches == 1 or bundle.parameters:
+        return bundle
+    maker = own[bundle.maker]
+    cut = [n for n in range(len(maker.splits)) if maker.micro_ways(n, micro_batches) > 1]
+    shared = [any(s.port.there[n] >= 0 for n in cut) for s in bundle.sources]
+    return msgspec.structs.replace(
+        bundle,
+        sources=tuple(
+            msgspec.structs.replace(source, bytes=source.bytes // micro_batches) if part else source
+            for source, part in zip(bundle.sources, shared, strict=True)
+        ),
+        legs=tuple(
+            _micro_leg(leg, micro_batches) if shared[leg.tensor] else leg for leg in bundle.legs
+        ),
+    )
+
+
+def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
+    """Halos have rows of one micro-batch; statistics are as many numbers for each."""
+    halo = tuple(rows // micro_batches for rows in leg.port.halo)
+    return msgspec.structs.replace(leg, port=msgspec.structs.replace(leg.port, halo=halo))
+
+
+def _of_units(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, Any]:
+    near: list[set[int]] = [set() for _ in own]
+    for b, bundle in enumerate(carried):
+        for leg in bundle.legs:
+            near[leg.unit].add(b)
+            near[bundle.sources[leg.tensor].maker].add(b)
+    return {
+        "flows": np.array([unit.flows for unit in own], np.bool_),
+        "unit_bundle_start": _starts(near),
+        "unit_bundle": np.array([b for some in near for b in sorted(some)], np.int32),
+        "maker": np.array([bundle.maker for bundle in carried], np.int32),
+        "parameters": np.array([bundle.parameters for bundle in carried], np.bool_),
+    }
+
+
+def _of_sources(carried: tuple[Bundle, ...]) -> dict[str, Any]:
+    sources = [source for bundle in carried for source in bundle.sources]
+    return {
+        "source_start": _starts(bundle.sources for bundle in carried),
+        "source_maker": np.array([source.maker for source in sources], np.int32),
+        "source_bytes": np.array([source.bytes for source in sources], np.float64),
+        "source_there": _codes([source.port.there for source in sources]),
+        "source_back": _codes([source.port.back or () for source in sources]),
+        "trained": np.array([source.trained for source in sources], np.bool_),
+    }
+
+
+def _of_legs(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, Any]:
+    first = _starts(bundle.sources for bundle in carried)
+    legs = [(b, leg) for b, bundle in enumerate(carried) for leg in bundle.legs]
+    ports = [leg.port for _, leg in legs]
+    flows = [leg.port.back is not None and own[leg.unit].flows for _, leg in legs]
+    return {
+        "leg_start": _starts(bundle.legs for bundle in carried),
+        "leg_source": np.array([first[b] + leg.tensor for b, leg in legs], np.int32),
+        "leg_unit": np.array([leg.unit for _, leg in legs], np.int32),
+        "leg_there": _codes([port.there for port in ports]),
+        "leg_back": _codes([port.back or () for port in ports]),
+        "leg_flows": np.array(flows, np.bool_),
+        "leg_reads": np.ones(len(legs), np.bool_),
+        "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
+        "leg_halo": _amounts([port.halo for port in ports]),
+        "leg_statistics": _amounts([port.statistics for port in ports]),
+    }
+
+
+def _starts(lists: Iterable[Sized]) -> Indices:
+    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
+
+
+def _codes(rows: list[tuple[State, ...]]) -> Bytes8:
+    codes = np.full((len(rows), MOST_SPLITS), NONE, np.int8)
+    for number, row in enumerate(rows):
+        codes[number, : len(row)] = row
+    return codes
+
+
+def _amounts(rows: list[tuple[int, ...]]) -> Floats:
+    amounts = np.zeros((len(rows), MOST_SPLITS))
+    for number, row in enumerate(rows):
+        amounts[number, : len(row)] = row
+    return amounts

@@ -1,0 +1,48 @@
+"""The layouts of all units written at once. Enters: their roles. Leaves: a task graph, or the unit
+or bundle for which a table lacks a row. Compiled: to call `lay` from Python for each unit and each
+bundle takes longer than what it does.
+"""
+
+from __future__ import annotations
+
+from meshwright.foundation.compiled import compiled
+from meshwright.parallelize.reshard import Codes
+from meshwright.simulate.carry import FOUND, Work
+from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
+from meshwright.simulate.prices import Table
+from meshwright.simulate.skeleton import Skeleton
+from meshwright.simulate.tasks import Ints, TaskGraph
+from meshwright.simulate.times import TimeTable
+
+
+@compiled
+def lay_all(
+    bones: Skeleton,
+    graph: TaskGraph,
+    table: Table,
+    times: TimeTable,
+    rates: Rates,
+    radix: Ints,
+    types: Ints,
+    first: int,
+    roles: Codes,
+    room: Work,
+) -> int:
+    """Write units and then bundles, from number `first` on.
+
+    Returns the number of the first that was not written, with the reason in `Work.missing`, or how
+    many there are.
+    """
+    units, bundles = len(bones.flows), len(bones.maker)
+    for number in range(first, units + bundles):
+        if number < units:
+            own = roles[number]
+            status = lay_unit(
+                bones, graph, table, times, rates, radix, types[number], number, own, room
+            )
+        else:
+            status = lay_bundle(bones, graph, table, rates, radix, number - units, roles, room)
+        if status != FOUND:
+            room.missing[0] = status
+            return number
+    return units + bundles

@@ -1,0 +1,92 @@
+"""What is compiled or computed in arrays, against slow twins, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+
+from meshwright.foundation.errors import InputError
+from meshwright.plan.model import Plan
+from meshwright.simulate import full
+from meshwright.simulate.held import curves
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.stages import Label, chained
+from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads
+from support.plan_strategies import plans
+from support.slow_build import skeleton
+from support.slow_held import curves as slow_curves
+
+
+def ready(plan: Plan) -> Problem:
+    """A plan laid out, without the order of a pipeline if it goes through its stages in none."""
+    layouts = [plan.layout[unit.name] for unit in plan.units]
+    given = plan.graph, plan.cluster, plan.options
+    try:
+        problem = Problem(*given, pipeline=layouts)
+    except InputError:
+        problem = Problem(*given)
+    problem.lay(problem.codes(layouts))
+    return problem
+
+
+def arrays(record: Any) -> dict[str, Any]:
+    """What a record holds, each array with its dtype, as text."""
+    found = record._asdict().items()
+    return {
+        name: (value.dtype, value.shape, value.tobytes()) if hasattr(value, "dtype") else value
+        for name, value in found
+    }
+
+
+def slow_loads(graph: TaskGraph) -> Ints:
+    """How long each resource is held in all, task by task."""
+    found = np.zeros(len(graph.resource_kind), np.int64)
+    for task in np.flatnonzero(graph.live):
+        sets = [
+            graph.set_resource[graph.set_start[place] : graph.set_start[place + 1]]
+            for place in graph.places[task]
+            if place != NOWHERE
+        ]
+        held = np.unique(np.concatenate(sets)) if sets else np.zeros(0, np.int32)
+        found[held] += graph.hold[task, graph.resource_kind[held]]
+    return found
+
+
+@given(plans(repeating=True))
+def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
+    layouts, options = [plan.layout[unit.name] for unit in plan.units], plan.options
+    given = plan.graph, plan.cluster, options
+    chain: tuple[tuple[Label, Label], ...] = ()
+    try:
+        problem = Problem(*given, pipeline=layouts)
+        chain = tuple(chained(problem.units, layouts, problem.bundles, options))
+    except InputError:
+        problem = Problem(*given)
+    bones, tasks, labels = skeleton(
+        problem.units,
+        problem.bundles,
+        problem.places,
+        len(problem.prices.kinds),
+        options.micro_batches,
+        chain,
+    )
+    assert arrays(problem.bones) == arrays(bones)
+    assert arrays(problem.tasks) == arrays(tasks)
+    assert problem.labels == labels
+
+
+@given(plans(repeating=True))
+def test_bytes_over_time_equal_the_twin(plan: Plan) -> None:
+    problem = ready(plan)
+    timeline = full.simulate(problem.tasks)
+    fast = list(curves(problem, problem.roles, timeline))
+    slow = list(slow_curves(problem, problem.roles, timeline))
+    assert list(map(arrays, fast)) == list(map(arrays, slow))
+
+
+@given(plans(repeating=True))
+def test_loads_equal_the_twin(plan: Plan) -> None:
+    graph = ready(plan).tasks
+    assert np.array_equal(loads(graph), slow_loads(graph))

@@ -1,0 +1,276 @@
+"""The tasks that any plan for a graph can have, one after the other: a slow twin of
+`simulate.build` and of `simulate.joined`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meshwright.parallelize.states import State
+from meshwright.parallelize.units import Unit
+from meshwright.simulate.bundles import Bundle, Leg
+from meshwright.simulate.places import Places
+from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton
+from meshwright.simulate.tasks import Indices, TaskGraph
+from meshwright.simulate.times import MOST_SPLITS
+
+Number = int | np.int32
+
+
+class _Tasks:
+    """Tasks in the order of their numbers, and edges between them."""
+
+    def __init__(self) -> None:
+        self.labels: list[tuple[str, int, int]] = []
+        self.edges: list[tuple[int, int]] = []
+        self.always: list[bool] = []
+        """For each edge whether it is live whatever the layouts."""
+
+    def task(self, kind: str, subject: int, micro_batch: int = 0) -> int:
+        self.labels.append((kind, subject, micro_batch))
+        return len(self.labels) - 1
+
+    def edge(self, before: Number, after: Number, always: bool = False) -> int:
+        self.edges.append((int(before), int(after)))
+        self.always.append(always)
+        return len(self.edges) - 1
+
+
+def skeleton(
+    units: tuple[Unit, ...],
+    bundles: tuple[Bundle, ...],
+    places: Places,
+    kinds: int,
+    micro_batches: int,
+    chained: Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]] = (),
+) -> tuple[Skeleton, TaskGraph, Labels]:
+    """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch."""
+    tasks = _Tasks()
+    slots = _number_tasks(tasks, units, bundles, micro_batches)
+    edges = _join_tasks(tasks, slots, units, bundles)
+    number_of = {label: number for number, label in enumerate(tasks.labels)}
+    for before, after in chained:
+        tasks.edge(number_of[before], number_of[after], True)
+    graph, renumbered = _graph(tasks, places, kinds)
+    moved: dict[str, Any] = {
+        name: np.where(own == NONE, NONE, renumbered[own]).astype(np.int32)
+        for name, own in edges._asdict().items()
+    }
+    near: list[set[int]] = [set() for _ in units]
+    for b, leg in _legs(bundles):
+        near[leg.unit].add(b)
+        near[bundles[b].sources[leg.tensor].maker].add(b)
+    bones = Skeleton(
+        flows=np.array([unit.flows for unit in units], np.bool_),
+        unit_bundle_start=_starts(near),
+        unit_bundle=np.array([b for own in near for b in sorted(own)], np.int32),
+        maker=np.array([bundle.maker for bundle in bundles], np.int32),
+        parameters=np.array([bundle.parameters for bundle in bundles], np.bool_),
+        **slots._asdict(),
+        **moved,
+        **_of_sources(bundles),
+        **_of_legs(units, bundles),
+    )
+    kinds_, subjects, micros = zip(*tasks.labels, strict=True) if tasks.labels else ((), (), ())
+    return bones, graph, Labels(kinds_, subjects, micros)
+
+
+class _Slots(NamedTuple):
+    """The numbers of tasks, as in `Skeleton`."""
+
+    forward: Indices
+    backward: Indices
+    carry: Indices
+    back: Indices
+    update: Indices
+    again: Indices
+    regather: Indices
+
+
+def _number_tasks(
+    tasks: _Tasks, units: tuple[Unit, ...], bundles: tuple[Bundle, ...], micro_batches: int
+) -> _Slots:
+    """Tasks in an order in which each comes after all that it may wait for."""
+    of_units, of_bundles = (len(units), micro_batches), (len(bundles), micro_batches)
+    slots = _Slots(
+        forward=_nothing(of_units),
+        backward=_nothing(of_units),
+        carry=_nothing(of_bundles),
+        back=_nothing(of_bundles),
+        update=_nothing(of_bundles[:1]),
+        again=_nothing(of_bundles[:1]),
+        regather=_nothing(of_bundles[:1]),
+    )
+    kept = [b for b, bundle in enumerate(bundles) if bundle.parameters]
+    made: dict[int, list[int]] = {}
+    for b, bundle in enumerate(bundles):
+        if not bundle.parameters:
+            made.setdefault(bundle.maker, []).append(b)
+    for b in kept:
+        slots.carry[b, 0] = tasks.task("carry", b)
+    for m in range(micro_batches):
+        for u in range(len(units)):
+            slots.forward[u, m] = tasks.task("forward", u, m)
+            for b in made.get(u, ()):
+                slots.carry[b, m] = tasks.task("carry", b, m)
+    for b in kept:
+        slots.again[b] = tasks.task("again", b)
+    for m in range(micro_batches):
+        for u in reversed(range(len(units))):
+            for b in made.get(u, ()):
+                slots.back[b, m] = tasks.task("return", b, m)
+            slots.backward[u, m] = tasks.task("backward", u, m)
+    for b in kept:
+        slots.back[b, 0] = tasks.task("return", b)
+        slots.update[b] = tasks.task("update", b)
+        slots.regather[b] = tasks.task("regather", b)
+    return slots
+
+
+class _Edges(NamedTuple):
+    """The numbers of edges, as in `Skeleton`."""
+
+    carried_edge: Indices
+    returned_edge: Indices
+    leg_edge: Indices
+    leg_back_edge: Indices
+    leg_again_edge: Indices
+    regather_edge: Indices
+
+
+def _join_tasks(
+    tasks: _Tasks, slots: _Slots, units: tuple[Unit, ...], bundles: tuple[Bundle, ...]
+) -> _Edges:
+    legs = _legs(bundles)
+    micro_batches = slots.forward.shape[1]
+    edges = _Edges(
+        carried_edge=_nothing(slots.carry.shape),
+        returned_edge=_nothing(slots.carry.shape),
+        leg_edge=_nothing((len(legs), micro_batches)),
+        leg_back_edge=_nothing((len(legs), micro_batches)),
+        leg_again_edge=_nothing((len(legs), micro_batches)),
+        regather_edge=_nothing((len(bundles),)),
+    )
+    for u, unit in enumerate(units):
+        for m in range(micro_batches):
+            tasks.edge(slots.forward[u, m], slots.backward[u, m], unit.flows)
+    for b, bundle in enumerate(bundles):
+        if bundle.parameters:
+            edges.returned_edge[b, 0] = tasks.edge(slots.back[b, 0], slots.update[b])
+            edges.regather_edge[b] = tasks.edge(slots.update[b], slots.regather[b])
+            continue
+        for m in range(micro_batches):
+            maker, reverse = slots.forward[bundle.maker, m], slots.backward[bundle.maker, m]
+            edges.carried_edge[b, m] = tasks.edge(maker, slots.carry[b, m])
+            edges.returned_edge[b, m] = tasks.edge(slots.back[b, m], reverse)
+    for number, (b, leg) in enumerate(legs):
+        bundle, flows = bundles[b], units[leg.unit].flows
+        for m in range(micro_batches):
+            own = 0 if bundle.parameters else m
+            reader, reverse = slots.forward[leg.unit, m], slots.backward[leg.unit, m]
+            edges.leg_edge[number, m] = tasks.edge(slots.carry[b, own], reader)
+            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, own])
+            if bundle.parameters:
+                edges.leg_again_edge[number, m] = tasks.edge(slots.again[b], reverse)
+                trained = bundle.sources[leg.tensor].trained
+                tasks.edge(reverse, slots.update[b], trained and flows)
+            else:
+                tasks.edge(slots.forward[bundle.maker, m], reader, True)
+                both = flows and units[bundle.maker].flows
+                tasks.edge(reverse, slots.backward[bundle.maker, m], both)
+    return edges
+
+
+def _nothing(shape: tuple[int, ...]) -> Indices:
+    return np.full(shape, NONE, np.int32)
+
+
+def _legs(bundles: tuple[Bundle, ...]) -> list[tuple[int, Leg]]:
+    return [(b, leg) for b, bundle in enumerate(bundles) for leg in bundle.legs]
+
+
+def _starts(lists: Iterable[Sized]) -> Indices:
+    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
+
+
+def _of_sources(bundles: tuple[Bundle, ...]) -> dict[str, Any]:
+    sources = [source for bundle in bundles for source in bundle.sources]
+    return {
+        "source_start": _starts(bundle.sources for bundle in bundles),
+        "source_maker": np.array([source.maker for source in sources], np.int32),
+        "source_bytes": np.array([source.bytes for source in sources], np.float64),
+        "source_there": _codes([source.port.there for source in sources]),
+        "source_back": _codes([source.port.back or () for source in sources]),
+        "trained": np.array([source.trained for source in sources], np.bool_),
+    }
+
+
+def _of_legs(units: tuple[Unit, ...], bundles: tuple[Bundle, ...]) -> dict[str, Any]:
+    first = _starts(bundle.sources for bundle in bundles)
+    legs = _legs(bundles)
+    ports = [leg.port for _, leg in legs]
+    flows = [leg.port.back is not None and units[leg.unit].flows for _, leg in legs]
+    return {
+        "leg_start": _starts(bundle.legs for bundle in bundles),
+        "leg_source": np.array([first[b] + leg.tensor for b, leg in legs], np.int32),
+        "leg_unit": np.array([leg.unit for _, leg in legs], np.int32),
+        "leg_there": _codes([port.there for port in ports]),
+        "leg_back": _codes([port.back or () for port in ports]),
+        "leg_flows": np.array(flows, np.bool_),
+        "leg_reads": np.ones(len(legs), np.bool_),
+        "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
+        "leg_halo": _amounts([port.halo for port in ports]),
+        "leg_statistics": _amounts([port.statistics for port in ports]),
+    }
+
+
+def _graph(tasks: _Tasks, places: Places, kinds: int) -> tuple[TaskGraph, Indices]:
+    """A task graph in which nothing is live, and the new number of every edge."""
+    n, e = len(tasks.labels), len(tasks.edges)
+    before = np.array([a for a, _ in tasks.edges], np.int32)
+    after = np.array([b for _, b in tasks.edges], np.int32)
+    by_source = np.argsort(before, kind="stable").astype(np.int32)
+    renumbered = np.zeros(e, np.int32)
+    renumbered[by_source] = np.arange(e, dtype=np.int32)
+    by_target = np.argsort(after[by_source], kind="stable").astype(np.int32)
+
+    def starts(ends: Indices) -> Indices:
+        counted = np.bincount(ends, minlength=n) if e else np.zeros(n, np.int64)
+        return np.concatenate(([0], np.cumsum(counted))).astype(np.int32)
+
+    graph = TaskGraph(
+        live=np.zeros(n, np.bool_),
+        duration=np.ones(n, np.int64),
+        joint=np.array([kind not in _COMPUTE for kind, _, _ in tasks.labels], np.bool_),
+        places=np.full((n, 2), NONE, np.int32),
+        hold=np.zeros((n, kinds), np.int64),
+        set_start=places.set_start,
+        set_resource=places.set_resource,
+        resource_kind=places.kind,
+        succ_start=starts(before),
+        succ=after[by_source],
+        edge_live=np.array(tasks.always, np.bool_)[by_source],
+        pred_start=starts(after),
+        pred=before[by_source][by_target],
+        pred_edge=by_target,
+    )
+    return graph, renumbered
+
+
+_COMPUTE = ("forward", "backward", "update")
+
+
+def _codes(rows: list[tuple[State, ...]]) -> Bytes8:
+    codes = np.full((len(rows), MOST_SPLITS), NONE, np.int8)
+    for number, row in enumerate(rows):
+        codes[number, : len(row)] = row
+    return codes
+
+
+def _amounts(rows: list[tuple[int, ...]]) -> Floats:
+    amounts = np.zeros((len(rows), MOST_SPLITS))
+    for number, row in enumerate(rows):
+        amounts[number, : len(row)] = row
+    return amounts

@@ -1,0 +1,109 @@
+"""Bytes on every device while a plan runs, event by event: a slow twin of `simulate.held`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from meshwright.parallelize.reshard import Codes
+from meshwright.simulate.bundles import Bundle
+from meshwright.simulate.held import GRADIENTS, KEPT, PASSING, Curve
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.tasks import Ints, Timeline
+from support.slow_parts import Parts
+
+Event = tuple[int, float, int]
+"""A moment in nanoseconds, so many bytes more or fewer, and of what."""
+
+
+def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve]:
+    """What every device holds over time; one device stands for all that do the same."""
+    parts, clock = Parts(problem, roles), _Clock(problem, timeline)
+    for device, units in parts.devices():
+        own = set(units)
+        events = [event for unit in units for event in _of_unit(parts, clock, unit, own)]
+        for bundle in problem.bundles:
+            if not bundle.parameters:
+                events += _of_bundle(parts, clock, bundle, own)
+        # At one moment what goes goes first.
+        events.sort()
+        events.append((timeline.makespan, sum(parts.update[unit] for unit in units), PASSING))
+        yield Curve(
+            device=device,
+            nanoseconds=np.array([0, *(moment for moment, _, _ in events)], np.int64),
+            gradients=_summed(events, GRADIENTS),
+            kept=_summed(events, KEPT),
+            passing=_summed(events, PASSING),
+            standing=parts.standing(units),
+        )
+
+
+def _summed(events: list[Event], kind: int) -> Ints:
+    changes = [0.0, *(change if what == kind else 0.0 for _, change, what in events)]
+    return np.round(np.cumsum(changes)).astype(np.int64)
+
+
+class _Clock:
+    """When units run, by micro-batch."""
+
+    def __init__(self, problem: Problem, timeline: Timeline) -> None:
+        begin = timeline.end - problem.tasks.duration
+        forward, backward = problem.bones.forward, problem.bones.backward
+        self.micro_batches = range(forward.shape[1])
+        self.flows = problem.bones.flows
+        self.reads, self.read = begin[forward].tolist(), timeline.end[forward].tolist()
+        """[units, micro-batches] the start and the end of forward tasks."""
+        self.returns, self.returned = begin[backward].tolist(), timeline.end[backward].tolist()
+        """The same of backward tasks."""
+
+
+def _during(begin: int, end: int, size: float, what: int) -> Iterator[Event]:
+    if size and end > begin:
+        yield begin, size, what
+        yield end, -size, what
+
+
+def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[Event]:
+    """What a unit's members keep, hand each other and need."""
+    together = [other for other in parts.layer_of(unit) if other in own and clock.flows[other]]
+    for m in clock.micro_batches:
+        yield from _during(clock.reads[unit][m], clock.read[unit][m], parts.forward[unit], PASSING)
+        if clock.flows[unit]:
+            begin, end = clock.returns[unit][m], clock.returned[unit][m]
+            yield from _during(clock.reads[unit][m], end, parts.kept[unit], KEPT)
+            yield from _during(begin, end, parts.backward[unit], PASSING)
+            again = min((clock.returns[other][m] for other in together), default=begin)
+            yield from _during(again, end, parts.rerun[unit], KEPT)
+    if clock.flows[unit]:
+        yield clock.returns[unit][0], parts.gradients[unit], GRADIENTS
+
+
+def _of_bundle(parts: Parts, clock: _Clock, bundle: Bundle, own: set[int]) -> Iterator[Event]:
+    """A tensor between units while nobody keeps it, and its gradient."""
+    (source,) = bundle.sources
+    readers = sorted({leg.unit for leg in bundle.legs if leg.unit in own})
+    kept, moved = parts.is_kept(source.name), parts.is_view_of_another(source.name)
+    if bundle.maker in own:
+        size = parts.share(bundle.maker, source)
+        backs = [r for r in readers if clock.flows[r]]
+        for m in clock.micro_batches:
+            if not kept and not moved:
+                last = max(clock.read[u][m] for u in (bundle.maker, *readers))
+                yield from _during(clock.reads[bundle.maker][m], last, size, PASSING)
+            if clock.flows[bundle.maker] and source.port.back is not None:
+                first = min(clock.returns[u][m] for u in (bundle.maker, *backs))
+                # The gradient of a view becomes that of what it is a view of.
+                until = clock.returns if moved else clock.returned
+                yield from _during(first, until[bundle.maker][m], size, PASSING)
+        return
+    for leg in bundle.legs:
+        if leg.unit in own:
+            size = source.bytes / parts.ways(leg.unit, leg.port.there)
+            for m in clock.micro_batches:
+                if not kept:
+                    begin, end = clock.reads[leg.unit][m], clock.read[leg.unit][m]
+                    yield from _during(begin, end, size, PASSING)
+                if clock.flows[leg.unit] and leg.port.back is not None:
+                    begin, end = clock.returns[leg.unit][m], clock.returned[leg.unit][m]
+                    yield from _during(begin, end, size, PASSING)

@@ -1,0 +1,228 @@
+"""How many bytes of a problem's tensors each device has, tensor by tensor: a slow twin of
+`simulate.parts` and of `simulate.inventory`."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from meshwright.graph.counts import view_roots
+from meshwright.graph.families import family_of
+from meshwright.graph.layers import layer_of
+from meshwright.graph.model import ITEM_BYTES, Call, Operator
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import PARTIAL, State
+from meshwright.parallelize.units import SAMPLE, Member, Unit
+from meshwright.price.memory import LIBRARY, STATES, UPDATE
+from meshwright.simulate.bundles import Source
+from meshwright.simulate.parts import Standing
+from meshwright.simulate.places import subcube
+from meshwright.simulate.prices import COMPUTE
+from meshwright.simulate.problem import Problem
+
+
+class Parts:
+    """What devices hold of a problem's tensors under given roles."""
+
+    def __init__(self, problem: Problem, roles: Codes) -> None:
+        self.problem, self.roles = problem, roles
+        count = len(problem.units)
+        self.kept = [0.0] * count
+        """For each unit what it keeps from its forward to its backward pass."""
+        self.rerun = [0.0] * count
+        """For each unit what it has again when its layer runs again."""
+        self.forward, self.backward = [0.0] * count, [0.0] * count
+        """For each unit what passes inside of it, in each pass."""
+        self.parameters = [0.0] * count
+        """For each unit its part of the parameters that lie with it."""
+        self.gradients, self.optimizer = [0.0] * count, [0.0] * count
+        self.update = [0.0] * count
+        """For each unit what the optimizer holds on the way."""
+        self._kept: set[str] = set()
+        """The roots that some unit keeps."""
+        self._roots = view_roots(problem.graph)
+        self._layer_of = layer_of(problem.graph) if problem.options.recompute else {}
+        """The layers that run again, by the names of their operators."""
+        self._together: dict[object, list[int]] = defaultdict(list)
+        for number, unit in enumerate(problem.units):
+            self._together[self._layer_of.get(unit.name)].append(number)
+        self._operators = {operator.name: operator for operator in problem.graph.operators}
+        self._maker = {t: n for n, unit in enumerate(problem.units) for t in self._made(unit)}
+        self._weigh()
+        self._weigh_parameters()
+
+    def devices(self) -> Iterator[tuple[str, list[int]]]:
+        """Every device that stands for its class, with the units that work on it."""
+        places = self.problem.places
+        cubes = [int(subcube(own, places.radix)) for own in self.roles]
+        inside = [
+            set(places.set_resource[places.set_start[cube] : places.set_start[cube + 1]].tolist())
+            for cube in cubes
+        ]
+        for resource, kind in enumerate(places.kind):
+            if kind == COMPUTE:
+                yield (
+                    places.names[resource],
+                    [unit for unit, own in enumerate(inside) if resource in own],
+                )
+
+    def standing(self, units: list[int]) -> Standing:
+        """What a device holds all the time."""
+        return Standing(
+            parameters=sum(self.parameters[unit] for unit in units),
+            optimizer=sum(self.optimizer[unit] for unit in units),
+            inputs=self._inputs,
+            libraries=LIBRARY,
+        )
+
+    def layer_of(self, unit: int) -> list[int]:
+        """The units of the layer with which a unit runs again; all that run once if it does."""
+        return self._together[self._layer_of.get(self.problem.units[unit].name)]
+
+    def is_kept(self, tensor: str) -> bool:
+        """Whether some unit keeps a tensor, or what it is a view of."""
+        return self._roots[tensor] in self._kept
+
+    def is_view_of_another(self, tensor: str) -> bool:
+        """Whether a tensor is a view of one that another unit made."""
+        return self._maker.get(self._roots[tensor]) != self._maker[tensor]
+
+    def share(self, unit: int, source: Source) -> float:
+        """Bytes of what a unit makes, as it makes it."""
+        return source.bytes / self.ways(unit, source.port.there)
+
+    def _weigh_parameters(self) -> None:
+        options = self.problem.options
+        for bundle in self.problem.bundles:
+            if not bundle.parameters:
+                continue
+            for number, source in enumerate(bundle.sources):
+                unit = source.maker
+                leg = next(leg for leg in bundle.legs if leg.tensor == number)
+                own = source.bytes / self.ways(unit, source.port.there)
+                copies = self._copies(unit, leg.port.back)
+                dtype = self.problem.graph.specs[source.name].dtype
+                wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
+                numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
+                self.parameters[unit] += own / (copies if options.zero == 3 else 1)
+                if source.trained:
+                    self.gradients[unit] += own / (copies if options.zero >= 2 else 1)
+                    state = STATES[options.optimizer] * numbers + copy
+                    self.optimizer[unit] += state / (copies if options.zero >= 1 else 1)
+                    updated = UPDATE[options.optimizer] * numbers
+                    self.update[unit] += updated / (copies if options.zero >= 1 else 1)
+
+    @cached_property
+    def _inputs(self) -> float:
+        """Buffers, and the share of the inputs that the samples of a device take."""
+        graph, micro = self.problem.graph, self.problem.options.micro_batches
+        ways = max(
+            (self._sample_ways(number, unit) for number, unit in enumerate(self.problem.units)),
+            default=1,
+        )
+        fed = sum(tensor.spec.bytes for tensor in graph.inputs)
+        return sum(tensor.spec.bytes for tensor in graph.buffers) + fed / ways / micro
+
+    def _sample_ways(self, number: int, unit: Unit) -> int:
+        samples = [s for s, own in enumerate(unit.splits) if own.name == SAMPLE]
+        return self._degree(number, samples[0]) if samples else 1
+
+    def _weigh(self) -> None:
+        micro = self.problem.options.micro_batches
+        seen: set[object] = set()
+        pieces: list[list[tuple[Member, Operator, Call]]] = []
+        for number, unit in enumerate(self.problem.units):
+            degrees = {
+                split: self._degree(number, split) * unit.micro_ways(split, micro)
+                for split in range(len(unit.splits))
+            }
+            pieces.append(
+                [(m, self._operators[m.operator], m.piece(degrees)) for m in unit.members]
+            )
+            for member, operator, piece in pieces[-1]:
+                if any(member.wanted):
+                    self._weigh_kept(number, member, operator, piece, seen)
+        for number, unit in enumerate(self.problem.units):
+            leaving = {port.tensor for port in unit.outputs}
+            inside = {t for t in self._made(unit) if t not in leaving and self._roots[t] == t}
+            for member, operator, piece in pieces[number]:
+                self._weigh_passing(number, member, operator, piece, inside)
+
+    def _weigh_kept(
+        self, number: int, member: Member, own: Operator, piece: Call, seen: set[object]
+    ) -> None:
+        """Count what a member keeps."""
+        whole = self.problem.graph.specs
+        saved = family_of(piece.kind).saved(piece, member.wanted)
+        specs = [(own.inputs[i], piece.inputs[i]) for i in saved.inputs]
+        specs += [(own.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
+        self._keep(number, own, None, saved.extra)
+        for name, spec in specs:
+            if name is None or spec is None:
+                continue
+            root = self._roots[name]
+            key = (root, self.roles[number].tobytes())
+            if root in self._maker and key not in seen:
+                seen.add(key)
+                share = spec.elements / max(1, whole[name].elements)
+                self._keep(number, own, root, whole[root].bytes * share)
+
+    def _weigh_passing(
+        self, number: int, member: Member, own: Operator, piece: Call, inside: set[str]
+    ) -> None:
+        """Count what a member reads and makes that stays in its unit, and what it needs besides."""
+        read = [(n, s) for n, s in zip(own.inputs, piece.inputs, strict=True) if n in inside and s]
+        made = [(t.name, s) for t, s in zip(own.outputs, piece.outputs, strict=True)]
+        touched = {n: s.bytes for n, s in (*read, *made) if n in inside}
+        there = sum(size for name, size in touched.items() if name not in self._kept)
+        self.forward[number] = max(self.forward[number], there)
+        if any(member.wanted):
+            readers = self.problem.graph.consumers
+            handed = sum(size for name, size in touched.items() if readers[name])
+            back = handed + family_of(piece.kind).scratch(piece)
+            self.backward[number] = max(self.backward[number], back)
+
+    def _keep(self, number: int, own: Operator, root: str | None, size: float) -> None:
+        """Count what a member keeps: as kept, or as there again when its layer runs again."""
+        made = [root] if root is not None else [tensor.name for tensor in own.outputs]
+        if own.name in self._layer_of and not self._staying.intersection(made):
+            self.rerun[number] += size
+            return
+        self.kept[number] += size
+        if root is not None:
+            self._kept.add(root)
+
+    @cached_property
+    def _staying(self) -> set[str]:
+        """What is read outside of the layer that makes it, and so does not come from a rerun."""
+        graph = self.problem.graph
+        found = {self._roots[name] for name in graph.outputs}
+        maker = {t.name: own.name for own in graph.operators for t in own.outputs}
+        for operator in graph.operators:
+            layer = self._layer_of.get(operator.name)
+            for root in {self._roots[name] for name in operator.inputs if name is not None}:
+                if root in maker and self._layer_of.get(maker[root]) != layer:
+                    found.add(root)
+        return found
+
+    def _made(self, unit: Unit) -> Iterator[str]:
+        for member in unit.members:
+            yield from (tensor.name for tensor in self._operators[member.operator].outputs)
+
+    def _degree(self, number: int, split: int) -> int:
+        return math.prod(
+            factor.size
+            for factor, role in zip(self.problem.factors, self.roles[number], strict=True)
+            if role == split
+        )
+
+    def ways(self, number: int, states: tuple[State, ...]) -> int:
+        """Into how many parts a tensor is cut, given its state under each split of a unit."""
+        return math.prod(self._degree(number, s) for s, state in enumerate(states) if state >= 0)
+
+    def _copies(self, number: int, back: tuple[State, ...] | None) -> int:
+        """How many devices make parts of the same gradient."""
+        states = enumerate(back or ())
+        return math.prod(self._degree(number, s) for s, state in states if state == PARTIAL)
