@@ -251,6 +251,13 @@ def test_a_file_that_is_no_plan_is_not_replaced_unasked(search: Search, run: Run
     assert run(*PLAN)[0] == 0
 
 
+def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:
+    Path("printed.json").write_text(run(*PLAN, "--json")[1])
+    code, _, err = run("simulate", "printed.json")
+    assert code == 2
+    assert "it is what 'plan --json' prints" in err
+
+
 def test_top_says_how_to_see_all(search: Search, run: Run) -> None:
     out = run(*PLAN, "--top", "1")[1]
     assert "1 more decision: --top 2." in out

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    plan: Annotated[str, typer.Argument(help="A plan that 'compare --save' wrote.")],
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
     engine: Annotated[
         str, typer.Option(help="full, reference or delta; all predict the same.")
     ] = "full",

@@ -26,6 +26,7 @@ KEY = "meshwright_plan"
 OTHERS = {
     "meshwright_checkpoint": "a checkpoint of a search",
     "operators": "a graph",
+    "bound_s": "what 'plan --json' prints",
     "strategies": "what 'compare --json' prints",
     "traceEvents": "a trace",
 }
