@@ -79,8 +79,11 @@ def load_plan(path: str | Path) -> Plan:
 def looks_like_plan(path: str | Path) -> bool:
     """Whether a file begins as those do that `save_plan` writes."""
     begin = f'{{\n "{KEY}": '.encode()
-    with Path(path).open("rb") as file:
-        return file.read(len(begin)) == begin
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(begin)) == begin
+    except OSError:
+        return False
 
 
 def parse_plan(content: bytes) -> Plan:
