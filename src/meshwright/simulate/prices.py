@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -162,22 +163,44 @@ class Prices:
         self.table.ways[operation, number] = len(ways)
         self._ways += ways
         if len(self._ways) > len(self.table.fixed):
-            room = 2 * len(self._ways)
-            busy = np.zeros((room, len(self.kinds)))
-            wide = [np.zeros(room) for _ in range(3)]
-            self.table = self.table._replace(fixed=wide[0], slope=wide[1], busy=busy, moved=wide[2])
-            self._write(range(len(self._ways)))
+            self._widen()
         else:
             self._write(range(len(self._ways) - len(ways), len(self._ways)))
 
     def way(self, operation: int, inside: int, every: int, held: float) -> Way:
         """The cheapest way to carry out an operation."""
+        ways = self.ways(operation, inside, every)
+        return min(ways, key=lambda way: way.fixed + way.slope * held)
+
+    def ways(self, operation: int, inside: int, every: int) -> Sequence[Way]:
+        """All ways to carry out an operation that are known."""
         number = int(pattern_number(self.table, inside, every))
         if self.table.row[operation, number] < 0:
             self.fill(operation, inside, every)
         first = int(self.table.row[operation, number])
-        ways = self._ways[first : first + int(self.table.ways[operation, number])]
-        return min(ways, key=lambda way: way.fixed + way.slope * held)
+        return self._ways[first : first + int(self.table.ways[operation, number])]
+
+    def without(self, operation: int, inside: int, every: int, way: Way) -> Prices:
+        """The same prices but for one of several ways to carry out an operation."""
+        ways = [own for own in self.ways(operation, inside, every) if own != way]
+        assert ways, "some way must be left"
+        other = copy(self)
+        other._ways = [*self._ways, *ways]
+        other.table = self._empty()
+        other.table.row[:], other.table.ways[:] = self.table.row, self.table.ways
+        number = int(pattern_number(self.table, inside, every))
+        other.table.row[operation, number] = len(self._ways)
+        other.table.ways[operation, number] = len(ways)
+        other._widen()
+        return other
+
+    def _widen(self) -> None:
+        """Make room in the table for twice as many ways, and write those that there are."""
+        room = 2 * len(self._ways)
+        busy = np.zeros((room, len(self.kinds)))
+        wide = [np.zeros(room) for _ in range(3)]
+        self.table = self.table._replace(fixed=wide[0], slope=wide[1], busy=busy, moved=wide[2])
+        self._write(range(len(self._ways)))
 
     def _write(self, rows: range) -> None:
         for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -14,7 +15,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import factors, layouts
+from meshwright.parallelize.layout import Layout, factors, layouts
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
@@ -178,10 +179,11 @@ def constraints(draw: st.DrawFn, cluster: Cluster, parts: tuple[Unit, ...]) -> C
 
 
 def consistent(own: Constraints, cluster: Cluster) -> bool:
+    """Whether they can be kept without stages."""
+    fixed = (*own.fixed, ("stages", "1"))
     try:
-        checked(own, UNITS, cluster)
-    except InputError as error:
-        assert "contradict" in str(error) or "cannot be kept" in str(error)
+        checked(msgspec.structs.replace(own, fixed=fixed), UNITS, cluster)
+    except InputError:
         return False
     return True
 
@@ -296,9 +298,9 @@ def test_the_optimum_is_that_of_the_allowed_plans(own: Constraints) -> None:
     assert violations(problem.plan("found", found.roles), own) == []
 
 
-def layouts_of(problem: Problem, unit: int, rows: Codes) -> list[object]:
+def layouts_of(problem: Problem, unit: int, rows: Codes) -> list[Layout]:
     roles = problem.roles.copy()
-    found: list[object] = []
+    found: list[Layout] = []
     for row in rows:
         roles[unit] = row
         found.append(problem.layouts(roles)[unit])

@@ -1,0 +1,212 @@
+"""Why a plan is what it is. Enters: a plan and prices. Leaves: for every decision what the best
+other choice would have cost.
+
+A runner-up is the plan with this one decision changed and everything else kept, simulated:
+    options, stages, placement   `alternatives`
+    the algebra                  the plan of the original graph, if it is given
+    reductions                   the prices without the way that was taken: the next cheapest
+    layouts                      `runner_up`, by classes of units, the most expensive first
+Of several the fastest that fits into memory counts. The largest difference comes first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
+from meshwright.parallelize.reshard import ALL_REDUCE
+from meshwright.plan.model import Plan, PlannedReduction, Prediction
+from meshwright.price.operator import OperatorPricer
+from meshwright.reduce import dsl
+from meshwright.search.joint.alternatives import alternatives
+from meshwright.search.joint.runner_up import Class, Trials, classes
+from meshwright.simulate.prices import NANO, Prices, Way
+from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.simulation import simulate
+
+WORK = 50_000_000
+"""Tasks that are simulated for the layouts of all classes together; each at least FEWEST times."""
+
+FEWEST = 20
+
+REDUCTIONS = 8
+"""Different reductions that are looked into, the largest first."""
+
+TURN = 100_000
+"""Tasks that may be simulated before the clock is looked at."""
+
+
+class Decision(NamedTuple):
+    """What was chosen, and what else could have been."""
+
+    subject: str
+    chosen: str
+    runner_up: str | None
+    """None if there is no other choice."""
+    step: Seconds | None
+    """Of the plan with the runner-up."""
+    note: str
+
+
+def explain(
+    plan: Plan,
+    *,
+    prices: Prices,
+    operators: OperatorPricer,
+    memory: Bytes,
+    deadline: float | None = None,
+    original: Plan | None = None,
+) -> tuple[Decision, ...]:
+    """Every decision of a plan, until a moment of `time.monotonic`.
+
+    `original` is a plan of the graph before it was rewritten. What the deadline leaves out is
+    counted in a last entry.
+    """
+    told = _Explanation(plan, prices, operators, memory, deadline)
+    found = [*told.alternatives(), *told.algebra(original), *told.reductions(), *told.layouts()]
+    found.sort(key=lambda own: math.inf if own.step is None else told.step - own.step)
+    if told.left_out:
+        note = "not looked into: the time was up, or they are the cheapest of many"
+        found.append(Decision("left out", f"{told.left_out} decisions", None, None, note))
+    return tuple(found)
+
+
+class _Explanation:
+    """A plan, simulated, and how much time is left to change it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        prices: Prices,
+        operators: OperatorPricer,
+        memory: Bytes,
+        deadline: float | None,
+    ) -> None:
+        self.plan, self.prices, self.operators, self.memory = plan, prices, operators, memory
+        self.deadline = deadline
+        self.base = simulate(plan, prices, operators)
+        self.step = self.base.prediction.step
+        self.left_out = 0
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def alternatives(self) -> Iterator[Decision]:
+        """Decisions about the whole graph."""
+        for own in alternatives(self.plan):
+            if self.late():
+                self.left_out += 1
+                continue
+            tried = []
+            for text, make in own.others:
+                try:
+                    tried.append((text, self._predicted(make())))
+                except InputError:  # A layout that so many micro-batches are too small for.
+                    continue
+            if tried:
+                text, found = min(tried, key=lambda it: (self._misses(it[1]) > 0, it[1].step))
+                yield self._decision(own.subject, own.chosen, text, found)
+            else:
+                yield Decision(own.subject, own.chosen, None, None, "nothing else is possible")
+
+    def algebra(self, original: Plan | None) -> Iterator[Decision]:
+        """The graph before it was rewritten."""
+        if original is not None:
+            found = self._predicted(original)
+            given = f"the graph as given ({original.origin})"
+            yield self._decision("algebra", "the graph as rewritten", given, found)
+
+    def reductions(self) -> Iterator[Decision]:
+        """Every different reduction."""
+        planned = with_programs(self.plan, self.base.problem).programs
+        groups: dict[tuple[int, int, Way], list[PlannedReduction]] = {}
+        for own in planned:
+            over, beside = (sum(1 << f for f in it) for it in (own.over, own.beside))
+            way = self.prices.way(ALL_REDUCE, over, beside, own.bytes)
+            groups.setdefault((over, beside, way), []).append(own)
+        self.left_out += max(0, len(groups) - REDUCTIONS)
+        for (over, beside, way), alike in list(groups.items())[:REDUCTIONS]:
+            if self.late():
+                self.left_out += 1
+                continue
+            yield self._reduction(over, beside, way, alike)
+
+    def _reduction(
+        self, over: int, beside: int, way: Way, alike: list[PlannedReduction]
+    ) -> Decision:
+        held, own = alike[0].bytes, _factors(self.plan, alike[0].over)
+        subject = f"reduction over {own}, {len(alike)} sizes up to {format_bytes(held)}"
+        if len(self.prices.ways(ALL_REDUCE, over, beside)) == 1:
+            return Decision(subject, _named(way), None, None, "nothing else is known")
+        others = self.prices.without(ALL_REDUCE, over, beside, way)
+        second = others.way(ALL_REDUCE, over, beside, held)
+        found = simulate(self.plan, others, self.operators).prediction
+        names = _named(way), _named(second)
+        other = names[1] if names[1] != names[0] else f"{names[1]} by another algorithm"
+        told = self._decision(subject, names[0], other, found)
+        times = [format_seconds(Seconds(it.fixed + it.slope * held)) for it in (way, second)]
+        return told._replace(note=f"{told.note}; by itself {times[1]} instead of {times[0]}")
+
+    def layouts(self) -> Iterator[Decision]:
+        """The layout of every class of units."""
+        problem = self.base.problem
+        found, tasks = classes(problem), max(1, int(problem.tasks.live.sum()))
+        longest = max((len(own.units) for own in found), default=0)
+        if self.late() or not found:
+            self.left_out += len(found)
+            return
+        trials = Trials(problem, round(self.step * NANO), longest)
+        many = max(1, WORK // tasks // FEWEST)
+        self.left_out += max(0, len(found) - many)
+        most = max(FEWEST, WORK // tasks // len(found))
+        for own in found[:many]:
+            if self.late():
+                self.left_out += 1
+                continue
+            yield self._layout(trials, own, most, max(1, TURN // tasks))
+
+    def _layout(self, trials: Trials, own: Class, most: int, turn: int) -> Decision:
+        names = [self.plan.units[unit].name for unit in own.units]
+        subject = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1} alike)"
+        chosen = str(self.plan.layout[names[0]])
+        runner_up = trials.best(own, most, turn, self.late)
+        if runner_up is None:
+            return Decision(subject, chosen, None, None, "nothing else is possible")
+        other = trials.problem.plan("runner-up", runner_up.roles)
+        text, found = str(other.layout[names[0]]), self._predicted(other)
+        told = self._decision(subject, chosen, text, found)
+        return told._replace(note=f"{told.note}; best of {runner_up.tried} changes")
+
+    def _predicted(self, plan: Plan) -> Prediction:
+        return simulate(plan, self.prices, self.operators).prediction
+
+    def _misses(self, found: Prediction) -> int:
+        return max(0, found.memory.total - self.memory)
+
+    def _decision(self, subject: str, chosen: str, other: str, found: Prediction) -> Decision:
+        more = found.step - self.step
+        note = "no difference"
+        if more:
+            note = f"{format_seconds(Seconds(abs(more)))} {'longer' if more > 0 else 'shorter'}"
+        if self._misses(found):
+            note += f"; does not fit, by {format_bytes(self._misses(found))}"
+        return Decision(subject, chosen, other, found.step, note)
+
+
+def _named(way: Way) -> str:
+    return str(way.program or dsl.ALL_REDUCE)
+
+
+def _factors(plan: Plan, numbers: tuple[int, ...]) -> str:
+    """Factors as a person says it: how many ways of which level."""
+    ways: dict[str, int] = {}
+    for number in numbers:
+        factor = plan.factors[number]
+        name = plan.cluster.level_names[factor.level]
+        ways[name] = ways.get(name, 1) * factor.size
+    return " and ".join(f"{count} {name}" for name, count in ways.items())
