@@ -17,6 +17,8 @@ pytest.importorskip("torch", reason="models are captured with torch")
 from meshwright.cli.main import main
 from meshwright.foundation.units import Seconds
 from meshwright.plan.file import load_plan, save_plan
+from meshwright.search.joint import explain
+from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.question import Planned, Question, Stopped
 from support.planned import answer
 
@@ -30,14 +32,6 @@ class Doing(NamedTuple):
     doing: str
 
 
-class Decision(NamedTuple):
-    subject: str
-    chosen: str
-    runner_up: str | None
-    step: float | None
-    note: str
-
-
 class Search:
     """Stands for the search, and remembers what it was asked."""
 
@@ -47,7 +41,7 @@ class Search:
         self.stopped: Stopped = "budget"
         self.explained = 0
         self.explains: Callable[[], tuple[Decision, ...]] = lambda: (
-            Decision("layout of conv", "sample 4", "channel 4", 1.0, "does not fit"),
+            Decision("layout of conv", "sample 4", "channel 4", Seconds(1.0), "does not fit"),
             Decision("micro-batches", "1", None, None, "no other divides the batch"),
         )
 
@@ -77,8 +71,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     found = Search()
     best = SimpleNamespace(best_plan=found.best_plan, best_of_devices=found.best_of_devices)
     monkeypatch.setitem(sys.modules, "meshwright.search.joint.best", best)
-    explain = SimpleNamespace(explain=found.explain)
-    monkeypatch.setitem(sys.modules, "meshwright.search.joint.explain", explain)
+    monkeypatch.setattr(explain, "explain", found.explain)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")
     return found

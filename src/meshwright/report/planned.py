@@ -5,7 +5,6 @@ what the verb `plan` shows; every figure in it is predicted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -25,10 +24,8 @@ from meshwright.report.predictions import (
     strategies_table,
 )
 from meshwright.report.tables import new_table
+from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.question import Candidate, Planned
-
-if TYPE_CHECKING:
-    from meshwright.search.joint.explain import Decision
 
 FOUND = "plan"
 """What the plan that was found is called among the strategies."""

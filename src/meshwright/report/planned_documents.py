@@ -5,7 +5,6 @@ field is. Times end in `_s` and are seconds, predicted but for those of the sear
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,10 +12,8 @@ from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing, speedup
 from meshwright.report.predictions import machine_document, prediction_document, refused_document
+from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.question import Candidate, Planned
-
-if TYPE_CHECKING:
-    from meshwright.search.joint.explain import Decision
 
 
 def planned_document(planned: Planned, decisions: Sequence[Decision]) -> Document:
