@@ -18,6 +18,7 @@ from meshwright.cli.calibrate import calibrate
 from meshwright.cli.clusters import clusters
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
+from meshwright.cli.plan import plan
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
 from meshwright.cli.rules import rules
@@ -34,7 +35,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (clusters, place, reduce, models, capture, calibrate, simulate, compare, sweep):
+for verb in (
+    plan, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
+):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")
 app.add_typer(validate, name="validate")

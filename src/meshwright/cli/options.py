@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import OperatorGraph
+    from meshwright.search.budget import Budget
     from meshwright.search.rank import Ranker
 
 _T = TypeVar("_T", bound=str)
@@ -84,6 +85,29 @@ def captured_graph(model: str, batch: int | None) -> OperatorGraph:
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     return captured.graph
+
+
+def chosen_budget(text: str) -> Budget:
+    """How long a search may go on."""
+    from meshwright.foundation.errors import InputError
+    from meshwright.search.budget import Budget
+
+    try:
+        return Budget.parse(text)
+    except InputError as error:
+        raise error.at("--budget") from None
+
+
+def require_place(option: str, path: str | None) -> None:
+    """Refuse a file that could not be written, before the work whose result it is for."""
+    from meshwright.foundation.errors import InputError
+    from meshwright.foundation.files import require_writable
+
+    if path is not None:
+        try:
+            require_writable(path)
+        except InputError as error:
+            raise error.at(option) from None
 
 
 def require_lines(top: int) -> None:

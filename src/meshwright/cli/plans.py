@@ -17,17 +17,18 @@ from meshwright.cli.options import (
     ResizeOption,
     captured_graph,
     chosen,
+    chosen_budget,
     chosen_cluster,
+    require_place,
 )
 
 if TYPE_CHECKING:
     from meshwright.plan.model import Plan
-    from meshwright.search.budget import Budget
     from meshwright.search.walk import Engine
 
 
 def simulate(
-    plan: Annotated[str, typer.Argument(help="A plan that 'compare --save' wrote.")],
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
     engine: Annotated[
         str, typer.Option(help="full, reference or delta; all predict the same.")
     ] = "full",
@@ -118,7 +119,7 @@ def compare(
     from meshwright.price.backend import backend_named
 
     ways: tuple[Engine, ...] = ("delta", "full")
-    allowed, way = _budget(budget), chosen(engine, ways, "--engine")
+    allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")
     library = backend_named(backend)
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     _require_places(save, checkpoint)
@@ -126,6 +127,7 @@ def compare(
 
     from meshwright.plan.file import save_plan
     from meshwright.report import plans
+    from meshwright.report.predictions import describe_refused
     from meshwright.search.compare import compare as side_by_side
 
     with share_bar("simulating baselines (the first time compiles for a minute or two)") as show:
@@ -148,7 +150,7 @@ def compare(
         asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": save}
         print_json(plans.comparison_document(found, asked))
         return
-    sentences = [plans.describe_refusals(found)] if found.refused else []
+    sentences = [describe_refused(found.refused)] if found.refused else []
     sentences.append(plans.describe_search(found))
     if save is not None:
         sentences.append(f"The plan of the search is in {save}.")
@@ -157,29 +159,14 @@ def compare(
     )
 
 
-def _budget(text: str) -> Budget:
-    from meshwright.foundation.errors import InputError
-    from meshwright.search.budget import Budget
-
-    try:
-        return Budget.parse(text)
-    except InputError as error:
-        raise error.at("--budget") from None
-
-
 def _require_places(save: str | None, checkpoint: str | None) -> None:
     """Refuse files that could not be written, before the search that they are for."""
     from pathlib import Path
 
     from meshwright.foundation.errors import InputError
-    from meshwright.foundation.files import require_writable
 
-    for option, path in (("--save", save), ("--checkpoint", checkpoint)):
-        if path is not None:
-            try:
-                require_writable(path)
-            except InputError as error:
-                raise error.at(option) from None
+    require_place("--save", save)
+    require_place("--checkpoint", checkpoint)
     if save and checkpoint and Path(save).resolve() == Path(checkpoint).resolve():
         raise InputError(f"--save and --checkpoint are both {save!r}", "give two different files")
 

@@ -26,12 +26,13 @@ KEY = "meshwright_plan"
 OTHERS = {
     "meshwright_checkpoint": "a checkpoint of a search",
     "operators": "a graph",
+    "bound_s": "what 'plan --json' prints",
     "strategies": "what 'compare --json' prints",
     "traceEvents": "a trace",
 }
 """Keys by which other files give themselves away."""
 
-MAKE = "write one with 'meshwright compare MODEL --save FILE'"
+MAKE = "write one with 'meshwright plan MODEL --cluster C --save FILE'"
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +74,16 @@ def load_plan(path: str | Path) -> Plan:
         return parse_plan(content)
     except InputError as error:
         raise error.at(f"plan {str(path)!r}") from None
+
+
+def looks_like_plan(path: str | Path) -> bool:
+    """Whether a file begins as those do that `save_plan` writes."""
+    begin = f'{{\n "{KEY}": '.encode()
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(begin)) == begin
+    except OSError:
+        return False
 
 
 def parse_plan(content: bytes) -> Plan:

@@ -11,14 +11,25 @@ from rich.table import Table
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import (
-    Bytes,
     counted,
     format_gibibytes,
     format_seconds,
     format_traffic,
 )
-from meshwright.plan.model import Held, Plan, Prediction
+from meshwright.plan.model import Plan, Prediction
 from meshwright.report.documents import Document
+from meshwright.report.outline import describe_options
+from meshwright.report.predictions import (
+    Row,
+    describe_fullest,
+    describe_machine,
+    exposed,
+    machine_document,
+    parts_of,
+    prediction_document,
+    refused_document,
+    strategies_table,
+)
 from meshwright.report.tables import new_table
 from meshwright.search.compare import Comparison, Strategy
 from meshwright.search.mcmc import Found
@@ -41,15 +52,9 @@ STOPPED = {
 
 def describe_plan(plan: Plan) -> str:
     """What is planned, in a line."""
-    options = plan.options
-    words = [f"{plan.graph.name} on {_machine(plan.cluster)}: {plan.origin}"]
-    if options.micro_batches > 1:
-        words.append(f"{options.micro_batches} micro-batches, {options.schedule}")
-    if options.zero:
-        words.append(f"ZeRO {options.zero}")
-    if options.recompute:
-        words.append("layers run again")
-    words.append(f"{counted(len(plan.layouts), 'unit')}, {options.optimizer}")
+    words = [f"{plan.graph.name} on {describe_machine(plan.cluster)}: {plan.origin}"]
+    words += describe_options(plan.options)
+    words.append(f"{counted(len(plan.layouts), 'unit')}, {plan.options.optimizer}")
     return "; ".join(words)
 
 
@@ -59,10 +64,10 @@ def table_of_prediction(prediction: Prediction) -> Table:
     memory = prediction.memory
     table.add_row("step", format_seconds(prediction.step))
     table.add_row("  compute on the busiest device", format_seconds(prediction.compute))
-    table.add_row("  exposed communication and waiting", format_seconds(_exposed(prediction)))
+    table.add_row("  exposed communication and waiting", format_seconds(exposed(prediction)))
     table.add_row("moved between devices", format_traffic(prediction.moved))
     table.add_row("memory on the fullest device", format_gibibytes(memory.total))
-    for part, held in _parts(memory).items():
+    for part, held in parts_of(memory).items():
         table.add_row(f"  {part}", format_gibibytes(held))
     return table
 
@@ -70,7 +75,7 @@ def table_of_prediction(prediction: Prediction) -> Table:
 def describe_memory(prediction: Prediction, cluster: Cluster) -> str:
     """Whether a plan fits, and where it is fullest and when."""
     memory, device = prediction.memory, cluster.device
-    where = f"{memory.device} is fullest at {format_seconds(memory.seconds)} (predicted)"
+    where = describe_fullest(memory)
     holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(device.memory)}"
     if prediction.missing:
         missing = format_gibibytes(prediction.missing)
@@ -105,31 +110,24 @@ def describe_comparison(comparison: Comparison) -> str:
     """What is compared, in a line."""
     plan = comparison.strategies[-1].plan
     units = counted(len(plan.layouts), "unit")
-    return f"{plan.graph.name} on {_machine(plan.cluster)}: {units}; every figure is predicted"
+    return (
+        f"{plan.graph.name} on {describe_machine(plan.cluster)}: {units}; every figure is predicted"
+    )
 
 
 def table_of_strategies(comparison: Comparison) -> Table:
     """Baselines and the search, side by side."""
-    table = new_table("strategy", "step>", "speed-up>", "compute>", "moved>", "memory>", "fits")
-    for own in comparison.strategies:
-        prediction, speedup = own.prediction, _speedup(comparison, own)
-        missing = prediction.missing
-        table.add_row(
+    searched = comparison.strategies[-1]
+    return strategies_table(
+        Row(
             own.name,
-            format_seconds(prediction.step),
-            "" if speedup is None else f"{speedup:.2f}x",
-            format_seconds(prediction.compute),
-            format_traffic(prediction.moved),
-            format_gibibytes(prediction.memory.total),
-            f"over {format_gibibytes(missing)}" if missing else "yes",
-            style="bold" if own is comparison.strategies[-1] else None,
+            own.prediction,
+            _speedup(comparison, own),
+            own.prediction.missing,
+            marked=own is searched,
         )
-    return table
-
-
-def describe_refusals(comparison: Comparison) -> str:
-    """Why baselines were left out, a line each."""
-    return "\n".join(f"{name} does not apply: {reason}" for name, reason in comparison.refused)
+        for own in comparison.strategies
+    )
 
 
 def describe_search(comparison: Comparison) -> str:
@@ -156,9 +154,9 @@ def simulation_document(simulation: Simulation, engine: str) -> Document:
         "graph": plan.graph.name,
         "units": len(plan.layouts),
         "engine": engine,
-        **_machine_document(plan.cluster),
+        **machine_document(plan.cluster),
         **msgspec.to_builtins(plan.options),
-        **_prediction_document(simulation.prediction),
+        **prediction_document(simulation.prediction, simulation.prediction.missing),
         "costliest": [
             {
                 "kind": own.kind,
@@ -188,16 +186,16 @@ def comparison_document(comparison: Comparison, asked: Document) -> Document:
     return {
         "graph": plan.graph.name,
         "units": len(plan.layouts),
-        **_machine_document(plan.cluster),
+        **machine_document(plan.cluster),
         **asked,
         "strategies": [
             {"name": own.name, "speedup": _speedup(comparison, own)}
             | msgspec.to_builtins(own.plan.options)
-            | _prediction_document(own.prediction)
+            | prediction_document(own.prediction, own.prediction.missing)
             for own in comparison.strategies
         ],
         "best": comparison.best.name,
-        "refused": [{"name": name, "reason": reason} for name, reason in comparison.refused],
+        "refused": refused_document(comparison.refused),
         "search": _search_document(comparison.found),
     }
 
@@ -216,52 +214,7 @@ def _search_document(found: Found) -> Document:
     }
 
 
-def _prediction_document(prediction: Prediction) -> Document:
-    memory = prediction.memory
-    return {
-        "step_s": prediction.step,
-        "compute_s": prediction.compute,
-        "exposed_s": _exposed(prediction),
-        "moved_bytes": prediction.moved,
-        "memory": _parts(memory),
-        "memory_bytes": memory.total,
-        "fullest_device": memory.device,
-        "fullest_at_s": memory.seconds,
-        "missing_bytes": prediction.missing,
-        "fits": not prediction.missing,
-    }
-
-
-def _machine_document(cluster: Cluster) -> Document:
-    return {
-        "cluster": cluster.name,
-        "hierarchy": list(cluster.hierarchy),
-        "devices": cluster.devices,
-        "device_bytes": cluster.device.memory,
-    }
-
-
-def _parts(memory: Held) -> dict[str, Bytes]:
-    return {
-        "parameters": memory.parameters,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "activations": memory.activations,
-        "workspace": memory.workspace,
-    }
-
-
-def _exposed(prediction: Prediction) -> float:
-    """What of a step the busiest device does not compute."""
-    return prediction.step - prediction.compute
-
-
 def _speedup(comparison: Comparison, own: Strategy) -> float | None:
     """How much faster a strategy is than data parallelism, where that applies."""
     reference = [other for other in comparison.strategies if other.name == REFERENCE]
     return reference[0].prediction.step / own.prediction.step if reference else None
-
-
-def _machine(cluster: Cluster) -> str:
-    sizes = " x ".join(f"{level.cardinality} {level.name}" for level in cluster.levels)
-    return f"{cluster.name} ({sizes})"

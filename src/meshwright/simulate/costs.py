@@ -36,6 +36,15 @@ class Cost(NamedTuple):
     """Of the step; shares add up to more than 1 where tasks overlap."""
 
 
+class Spent(NamedTuple):
+    """What a unit takes of a step, over all micro-batches; the two may overlap."""
+
+    computing: Seconds
+    """Both passes, and updating the parameters that it reads first."""
+    moving: Seconds
+    """What it makes and what it reads first of parameters, and their gradients."""
+
+
 class Occupancy(NamedTuple):
     """How long the resources of one kind are held."""
 
@@ -86,6 +95,20 @@ def costliest(simulation: Simulation, most: int) -> list[Cost]:
         )
         for (kind, subject), own in ranked
     ]
+
+
+def spent_by_unit(simulation: Simulation) -> tuple[Spent, ...]:
+    """What every unit takes, in the order of the plan's units."""
+    problem, labels = simulation.problem, simulation.problem.labels
+    computing, moving = ([0] * len(problem.units) for _ in range(2))
+    durations = problem.tasks.duration.tolist()
+    for task in simulation.timeline.order.tolist():
+        kind, subject = labels.kind[task], labels.subject[task]
+        unit = subject if runs_unit(kind) else problem.bundles[subject].maker
+        total = computing if runs_unit(kind) or kind == "update" else moving
+        total[unit] += durations[task]
+    pairs = zip(computing, moving, strict=True)
+    return tuple(Spent(Seconds(own / NANO), Seconds(sent / NANO)) for own, sent in pairs)
 
 
 def occupancies(simulation: Simulation) -> list[Occupancy]:

@@ -1,0 +1,137 @@
+"""What the verb `plan` is told: options, and what they turn into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from meshwright.cluster.model import Cluster
+    from meshwright.foundation.units import Bytes
+    from meshwright.plan.model import Options, Plan
+
+DEFAULT = "plan.json"
+"""Where a plan is written unless something else is said."""
+
+BudgetOption = Annotated[str, typer.Option(help="Of the search: a time, or a number of proposals.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32, help="Of the search.")]
+MemoryOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="What a device may hold; by default what it has.")
+]
+MinimizeOption = Annotated[str, typer.Option(help="time, memory or device-hours.")]
+ParetoOption = Annotated[
+    bool, typer.Option("--pareto", help="Show the plans that none beats in both time and memory.")
+]
+DevicesOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Up to N of them: the most throughput of a device."),
+]
+OptimizerOption = Annotated[str, typer.Option(help="sgd, momentum or adam.")]
+MixedOption = Annotated[
+    bool, typer.Option("--mixed", help="The optimizer keeps float32 copies of 16-bit parameters.")
+]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="UNIT=LAYOUT", help="Lay out units of that name so; repeatable."),
+]
+ForbidOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ROLE@LEVEL", help="Not this role on this level; repeatable."),
+]
+FixOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A degree, or stages=2, zero=1 ...; repeatable."),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="None of these rewrite rules; repeatable."),
+]
+StartOption = Annotated[str | None, typer.Option(metavar="PLAN", help="A plan to start from.")]
+SaveOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=DEFAULT)
+]
+ProgramsOption = Annotated[
+    bool, typer.Option(help="Synthesize reduction programs, or take single collectives.")
+]
+ExplainOption = Annotated[
+    bool, typer.Option(help="Tell what the runner-up of every decision would cost.")
+]
+CoresOption = Annotated[
+    int | None, typer.Option(min=1, help="How many cores work; by default all.")
+]
+TopOption = Annotated[int, typer.Option(help="Most lines of the graph and of the decisions.")]
+
+
+def chosen_place(save: str | None) -> str:
+    """The file of the plan. What was not named by the user replaces nothing but a plan."""
+    from pathlib import Path
+
+    from meshwright.cli.options import require_place
+    from meshwright.foundation.errors import InputError
+    from meshwright.plan.file import looks_like_plan
+
+    path = save or DEFAULT
+    require_place("--save", path)
+    if save is None and Path(path).exists() and not looks_like_plan(path):
+        raise InputError(f"{path!r} is there already and is no plan", "name a file with --save")
+    return path
+
+
+def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:
+    """What a plan may hold on a device."""
+    from meshwright.foundation.errors import InputError
+    from meshwright.foundation.units import format_bytes, parse_bytes
+
+    has = cluster.device.memory
+    if text is None:
+        return has
+    try:
+        limit = parse_bytes(text)
+    except InputError as error:
+        raise error.at("--memory") from None
+    if limit > has:
+        raise InputError(
+            f"--memory is {text} and a device of {cluster.name!r} has {format_bytes(has)}",
+            "give at most that, or a cluster with larger devices",
+        )
+    if limit <= 0:
+        raise InputError(f"--memory is {text}", "give more than nothing, as '38 GB'")
+    return limit
+
+
+def chosen_training(optimizer: str, mixed: bool) -> Options:
+    """What the user decides about training."""
+    from meshwright.cli.options import chosen
+    from meshwright.plan.model import Options
+    from meshwright.price.memory import OPTIMIZERS
+
+    return Options(optimizer=chosen(optimizer, OPTIMIZERS, "--optimizer"), mixed=mixed)
+
+
+def chosen_start(path: str | None, devices: int | None) -> Plan | None:
+    """The plan that a search starts from."""
+    from meshwright.foundation.errors import InputError
+    from meshwright.plan.file import load_plan
+
+    if path is None:
+        return None
+    if devices is not None:
+        raise InputError(
+            "--start is a plan for one machine, and --devices tries several", "give one of the two"
+        )
+    try:
+        return load_plan(path)
+    except InputError as error:
+        raise error.at("--start") from None
+
+
+def require_devices(devices: int | None, cluster: Cluster) -> None:
+    """Refuse more devices than there are."""
+    from meshwright.foundation.errors import InputError
+
+    if devices is not None and devices > cluster.devices:
+        raise InputError(
+            f"--devices is {devices} and {cluster.name!r} has {cluster.devices}",
+            "give at most that, or a larger cluster (--nodes)",
+        )

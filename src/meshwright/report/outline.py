@@ -1,0 +1,199 @@
+"""A plan in a line. Enters: a `Plan`. Leaves: its `Outline`: which axes of parallelism it has, how
+wide and on which levels, stages, micro-batches, what is sharded and run again.
+
+Every unit has a layout of its own, so the axes are those of the units that do most of the work
+(floating-point operations of both passes); `share` says how much, `others` what the rest does. An
+axis is told by the role of what is cut. That of a product's sum counts as that of its weight:
+layers that cut a weight's outputs and then the next one's inputs have one axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import msgspec
+
+from meshwright.foundation.units import counted
+from meshwright.parallelize.layout import IDLE, REPLICA, Layout
+from meshwright.parallelize.units import SAMPLE, Unit
+from meshwright.plan.model import Options, Plan
+from meshwright.report.documents import Document
+from meshwright.search.baselines.roles import work
+
+STAGE = "stage"
+"""The axis along which units sit at different coordinates."""
+
+UNUSED = "idle"
+"""The axis along which all units sit at the same coordinate."""
+
+AXIS = {"sample": SAMPLE, "attribute": "attribute", "parameter": "parameter"}
+AXIS |= {"reduction": "parameter"}
+"""By the role of a split."""
+
+LEAST = 0.005
+"""Axes of less than this share of the work are not told."""
+
+Axes = dict[str, dict[str, int]]
+"""For each axis and each level that it lies on how many ways it cuts there."""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """Axes, and the share of the work that is laid out so."""
+
+    axes: Axes
+    share: float
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name} {math.prod(levels.values())} ({_places(levels)})"
+            for name, levels in self.axes.items()
+        )
+
+
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan amounts to."""
+
+    axes: Axes
+    degrees: dict[str, int]
+    """How many ways each of the axes cuts, over all levels."""
+    share: float
+    others: tuple[Kind, ...]
+    devices: int
+    """How many are used."""
+    stages: int
+    """Sets of devices on which units sit."""
+    options: Options
+    rewrites: tuple[str, ...]
+
+    def __str__(self) -> str:
+        first = Kind(axes=self.axes, share=self.share)
+        kinds = [str(first) or "on one device"]
+        if self.others:
+            kinds[0] += f" for {self.share:.0%} of the work"
+            kinds += [f"{str(own) or 'one device'} for {own.share:.0%}" for own in self.others]
+        return "; ".join([", ".join(kinds), *_decided(self)])
+
+
+def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
+    """The outline of a plan; `rewrites` are the rules that made its graph."""
+    shares = _shares(plan)
+    kinds = [
+        Kind(axes=_axes(layout, plan), share=share)
+        for layout, share in sorted(shares.items(), key=lambda item: -item[1])
+        if share >= LEAST
+    ]
+    first, *others = kinds
+    return Outline(
+        axes=first.axes,
+        degrees={name: math.prod(levels.values()) for name, levels in first.axes.items()},
+        share=first.share,
+        others=tuple(others),
+        devices=_devices(plan),
+        stages=len({layout.coordinates() for layout in plan.layout.values()}),
+        options=plan.options,
+        rewrites=rewrites,
+    )
+
+
+def outline_document(own: Outline) -> Document:
+    """An outline, for scripts."""
+    document: Document = msgspec.to_builtins(own)
+    options = document.pop("options")
+    assert isinstance(options, dict)
+    return document | options | {"text": str(own)}
+
+
+def describe_options(options: Options) -> list[str]:
+    """What a plan decides for the whole graph, where it is not the ordinary."""
+    words = []
+    if options.micro_batches > 1:
+        words.append(f"{options.micro_batches} micro-batches, {options.schedule}")
+    if options.zero:
+        words.append(f"ZeRO {options.zero}")
+    if options.recompute:
+        words.append("layers run again")
+    return words
+
+
+def _decided(own: Outline) -> list[str]:
+    words = []
+    if own.stages > 1:
+        words.append(f"{own.stages} stages")
+    words += describe_options(own.options)
+    if UNUSED in own.degrees:
+        words.append(f"on {counted(own.devices, 'device')}")
+    if own.rewrites:
+        words.append(f"rewritten by {_rules(own.rewrites)}")
+    return words
+
+
+def _rules(rewrites: Sequence[str]) -> str:
+    """Rules with their places; those that were used several times, with how often.
+
+    >>> _rules(["fuse at a", "fuse at b", "swap at c"])
+    'fuse (2 times), swap at c'
+    """
+    times = Counter(own.split()[0] for own in rewrites)
+    words = {own if times[own.split()[0]] == 1 else own.split()[0]: None for own in rewrites}
+    return ", ".join(f"{own} ({times[own]} times)" if times[own] > 1 else own for own in words)
+
+
+def _places(levels: Mapping[str, int]) -> str:
+    if len(levels) == 1:
+        return next(iter(levels))
+    return ", ".join(f"{level} {ways}" for level, ways in levels.items())
+
+
+def _shares(plan: Plan) -> dict[Layout, float]:
+    """The share of the work for each row of axes, one for every factor."""
+    whole = sum(map(work, plan.units))
+    found: dict[Layout, float] = {}
+    for unit in plan.units:
+        kind = Layout(_named(unit, plan.layout[unit.name]))
+        # A graph that computes nothing, as of copies, counts its units.
+        share = work(unit) / whole if whole else 1 / len(plan.units)
+        found[kind] = found.get(kind, 0.0) + share
+    return found
+
+
+def _named(unit: Unit, layout: Layout) -> tuple[str, ...]:
+    """The axis of each factor, as far as one unit tells it."""
+    roles = {
+        split.name: SAMPLE if split.name == SAMPLE else AXIS[split.role] for split in unit.splits
+    }
+    return tuple(IDLE if role.startswith(IDLE) else roles.get(role, role) for role in layout.roles)
+
+
+def _axes(named: Layout, plan: Plan) -> Axes:
+    """The axes of a row, by level."""
+    places = list(zip(*(own.coordinates() for own in plan.layout.values()), strict=True))
+    found: Axes = {}
+    for role, factor, seats in zip(named.roles, plan.factors, places, strict=True):
+        axis = role
+        if role == IDLE:
+            axis = STAGE if len(set(seats)) > 1 else UNUSED
+        level = plan.cluster.levels[factor.level].name
+        levels = found.setdefault(axis, {})
+        levels[level] = levels.get(level, 1) * factor.size
+    order = (STAGE, SAMPLE, "attribute", "parameter", REPLICA, UNUSED)
+    return {axis: found[axis] for axis in order if axis in found}
+
+
+def _devices(plan: Plan) -> int:
+    """How many devices some unit sits on."""
+    seats = {layout.coordinates() for layout in plan.layout.values()}
+    factors = range(len(plan.factors))
+    sizes = [factor.size for factor in plan.factors]
+    apart = [any(seat[f] is not None for seat in seats) for f in factors]
+
+    def coordinates(at: int | None, f: int) -> Sequence[int]:
+        if at is not None:
+            return (at,)
+        # Where no unit sits at one coordinate, one stands for all.
+        return range(sizes[f]) if apart[f] else range(1)
+
+    taken = {own for seat in seats for own in product(*map(coordinates, seat, factors))}
+    return len(taken) * math.prod(sizes[f] for f in factors if not apart[f])

@@ -1,0 +1,203 @@
+"""What a search for a plan answers: tables and sentences. Enters: `Planned`, decisions. Leaves:
+what the verb `plan` shows; every figure in it is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from meshwright.foundation.units import (
+    counted,
+    format_bytes,
+    format_gibibytes,
+    format_seconds,
+)
+from meshwright.plan.model import Held
+from meshwright.report.outline import short_description
+from meshwright.report.predictions import (
+    Row,
+    describe_fullest,
+    describe_machine,
+    parts_of,
+    strategies_table,
+)
+from meshwright.report.tables import new_table
+from meshwright.search.joint.explain import Decision
+from meshwright.search.joint.question import Candidate, Planned
+
+FOUND = "plan"
+"""What the plan that was found is called among the strategies."""
+
+STOPPED = {
+    "complete": "it stopped because nothing was left to try",
+    "budget": "it stopped because the budget was used up",
+    "interrupted": "interrupted: this is the best so far",
+}
+
+HELPS = {
+    "parameters": "more devices to spread them over (--nodes, --gpus)",
+    "gradients": "more devices to spread them over (--nodes, --gpus)",
+    "optimizer": "an optimizer that remembers less (--optimizer) or more devices (--nodes, --gpus)",
+    "activations": "a smaller batch (--batch) or more devices (--nodes, --gpus)",
+    "workspace": "a smaller batch (--batch) or more devices (--nodes, --gpus)",
+}
+"""By the largest part of what a device holds: what makes it smaller."""
+
+
+def describe_question(planned: Planned) -> str:
+    """What is planned on what, in a line."""
+    asked = planned.question
+    words = [
+        f"{asked.graph.name} on {describe_machine(asked.cluster)}",
+        f"least {asked.minimize} with at most {format_bytes(asked.memory)} a device",
+        "every figure is predicted",
+    ]
+    return f"{words[0]}: {words[1]}; {words[2]}"
+
+
+def missing(planned: Planned, own: Candidate) -> int:
+    """Bytes by which the limit is too small for a plan; 0 if it fits."""
+    return max(0, own.prediction.memory.total - planned.question.memory)
+
+
+def reference(planned: Planned) -> float | None:
+    """The step of the fastest baseline that fits, if any does."""
+    limit = planned.question.memory
+    fitting = [own.prediction.step for _, own in planned.baselines if own.fits(limit)]
+    return min(fitting, default=None)
+
+
+def speedup(planned: Planned, own: Candidate) -> float | None:
+    """How much faster a plan is than the fastest baseline that fits, if any does."""
+    step = reference(planned)
+    return None if step is None else step / own.prediction.step
+
+
+def table_of_planned(planned: Planned) -> Table:
+    """The baselines, and at the end the plan that was found."""
+    return strategies_table(
+        Row(
+            name,
+            own.prediction,
+            speedup(planned, own),
+            missing(planned, own),
+            marked=name == FOUND,
+        )
+        for name, own in (*planned.baselines, (FOUND, planned.best))
+    )
+
+
+def describe_planned(planned: Planned) -> str:
+    """The plan in words, how good it can be said to be, and how it was found; a line each."""
+    outline = short_description(planned.best.plan, planned.rewrites)
+    lines = [f"plan: {outline}", _bound(planned)]
+    lines.append(_memory(planned) if missing(planned, planned.best) == 0 else _lacking(planned))
+    lines.append(
+        f"search: {counted(planned.simulated, 'plan')} simulated, "
+        f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}; "
+        f"{STOPPED[planned.stopped]}"
+    )
+    return ".\n".join(lines) + "."
+
+
+def _bound(planned: Planned) -> str:
+    graphs = "the graph" if planned.graphs == 1 else f"the {planned.graphs} graphs"
+    bound = f"bound: no plan for {graphs} is faster than {format_seconds(planned.bound)}"
+    if planned.best.prediction.step <= planned.bound:
+        return f"{bound}, and this one is as fast"
+    return f"{bound}; this one takes {planned.gap:.1%} more"
+
+
+def _memory(planned: Planned) -> str:
+    memory = planned.best.prediction.memory
+    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(planned.question.memory)}"
+    return f"memory: {describe_fullest(memory)} and holds {holds}"
+
+
+def _lacking(planned: Planned) -> str:
+    """That nothing fits, what is missing, and what would help."""
+    own = smallest(planned)
+    memory, limit = own.prediction.memory, format_gibibytes(planned.question.memory)
+    largest = max(parts_of(memory).items(), key=lambda part: part[1])
+    return (
+        f"memory: NOTHING fits into {limit} a device. Of all plans that were simulated the "
+        f"smallest holds {format_gibibytes(memory.total)} and lacks "
+        f"{format_gibibytes(missing(planned, own))}. The largest part are {largest[0]}, "
+        f"{format_gibibytes(largest[1])}; what helps: {_help(planned, memory)}"
+    )
+
+
+def smallest(planned: Planned) -> Candidate:
+    """Of all plans that are known the one that holds the least."""
+    known = (planned.best, *planned.front, *(own for _, own in planned.baselines))
+    return min(known, key=lambda own: own.prediction.memory.total)
+
+
+def _help(planned: Planned, memory: Held) -> str:
+    parts = parts_of(memory)
+    words = [HELPS[max(parts, key=lambda name: parts[name])]]
+    asked = planned.question
+    if asked.memory < asked.cluster.device.memory:
+        device = format_gibibytes(asked.cluster.device.memory)
+        words.append(f"a higher limit (--memory; a device has {device})")
+    else:
+        words.append("devices with more memory")
+    if asked.constraints != type(asked.constraints)():
+        words.append("fewer constraints")
+    return ", ".join(words)
+
+
+def table_of_decisions(decisions: Sequence[Decision], step: float, most: int) -> Table:
+    """For each decision the runner-up, and what a step takes with it."""
+    table = new_table("decision~", "chosen~", "runner-up~", "step with it>", "longer>", "note~")
+    for own in decisions[:most]:
+        table.add_row(
+            own.subject,
+            own.chosen,
+            own.runner_up or "",
+            "" if own.step is None else format_seconds(own.step),
+            "" if own.step is None else f"{own.step / step - 1:+.1%}",
+            own.note,
+        )
+    return table
+
+
+def describe_decisions(decisions: Sequence[Decision], most: int) -> str:
+    """What the table of decisions shows, and what not."""
+    text = "Each decision beside the best other one, with everything else kept."
+    if len(decisions) > most:
+        text += f" {counted(len(decisions) - most, 'more decision')}: --top {len(decisions)}."
+    return text
+
+
+def table_of_front(planned: Planned) -> Table:
+    """Plans that no other beats in both time and memory, the fastest first."""
+    table = new_table("step>", "memory>", "fits", "plan~")
+    for own in planned.front:
+        table.add_row(
+            format_seconds(own.prediction.step),
+            format_gibibytes(own.prediction.memory.total),
+            "yes" if own.fits(planned.question.memory) else "no",
+            str(short_description(own.plan)),
+            style="bold" if own.prediction == planned.best.prediction else None,
+        )
+    return table
+
+
+def table_of_machines(found: Sequence[Planned]) -> Table:
+    """The best plans on machines of several sizes, in the order given."""
+    table = new_table("machine", "devices>", "step>", "device time a step>", "memory>", "fits")
+    for own in found:
+        prediction, cluster = own.best.prediction, own.question.cluster
+        table.add_row(
+            describe_machine(cluster),
+            str(cluster.devices),
+            format_seconds(prediction.step),
+            format_seconds(prediction.step * cluster.devices),
+            format_gibibytes(prediction.memory.total),
+            "yes" if own.best.fits(own.question.memory) else "no",
+            style="bold" if own is found[0] else None,
+        )
+    return table

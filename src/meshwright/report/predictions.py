@@ -1,0 +1,112 @@
+"""What all reports say alike of predictions and machines. Enters: predictions, clusters. Leaves:
+rows of a table of strategies, words, parts of documents; every figure is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.table import Table
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes, format_gibibytes, format_seconds, format_traffic
+from meshwright.plan.model import Held, Prediction
+from meshwright.report.documents import Document
+from meshwright.report.tables import new_table
+
+
+class Row(NamedTuple):
+    """A strategy in a table of strategies."""
+
+    name: str
+    prediction: Prediction
+    speedup: float | None
+    missing: int
+    """Bytes by which a device is too small; 0 if the strategy fits."""
+    marked: bool
+
+
+def strategies_table(rows: Iterable[Row]) -> Table:
+    """Strategies side by side."""
+    table = new_table("strategy", "step>", "speed-up>", "compute>", "moved>", "memory>", "fits")
+    for own in rows:
+        table.add_row(
+            own.name,
+            format_seconds(own.prediction.step),
+            "" if own.speedup is None else f"{own.speedup:.2f}x",
+            format_seconds(own.prediction.compute),
+            format_traffic(own.prediction.moved),
+            format_gibibytes(own.prediction.memory.total),
+            f"over {format_gibibytes(own.missing)}" if own.missing else "yes",
+            style="bold" if own.marked else None,
+        )
+    return table
+
+
+def describe_refused(refused: Iterable[tuple[str, str]]) -> str:
+    """Why baselines were left out, a line each."""
+    return "\n".join(f"{name} does not apply: {reason}" for name, reason in refused)
+
+
+def refused_document(refused: Iterable[tuple[str, str]]) -> list[Document]:
+    """Why baselines were left out, for scripts."""
+    return [{"name": name, "reason": reason} for name, reason in refused]
+
+
+def describe_fullest(memory: Held) -> str:
+    """Where a plan is fullest, and when."""
+    return f"{memory.device} is fullest at {format_seconds(memory.seconds)} (predicted)"
+
+
+def describe_machine(cluster: Cluster) -> str:
+    """A cluster and the sizes of its levels.
+
+    >>> describe_machine(Cluster.named("dgx-h100", node=2))
+    'dgx-h100 (2 node x 8 gpu)'
+    """
+    sizes = " x ".join(f"{level.cardinality} {level.name}" for level in cluster.levels)
+    return f"{cluster.name} ({sizes})"
+
+
+def machine_document(cluster: Cluster) -> Document:
+    """A cluster, for scripts."""
+    return {
+        "cluster": cluster.name,
+        "hierarchy": list(cluster.hierarchy),
+        "devices": cluster.devices,
+        "device_bytes": cluster.device.memory,
+    }
+
+
+def prediction_document(prediction: Prediction, missing: int) -> Document:
+    """A prediction, for scripts; `missing` are the bytes by which a device is too small."""
+    memory = prediction.memory
+    return {
+        "step_s": prediction.step,
+        "compute_s": prediction.compute,
+        "exposed_s": exposed(prediction),
+        "moved_bytes": prediction.moved,
+        "memory": parts_of(memory),
+        "memory_bytes": memory.total,
+        "fullest_device": memory.device,
+        "fullest_at_s": memory.seconds,
+        "missing_bytes": missing,
+        "fits": not missing,
+    }
+
+
+def parts_of(memory: Held) -> dict[str, Bytes]:
+    """What a device holds, by part."""
+    return {
+        "parameters": memory.parameters,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "activations": memory.activations,
+        "workspace": memory.workspace,
+    }
+
+
+def exposed(prediction: Prediction) -> float:
+    """What of a step the busiest device does not compute."""
+    return prediction.step - prediction.compute

@@ -1,0 +1,315 @@
+"""The verb `plan`, with a search that answers at once: what goes in, what comes out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("torch", reason="models are captured with torch")
+
+from meshwright.cli.main import main
+from meshwright.foundation.units import Seconds
+from meshwright.plan.file import load_plan, save_plan
+from meshwright.search.joint import explain
+from meshwright.search.joint.explain import Decision
+from meshwright.search.joint.question import Planned, Question, Stopped
+from support.planned import answer
+
+PLAN = ("plan", "zoo:lenet", "--cluster", "laptop")
+
+
+class Doing(NamedTuple):
+    used: float
+    step: float | None
+    simulated: int
+    doing: str
+
+
+class Search:
+    """Stands for the search, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.question: Question | None = None
+        self.asked: dict[str, Any] = {}
+        self.stopped: Stopped = "budget"
+        self.explained = 0
+        self.explains: Callable[[], tuple[Decision, ...]] = lambda: (
+            Decision("layout of conv", "sample 4", "channel 4", Seconds(1.0), "does not fit"),
+            Decision("micro-batches", "1", None, None, "no other divides the batch"),
+        )
+
+    def best_plan(self, question: Question, budget: object, **asked: Any) -> Planned:
+        self.question, self.asked = question, asked | {"budget": budget}
+        asked["progress"](Doing(0.0, None, 0, "baselines"))
+        asked["progress"](Doing(0.5, 0.1, 3, "refining"))
+        return answer(question, self.stopped)
+
+    def best_of_devices(
+        self, question: Question, devices: int, budget: object, **asked: Any
+    ) -> tuple[Planned, ...]:
+        best = self.best_plan(question, budget, **asked | {"devices": devices})
+        smaller = question.cluster.resized({"process": 2})
+        other = Question(graph=question.graph, cluster=smaller, memory=question.memory)
+        return best, answer(other)
+
+    def explain(self, plan: object, **asked: Any) -> tuple[Decision, ...]:
+        self.explained += 1
+        assert set(asked) == {"prices", "operators", "memory", "deadline"}
+        return self.explains()
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
+    """A folder to work in, and the search that works there."""
+    found = Search()
+    best = SimpleNamespace(best_plan=found.best_plan, best_of_devices=found.best_of_devices)
+    monkeypatch.setitem(sys.modules, "meshwright.search.joint.best", best)
+    monkeypatch.setattr(explain, "explain", found.explain)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
+    return found
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command line: exit code, output, errors."""
+
+    def ran(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["meshwright", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        return int(end.value.code or 0), printed.out, printed.err
+
+    return ran
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_a_report_has_all_parts_in_order(search: Search, run: Run, tmp_path: Path) -> None:
+    code, out, err = run(*PLAN)
+    assert (code, err) == (0, "")
+    parts = [
+        "lenet on laptop (4 process): least time with at most 4 GiB a device; every figure is",
+        "strategy ",
+        "data parallel ",
+        "plan  ",
+        "plan: sample 4 (process)",
+        "bound: ",
+        "memory: ",
+        "search: ",
+        "decision ",
+        "layout of conv",
+        "unit ",
+        "features.0.conv2d ",
+        "The plan is in plan.json.",
+    ]
+    places = [out.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert search.question is not None
+    assert search.question.minimize == "time"
+    assert search.question.memory == 4 << 30
+    assert load_plan(tmp_path / "plan.json").graph == search.question.graph
+
+
+def test_json(search: Search, run: Run) -> None:
+    code, out, err = run(*PLAN, "--json", "--save", "mine.json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert {
+        "step_s", "bound_s", "gap", "memory_bytes", "search_s", "baselines", "plan", "fits",
+        "saved", "decisions", "refused", "stopped", "simulated",
+    } <= found.keys()  # fmt: skip
+    assert found["saved"] == "mine.json"
+    assert found["plan"]["degrees"] == {"sample": 4}
+    assert found["decisions"][0] == {
+        "subject": "layout of conv",
+        "chosen": "sample 4",
+        "runner_up": "channel 4",
+        "step_s": 1.0,
+        "note": "does not fit",
+    }
+    assert "front" not in found
+    assert "machines" not in found
+    assert Path("mine.json").exists()
+    assert not Path("plan.json").exists()
+
+
+def test_options_reach_the_search(search: Search, run: Run) -> None:
+    assert run(*PLAN, "--no-explain", "--save", "first.json")[0] == 0
+    assert search.explained == 0
+    code, _, err = run(
+        *PLAN, "--memory", "2 GiB", "--minimize", "memory", "--optimizer", "sgd", "--mixed",
+        "--budget", "300", "--seed", "7", "--cores", "1", "--backend", "gloo", "--no-programs",
+        "--start", "first.json", "--batch", "32",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    question, asked = search.question, search.asked
+    assert question is not None
+    assert (question.memory, question.minimize) == (2 << 30, "memory")
+    assert (question.training.optimizer, question.training.mixed) == ("sgd", True)
+    assert (asked["seed"], asked["cores"], asked["programs"]) == (7, 1, False)
+    assert asked["budget"].proposals == 300
+    assert asked["backend"].name == "gloo"
+    assert asked["start"] == load_plan("first.json")
+
+
+def test_constraints_reach_the_search(search: Search, run: Run) -> None:
+    code, _, err = run(
+        *PLAN, "--pin", "features.0*=sample channel", "--forbid", "channel@process",
+        "--fix", "zero=1", "--fix", "sample=2", "--exclude-rule", "fuse-*",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert search.question is not None
+    own = search.question.constraints
+    assert own.pinned == (("features.0*", "sample channel"),)
+    assert own.forbidden == (("channel", "process"),)
+    assert own.fixed == (("zero", "1"), ("sample", "2"))
+    assert own.rules == ("fuse-*",)
+
+
+def test_pareto_and_devices_show_more(search: Search, run: Run) -> None:
+    code, out, _ = run(*PLAN, "--pareto", "--devices", "3")
+    assert code == 0
+    assert search.asked["devices"] == 3
+    assert "device time a step" in out
+    assert "laptop (2 process)" in out
+    found = json.loads(run(*PLAN, "--pareto", "--devices", "3", "--json")[1])
+    assert [own["devices"] for own in found["machines"]] == [4, 2]
+    assert all(own["device_s"] == own["step_s"] * own["devices"] for own in found["machines"])
+    steps = [own["step_s"] for own in found["front"]]
+    held = [own["memory_bytes"] for own in found["front"]]
+    assert steps == sorted(steps)
+    assert held == sorted(held, reverse=True)
+
+
+def test_nothing_fits_is_said_with_what_is_missing(search: Search, run: Run) -> None:
+    code, out, _ = run(*PLAN, "--memory", "1 MiB")
+    assert code == 0
+    assert "NOTHING fits into 1 MiB a device" in out
+    found = json.loads(run(*PLAN, "--memory", "1 MiB", "--json")[1])
+    assert not found["fits"]
+    assert found["missing_bytes"] == found["memory_bytes"] - (1 << 20)
+    assert found["speedup"] is None
+
+
+def test_an_interrupted_search_shows_its_best_without_explanation(search: Search, run: Run) -> None:
+    search.stopped = "interrupted"
+    code, out, _ = run(*PLAN)
+    assert code == 0
+    assert "interrupted: this is the best so far." in out
+    assert search.explained == 0
+    assert "decision" not in out
+    assert Path("plan.json").exists()
+
+
+def test_an_interrupted_explanation_still_shows_the_plan(search: Search, run: Run) -> None:
+    def interrupted() -> tuple[Decision, ...]:
+        raise KeyboardInterrupt
+
+    search.explains = interrupted
+    code, out, _ = run(*PLAN)
+    assert (code, search.explained) == (0, 1)
+    assert "The plan is in plan.json." in out
+
+
+def test_a_step_of_the_decisions_is_compared_with_that_of_the_plan(
+    search: Search, run: Run
+) -> None:
+    run(*PLAN, "--no-explain", "--json")
+    assert search.question is not None
+    step = answer(search.question).best.prediction.step
+    search.explains = lambda: (Decision("zero", "1", "0", Seconds(step * 1.5), ""),)
+    assert "+50.0%" in run(*PLAN)[1]
+
+
+def test_a_file_that_is_no_plan_is_not_replaced_unasked(search: Search, run: Run) -> None:
+    Path("plan.json").write_text("{}")
+    code, out, err = run(*PLAN)
+    assert (code, out) == (2, "")
+    assert "'plan.json' is there already and is no plan; name a file with --save." in err
+    assert search.question is None
+    assert run(*PLAN, "--save", "plan.json")[0] == 0
+    assert run(*PLAN)[0] == 0
+
+
+def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:
+    Path("printed.json").write_text(run(*PLAN, "--json")[1])
+    code, _, err = run("simulate", "printed.json")
+    assert code == 2
+    assert "it is what 'plan --json' prints" in err
+
+
+def test_top_says_how_to_see_all(search: Search, run: Run) -> None:
+    out = run(*PLAN, "--top", "1")[1]
+    assert "1 more decision: --top 2." in out
+    assert "features.0.conv2d ... cross_entropy_loss (12 units)" in out
+
+
+MISTAKES = [
+    (["--budget", "0"], "--budget: a budget of 0"),
+    (["--save", "nowhere/plan.json"], "--save: cannot write 'nowhere/plan.json'"),
+    (["--memory", "3 chairs"], "--memory: '3 chairs' has the unit 'chairs'"),
+    (["--memory", "8 GiB"], "--memory is 8 GiB and a device of 'laptop' has 4 GiB"),
+    (["--memory", "0 B"], "--memory is 0 B"),
+    (["--minimize", "money"], "--minimize is 'money'"),
+    (["--optimizer", "adom"], "did you mean 'adam'"),
+    (["--backend", "mpi"], "there is no backend 'mpi'"),
+    (["--devices", "5"], "--devices is 5 and 'laptop' has 4"),
+    (["--devices", "2", "--start", "x.json"], "--start is a plan for one machine"),
+    (["--start", "missing.json"], "--start: cannot read plan 'missing.json'"),
+    (["--top", "0"], "--top is 0"),
+    (["--cores", "0"], "--cores"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), MISTAKES)
+def test_a_mistake_is_one_sentence_before_the_search(
+    search: Search, run: Run, options: list[str], words: str
+) -> None:
+    code, out, err = run(*PLAN, *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("meshwright: ")
+    assert err.count("\n") == 1
+    assert words in err
+    assert search.question is None
+    assert list(Path().iterdir()) == []
+
+
+def test_a_start_that_was_interrupted_before_anything_was_found(search: Search, run: Run) -> None:
+    def interrupted(*_: object, **__: object) -> Planned:
+        raise KeyboardInterrupt
+
+    sys.modules["meshwright.search.joint.best"].best_plan = interrupted  # type: ignore[attr-defined]
+    code, out, err = run(*PLAN)
+    assert (code, out) == (130, "")
+    assert err == "meshwright: interrupted before there was anything to show\n"
+    assert not Path("plan.json").exists()
+
+
+def test_help_has_an_example() -> None:
+    command = [sys.executable, "-m", "meshwright", "plan", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0
+    assert "Example:" in result.stdout
+    for option in ("--budget", "--pin", "--forbid", "--fix", "--exclude-rule", "--no-programs"):
+        assert option in result.stdout
+
+
+def test_a_plan_that_was_saved_looks_like_one(search: Search, run: Run) -> None:
+    run(*PLAN)
+    loaded = load_plan("plan.json")
+    before = Path("plan.json").read_bytes()
+    save_plan(loaded, "plan.json")
+    assert Path("plan.json").read_bytes() == before

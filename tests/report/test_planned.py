@@ -1,0 +1,262 @@
+"""What is said of a plan that was found: in a line, as a graph, beside others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import Layout, devices_of
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Options, Plan
+from meshwright.report import planned as report
+from meshwright.report.annotated import Line, annotated, by_level, describe_lines
+from meshwright.report.outline import Outline, outline_document, short_description
+from meshwright.report.planned_documents import (
+    front_document,
+    machines_document,
+    planned_document,
+)
+from meshwright.search.joint.constraints import Constraints
+from meshwright.simulate.costs import spent_by_unit
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.simulation import simulate
+from support.baseline_graphs import convolutional, transformer
+from support.plan_strategies import plans
+from support.planned import answer, asked
+
+SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
+LAYERS = 4
+
+
+def laid(graph: OperatorGraph, cluster: Cluster, roles: dict[str, str], options: Options) -> Plan:
+    """A plan with the layout of the first key that a unit's name ends with; "" is all others."""
+    layouts = [
+        Layout.parse(next(text for end, text in roles.items() if unit.name.endswith(end)))
+        for unit in units(graph)
+    ]
+    return Plan.of("by hand", graph, cluster, layouts, options)
+
+
+def pipeline(schedule: Options) -> Plan:
+    """Half of the layers on each node; samples are cut inside."""
+    graph = transformer(LAYERS)
+    layouts = [
+        Layout.parse("@0 sample" if unit.name[0] in "01" else "@1 sample") for unit in units(graph)
+    ]
+    return Plan.of("by hand", graph, SMALL, layouts, schedule)
+
+
+def test_data_parallelism_has_one_axis() -> None:
+    plan = laid(transformer(), SMALL, {"": "sample sample"}, Options())
+    assert short_description(plan) == Outline(
+        axes={"sample": {"node": 2, "gpu": 2}},
+        degrees={"sample": 4},
+        share=1.0,
+        others=(),
+        devices=4,
+        stages=1,
+        options=Options(),
+        rewrites=(),
+    )
+    assert str(short_description(plan)) == "sample 4 (node 2, gpu 2)"
+
+
+def test_a_weight_cut_by_outputs_and_the_next_by_inputs_are_one_axis() -> None:
+    cut = {".f": "sample dim2", ".add": "sample replica", ".add2": "sample replica"}
+    cut |= {".a": "sample head", ".gelu": "sample dim2", ".o": "sample inner"}
+    plan = laid(
+        transformer(), SMALL, cut | {".down": "sample inner", "": "sample channel"}, Options(zero=1)
+    )
+    found = short_description(plan, ("fuse at 0.q",))
+    assert found.axes == {"sample": {"node": 2}, "parameter": {"gpu": 2}}
+    assert [own.axes for own in found.others] == [
+        {"sample": {"node": 2}, "attribute": {"gpu": 2}},
+        {"sample": {"node": 2}, "replica": {"gpu": 2}},
+    ]
+    assert math.isclose(found.share + sum(own.share for own in found.others), 1.0)
+    assert str(found).startswith("sample 2 (node), parameter 2 (gpu) for ")
+    assert str(found).endswith("; ZeRO 1; rewritten by fuse at 0.q")
+
+
+def test_stages_are_an_axis() -> None:
+    found = short_description(pipeline(Options(micro_batches=2, recompute=True)))
+    assert found.axes == {"stage": {"node": 2}, "sample": {"gpu": 2}}
+    assert (found.stages, found.devices, found.others) == (2, 4, ())
+    assert str(found) == (
+        "stage 2 (node), sample 2 (gpu); 2 stages; 2 micro-batches, 1f1b; layers run again"
+    )
+    document = outline_document(found)
+    assert document["text"] == str(found)
+    assert document["micro_batches"] == 2
+    assert document["degrees"] == {"stage": 2, "sample": 2}
+
+
+def test_what_no_unit_uses_is_idle() -> None:
+    plan = laid(transformer(), SMALL, {"": "@1 sample"}, Options())
+    found = short_description(plan)
+    assert found.axes == {"sample": {"gpu": 2}, "idle": {"node": 2}}
+    assert found.devices == 2
+    assert str(found) == "sample 2 (gpu), idle 2 (node); on 2 devices"
+
+
+def test_one_device() -> None:
+    one = Cluster.named("h200", gpu=1)
+    plan = laid(convolutional(), one, {"": ""}, Options())
+    assert str(short_description(plan)) == "on one device"
+    assert short_description(plan).devices == 1
+    assert by_level([Layout(())], one) == "one device"
+
+
+@given(plans())
+def test_an_outline_counts_devices_and_work(plan: Plan) -> None:
+    found = short_description(plan)
+    own = [devices_of(layout, plan.factors) for layout in plan.layout.values()]
+    assert max(own) <= found.devices <= min(plan.cluster.devices, sum(set_of(plan)))
+    assert 0 < found.share + sum(kind.share for kind in found.others) <= 1 + 1e-9
+    assert math.prod(found.degrees.values()) == plan.cluster.devices
+    assert (found.stages == 1) == (len({x.coordinates() for x in plan.layout.values()}) == 1)
+
+
+def set_of(plan: Plan) -> list[int]:
+    """How many devices every seat has that differs from others."""
+    seats = {layout.coordinates(): layout for layout in plan.layout.values()}
+    return [devices_of(layout, plan.factors) for layout in seats.values()]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["sample sample channel channel channel"], "node: sample 4 | gpu: channel 8"),
+        (["sample channel sample replica sample"], "node: sample 2, channel 2 | gpu: sample 4, "
+         "replica 2"),
+        (["@1 @1 sample sample @0"], "node: at 3 of 4 | gpu: sample 4, at 0 of 2"),
+        (["@0 @0 sample sample sample", "@1 @0 sample sample sample",
+          "@1 @1 sample sample sample"], "node: at 0, 2-3 of 4 | gpu: sample 8"),
+    ],
+)  # fmt: skip
+def test_layouts_by_level(texts: list[str], words: str) -> None:
+    cluster = Cluster.named("dgx-h100", node=4)
+    assert by_level([Layout.parse(text) for text in texts], cluster) == words
+
+
+def test_repeated_layers_are_one_with_all_places_where_they_sit() -> None:
+    plan = pipeline(Options(micro_batches=2))
+    simulation = simulate(plan)
+    lines = annotated(simulation, 40)
+    layer = ["q", "k", "v", "a", "f", "o", "add", "up", "gelu", "down", "add2"]
+    assert [(own.first, own.times, own.units) for own in lines] == [
+        (f"0.{name}", LAYERS, 1) for name in layer
+    ]
+    assert {own.layouts for own in lines} == {
+        (Layout.parse("@0 sample"), Layout.parse("@1 sample"))
+    }
+    spent, step = spent_by_unit(simulation), simulation.prediction.step
+    for total, part in (
+        (sum(own.computing for own in spent), sum(own.computing for own in lines)),
+        (sum(own.moving for own in spent), sum(own.moving for own in lines)),
+    ):
+        assert math.isclose(total / step, part)
+
+
+def test_a_layer_that_is_laid_out_otherwise_is_told_by_itself() -> None:
+    plan = laid(transformer(LAYERS), SMALL, {"1.up": "sample channel", "": "sample sample"},
+                Options())  # fmt: skip
+    lines = annotated(simulate(plan), 100)
+    assert [own.times for own in lines] == [1] * 22 + [2] * 11
+    short = annotated(simulate(plan), 3)
+    assert [(own.name, own.times) for own in short] == [
+        ("0.q ... 1.add (18 units)", 1),
+        ("1.up", 1),
+        ("1.gelu ... 1.add2 (3 units)", 1),
+        ("2.q ... 2.add2 (11 units)", 2),
+    ]
+    for key in ("computing", "moving"):
+        assert math.isclose(sum_of(lines, key), sum_of(short, key))
+    assert "1 more line: --top 4 shows all" in describe_lines(short, 3)
+    assert "more" not in describe_lines(short, 4)
+
+
+def sum_of(lines: list[Line], key: str) -> float:
+    return math.fsum(line._asdict()[key] for line in lines)
+
+
+def test_every_task_is_of_a_unit() -> None:
+    simulation = simulate(laid(convolutional(), SMALL, {"": "sample sample"}, Options()))
+    spent = spent_by_unit(simulation)
+    durations = simulation.problem.tasks.duration
+    total = sum(int(durations[task]) for task in simulation.timeline.order.tolist())
+    assert math.isclose(sum(own.computing + own.moving for own in spent) * NANO, total)
+    assert all(own.computing > 0 for own in spent)
+
+
+def test_speed_up_is_over_the_fastest_baseline_that_fits() -> None:
+    planned = answer(asked(convolutional(), SMALL))
+    fastest = min(own.prediction.step for _, own in planned.baselines)
+    assert report.reference(planned) == fastest
+    assert report.speedup(planned, planned.best) == 1.0
+    nothing = answer(asked(convolutional(), SMALL, 1))
+    assert report.reference(nothing) is None
+    assert report.speedup(nothing, nothing.best) is None
+
+
+def test_sentences_tell_the_gap_the_memory_and_the_end() -> None:
+    planned = answer(asked(convolutional(), SMALL), "complete", ("fuse at conv",))
+    plan, bound, memory, search = report.describe_planned(planned).splitlines()
+    assert plan.startswith("plan: ")
+    assert plan.endswith("; rewritten by fuse at conv.")
+    assert bound.startswith("bound: no plan for the 3 graphs is faster than ")
+    assert bound.endswith("; this one takes 25.0% more.")
+    assert " and holds " in memory
+    assert search.endswith("3 graphs looked at in 2 s; it stopped because nothing was left to try.")
+    exact = planned._replace(bound=planned.best.prediction.step, graphs=1)
+    assert "no plan for the graph is faster" in report.describe_planned(exact)
+    assert "and this one is as fast." in report.describe_planned(exact)
+
+
+def test_nothing_fits() -> None:
+    question = asked(convolutional(), SMALL, 1000)
+    planned = answer(question)
+    least = min(own.prediction.memory.total for _, own in planned.baselines)
+    words = report.describe_planned(planned)
+    assert "NOTHING fits into 1000 B a device" in words
+    assert report.missing(planned, report.smallest(planned)) == least - 1000
+    assert "a higher limit (--memory; a device has 80 GiB)" in words
+    assert "constraints" not in words
+    small = Cluster.named("dgx-h100", node=2, gpu=2)
+    pinned = question.__class__(
+        graph=question.graph,
+        cluster=small,
+        memory=question.memory,
+        constraints=Constraints(rules=("*",)),
+    )
+    assert "fewer constraints" in report.describe_planned(answer(pinned))
+
+
+def test_documents() -> None:
+    planned = answer(asked(convolutional(), SMALL))
+    found = planned_document(planned, ())
+    step = planned.best.prediction.step
+    expected = {
+        "step_s": step,
+        "bound_s": step * 0.8,
+        "gap": planned.gap,
+        "memory_bytes": planned.best.prediction.memory.total,
+        "search_s": 2.0,
+        "baselines": {name: own.prediction.step for name, own in planned.baselines},
+        "fits": True,
+        "stopped": "budget",
+        "simulated": len(planned.baselines),
+        "decisions": [],
+        "refused": [{"name": "walking", "reason": "there is no path; take one."}],
+    }
+    assert {key: found[key] for key in expected} == expected
+    front = front_document(planned)["front"]
+    assert isinstance(front, list)
+    assert [own["step_s"] for own in front] == sorted(own["step_s"] for own in front)
+    machines = machines_document([planned])["machines"]
+    assert isinstance(machines, list)
+    assert [own["device_s"] for own in machines] == [step * 4]
