@@ -5,7 +5,8 @@ The space, written from the definition; of `search` only the noun of a question 
 
     graphs    what rules without parallel operators make of the graph in at most `REWRITES` steps
     options   the values that the question fixes; of what it leaves open, every divisor of the batch
-              as the number of micro-batches, ZeRO 0 to 3, recomputation or not
+              as the number of micro-batches, ZeRO 0 to 3, recomputation or not, gradients summed up
+              one by one or (of graphs so small) all together
     layouts   every legal role of every factor for every unit, idle ones at every coordinate; with
               several micro-batches only where the units of a stage stand next to each other
 """
@@ -23,6 +24,7 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
+from meshwright.foundation.units import Bytes
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.layout import Factor, Layout, factors, layouts
@@ -150,14 +152,20 @@ def _large_enough(unit: Unit, layout: Layout, own: tuple[Factor, ...], micro_bat
 def allowed(question: Question) -> tuple[Options, ...]:
     """Every value of every option."""
     fixed = dict(question.constraints.fixed)
-    micro, zero, again = (fixed.get(name) for name in ("micro-batches", "zero", "recompute"))
+    names = ("micro-batches", "zero", "recompute", "bucket")
+    micro, zero, again, bucket = (fixed.get(name) for name in names)
     return tuple(
         msgspec.structs.replace(
-            question.training, micro_batches=micro_batches, zero=stage, recompute=recompute
+            question.training,
+            micro_batches=micro_batches,
+            zero=stage,
+            recompute=recompute,
+            bucket=Bytes(size),
         )
         for micro_batches in (divisors(batch(question)) if micro is None else (int(micro),))
         for stage in (range(4) if zero is None else (int(zero),))
         for recompute in ((False, True) if again is None else (again == "yes",))
+        for size in ((0, 1 << 30) if bucket is None else (int(bucket),))
     )
 
 

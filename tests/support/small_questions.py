@@ -74,6 +74,8 @@ def _drawn(random: Random) -> Question:
         fixed.append(("zero", str(random.choice((0, 0, 1)))))
     if random.random() < 0.8:
         fixed.append(("recompute", random.choice(("no", "yes"))))
+    if random.random() < 0.8:
+        fixed.append(("bucket", "0"))
     kept = {name for own in random.sample(RULES, random.randint(4, 8)) for name in own}
     return Question(
         graph=small_graph(random),
