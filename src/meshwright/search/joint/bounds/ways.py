@@ -7,10 +7,12 @@ it is copied, or idle. Every legal t is a way, with d(t) and P(t) / N.          
 If prices are rooflines, less is enough (`few`):
 - Cutting samples is no slower than cutting an attribute as many ways, where it comes out even:
   as many rows, no halos. Only ways that cannot be changed so are kept.              `_replaced`
+  Windows that leave out rows are an exception.                                          `_read`
 - P pieces do all of the work at no better a rate than the best one, each with all launches:
       d(t) >= launches + k (d(1) - launches) / P(t)                                      `_thin`
   where k is what is left of the time if no extent that can be cut down to 1, and no odd one, slows
-  a product down. This stands for d(t) where only a few devices work.
+  a product down, and if rows between windows are left out. It stands for d(t) where only a few
+  devices work.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 
 from meshwright.foundation.integers import divisors, prime_factors
 from meshwright.graph.families import family_of
+from meshwright.graph.family import Split
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import largest_piece, splits_of
 from meshwright.parallelize.units import SAMPLE, Member, Unit
@@ -142,7 +145,8 @@ class Cutter:
         micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
         for member in unit.members:
             call = _piece(member, micro)
-            price, gain = self._pricer.price(call, member.wanted), self._gain(call, product)
+            price = self._pricer.price(call, member.wanted)
+            gain = self._gain(call, product) * math.prod(map(_read, member.splits))
             there += self._share(price.forward, 1, gain / product)
             back += self._share(price.backward, max(1, sum(member.wanted)), gain / product)
         # Rounding to whole nanoseconds takes away half of one at most.
@@ -171,11 +175,21 @@ def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
     """Whether a split of an attribute does to every port what that of samples does."""
     if unit.splits[attribute].role != "attribute":
         return False
+    if any(_read(member.splits[attribute]) < 1 for member in unit.members):
+        return False
     states = [own for port in (*unit.inputs, *unit.outputs) for own in (port.there, port.back)]
     return all(
         own is None or own[attribute] == own[samples] or min(own[attribute], own[samples]) >= 0
         for own in states
     )
+
+
+def _read(split: Split | None) -> float:
+    """The share of rows that windows read: pieces leave out what lies between their windows."""
+    if split is None or split.halo is None:
+        return 1.0
+    window = (split.halo.kernel - 1) * split.halo.dilation + 1
+    return min(1.0, window / split.halo.stride)
 
 
 @lru_cache(maxsize=65536)
