@@ -167,7 +167,7 @@ def question_of(job: Job) -> Question:
 
 def planned(job: Job) -> Row:
     """Search for the plan of a job, on one core: a sweep has others for the others."""
-    from meshwright.search.joint.best import best_plan  # type: ignore[import-not-found]
+    from meshwright.search.joint.best import best_plan
 
     asked = job.plan
     found: Planned = best_plan(

@@ -295,6 +295,7 @@ def test_the_optimum_is_that_of_the_allowed_plans(own: Constraints) -> None:
     least = min(makespan(free, np.array(rows, np.int8)) for rows in product(*every))
     found = exhaustive(problem)
     assert (found.proved, found.nanoseconds) == (True, least)
+    assert found.roles is not None
     assert violations(problem.plan("found", found.roles), own) == []
 
 
@@ -311,6 +312,7 @@ def test_a_pinned_coordinate_is_not_renamed() -> None:
     own = parsed("pin first=@1; pin loss=@1")
     found = exhaustive(problem_of(own, TWO))
     assert found.proved
+    assert found.roles is not None
     assert violations(problem_of(own, TWO).plan("found", found.roles), own) == []
 
 
