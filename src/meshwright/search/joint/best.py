@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.units import units
 from meshwright.plan.model import Options, Plan
@@ -29,6 +31,8 @@ from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applied
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.bound import lower_bound
@@ -44,7 +48,9 @@ from meshwright.search.joint.sketches import sketches
 from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.walks import Start, walked
+from meshwright.search.mcmc import search
 from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 
@@ -61,6 +67,14 @@ WEIGHTS = (
     Weights(sums=0.0, together=True),
 )
 """With which frames are laid out finer."""
+
+
+TINY = """graph tiny
+input x: float32[n=4, k=8]
+parameter w: float32[o=8, k=8]
+operator y: y: float32[n=4, o=8] = linear(x, w)
+operator z: z: float32[n=4, o=8] = relu(y)
+output z"""
 
 
 class Doing(NamedTuple):
@@ -91,6 +105,7 @@ def best_plan(
 ) -> Planned:
     """The best plan that a budget buys."""
     _refuse_impossible(question)
+    _compile()
     run = _Run(question, budget, backend, programs, seed, cores, progress)
     stopped: Stopped = "complete"
     try:
@@ -449,6 +464,18 @@ class _Run:
         used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
         step = self.best.candidate.prediction.step if self.entries else None
         self._progress(Doing(min(1.0, used), step, len(self._seen), doing))
+
+
+def _compile() -> None:
+    """Compile what has not been yet, before the clock runs."""
+    tiny = parse_graph(TINY)
+    cluster = Cluster.named("laptop", process=2)
+    plan = data_parallel(tiny, cluster)
+    simulate(plan)
+    problem = Problem(tiny, cluster)
+    roles = problem.codes([plan.layout[unit.name] for unit in problem.units])
+    search(problem, {"data parallel": roles}, Budget(proposals=1))
+    optcnn(tiny, cluster)
 
 
 def _refuse_impossible(question: Question) -> None:

@@ -14,12 +14,12 @@ from itertools import product
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.parallelize.layout import factors
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, State
-from meshwright.parallelize.units import Unit
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
@@ -60,19 +60,20 @@ class Boundaries:
         number = {unit.name: n for n, unit in enumerate(field.costing.units)}
         choices = self._choices(field)
         first = last = 0
+        rows = columns = np.ones(1, np.bool_)
         for tensor in enters:
             first = number[ENTRY + tensor.name]
-            choices[first] = self._made(field.costing.units[first], tensor)
+            choices[first], rows = self._legal(field, first, tensor)
         for tensor in leaves:
             last = number[EXIT + tensor.name]
-            choices[last] = self._read(field.costing.units[last], tensor)
+            choices[last], columns = self._legal(field, last, tensor)
         found = []
         for n, sums in enumerate(SUMS):
             costs = field.graph(choices, Weights(sums=sums, together=True))
             table = between(costs, first, last)
             table = table - self._own(enters[0])[0][n][:, None] if enters else table.min(0)[None]
             table = table - self._own(leaves[0])[1][n][None] if leaves else table.min(1)[:, None]
-            found.append(table)
+            found.append(np.where(rows[:, None] & columns, table, np.inf))
         return np.hstack(found)
 
     def states(self, tensor: Tensor) -> Codes:
@@ -91,8 +92,7 @@ class Boundaries:
         if key not in self._alone:
             graph = _closed(OperatorGraph(name="alone", inputs=()), [tensor], [tensor])
             field = self._field(graph)
-            units = field.costing.units
-            choices = [self._made(units[0], tensor), self._read(units[1], tensor)]
+            choices = [self._legal(field, unit, tensor)[0] for unit in range(2)]
             each = [field.graph(choices, Weights(sums=sums)).nodes for sums in SUMS]
             self._alone[key] = (
                 np.array([own[0] for own in each]),
@@ -113,18 +113,19 @@ class Boundaries:
         whole = np.full(self._factors, WHOLE, np.int8)
         return [field.choices(n, whole, self._blocks) for n in range(len(field.first))]
 
-    def _made(self, unit: Unit, tensor: Tensor) -> Codes:
-        port = next(port for port in unit.outputs if port.tensor == tensor.name)
-        return self._roles(port.there, tensor)
-
-    def _read(self, unit: Unit, tensor: Tensor) -> Codes:
-        port = next(port for port in unit.inputs if port.tensor == tensor.name)
-        return self._roles(port.there, tensor)
+    def _legal(self, field: Field, unit: int, tensor: Tensor) -> tuple[Codes, NDArray[np.bool_]]:
+        """Roles that leave a tensor in each of its states, and which can be; copies in others."""
+        own = field.costing.units[unit]
+        ports = (*own.inputs, *own.outputs)
+        port = next(port for port in ports if port.tensor == tensor.name)
+        roles = self._roles(port.there, tensor)
+        legal = field.costing.legal(unit, roles)
+        return np.where(legal[:, None], roles, np.int8(WHOLE)), legal
 
     def _roles(self, there: Sequence[State], tensor: Tensor) -> Codes:
         """The roles that leave a tensor in each of its states."""
-        split = {state: n for n, state in enumerate(there) if state >= 0} | {WHOLE: WHOLE}
-        table = np.array([split[dim] for dim in range(-1, len(tensor.dims))], np.int8)
+        split = {state: n for n, state in enumerate(there)} | {WHOLE: WHOLE}
+        table = np.array([split[dim] for dim in range(WHOLE, len(tensor.dims))], np.int8)
         return table[self.states(tensor) + 1]
 
 

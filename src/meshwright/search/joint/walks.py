@@ -20,8 +20,11 @@ from meshwright.search.joint.frames import Frame
 from meshwright.search.mcmc import search
 from meshwright.simulate.problem import Problem
 
-PROPOSALS = 20_000
-"""For each start, unless the budget says how many."""
+PROPOSALS = 600_000
+"""For each start and over all units, unless the budget says how many a start has."""
+
+FEWEST, MOST = 2_000, 20_000
+"""For each start."""
 
 
 class Start(NamedTuple):
@@ -50,7 +53,7 @@ def walked(
     for start in starts:
         budget = Budget(
             seconds=None if seconds is None else Seconds(seconds / len(starts)),
-            proposals=proposals or PROPOSALS,
+            proposals=proposals or _proposals(start),
         )
         bench, frame = start.bench, Frame((), start.options)
         problem = Problem(
@@ -72,3 +75,7 @@ def walked(
         yield start, found.roles
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
+
+
+def _proposals(start: Start) -> int:
+    return max(FEWEST, min(MOST, PROPOSALS // len(start.bench.units)))
