@@ -337,7 +337,8 @@ class _Run:
     def _bound(self) -> float:
         if self.proved:
             return self.best.candidate.prediction.step
-        micro = sorted({m for _, m in shapes(self.question, self.bench.units)} | {1})
+        # More micro-batches make smaller pieces, which take longer in all: two is the least.
+        micro = sorted({m for _, m in shapes(self.question, self.bench.units)})[:2]
         return min(
             lower_bound(
                 bench.graph,

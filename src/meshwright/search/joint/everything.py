@@ -2,8 +2,9 @@
 
 The space: every graph that rules make, every value of every option, every layout of every unit,
 idle ones at every coordinate. With several micro-batches the units of a stage must stand next to
-each other, and every way to give units to stages is a problem of its own. Each problem is solved by
-branch and bound (`exhaustive`), with the best so far as the first to beat.
+each other, and every way to give units to stages is a problem of its own. Problems are solved by
+trying all layouts or, if they are many, by branch and bound (`exhaustive`), with the best so far as
+the first to beat.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
@@ -21,6 +23,7 @@ from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.allowed import Allowed
 from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
+from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
@@ -31,6 +34,7 @@ from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, 
 from meshwright.search.joint.frames import BUCKETS, samples, savings
 from meshwright.search.joint.question import Candidate, Question
 from meshwright.search.joint.variants import algebra
+from meshwright.simulate import full
 from meshwright.simulate.held import within
 from meshwright.simulate.prices import NANO, Prices
 from meshwright.simulate.problem import Problem
@@ -38,7 +42,8 @@ from meshwright.simulate.simulation import simulate
 
 FEW_UNITS = 8
 FEW_GRAPHS = 24
-FEW_PLANS = 50_000
+FEW_PLANS = 100_000
+FEW_LAYOUTS = 2_000
 
 
 class Best(NamedTuple):
@@ -75,12 +80,30 @@ def everything(
         for problem in _problems(question, graph, options, prices, operators):
             if enough():
                 return None
-            optimum = exhaustive(problem, fits=within(problem, question.memory), best=beat)
-            if optimum.roles is not None and optimum.nanoseconds < beat:
-                beat = optimum.nanoseconds
-                plan = problem.plan("joint: best of all", optimum.roles)
+            beaten = _fastest(problem, within(problem, question.memory), beat)
+            if beaten is not None:
+                roles, beat = beaten
+                plan = problem.plan("joint: best of all", roles)
                 found = Best(Candidate(plan, simulate(plan, prices, operators).prediction), steps)
     return found
+
+
+def _fastest(
+    problem: Problem, fits: Callable[[Codes], bool], beat: int
+) -> tuple[Codes, int] | None:
+    """The fastest plan that fits and is faster than a time: tried one by one if they are few."""
+    every = choices(problem)
+    if math.prod(map(len, every)) > FEW_LAYOUTS:
+        optimum = exhaustive(problem, fits=fits, best=beat)
+        return None if optimum.roles is None else (optimum.roles, optimum.nanoseconds)
+    best = None
+    for chosen in product(*every):
+        roles = np.array(chosen, np.int8)
+        problem.lay(roles)
+        taken = full.simulate(problem.tasks).makespan
+        if taken < beat and fits(roles):
+            best, beat = (roles, taken), taken
+    return best
 
 
 def _graphs(
