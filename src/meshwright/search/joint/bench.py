@@ -1,9 +1,10 @@
 """One graph of a question, with everything that is computed for it once. Enters: frames. Leaves:
 layouts for them, estimates, candidates.
 
-    estimate = chain · (m + p - 1) / p + update / p + max(0, sums - hidden) / p         `_estimate`
+    estimate = chain · (1 + (m - 1) · s) + update / p + max(0, sums - hidden) / p       `_estimate`
 with chain a micro-batch through everything (and once more forward if layers run again), m
-micro-batches and p stages; HIDDEN of the time of computing hides sums of gradients.
+micro-batches, p stages and s the share of the slowest. Gradients are summed up during the last
+micro-batch's backward pass: HIDDEN of the time for one micro-batch hides sums.
 """
 
 from __future__ import annotations
@@ -174,18 +175,33 @@ class Bench:
 
     def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
         totals = field.totals(chosen)
-        estimate = _estimate(frame, frame.degree(self.factors), totals)
+        slowest = 1.0
+        if frame.stages:
+            loads = self._loads(field, field.roles(chosen))
+            held = [0] * frame.degree(self.factors)
+            for load, stage in zip(loads, contiguous(loads, len(held)), strict=True):
+                held[stage] += load
+            slowest = max(held) / max(1, sum(held))
+        estimate = _estimate(frame, frame.degree(self.factors), slowest, totals)
         return Sketch(frame, chosen, estimate, totals.bytes)
+
+    def _loads(self, field: Field, roles: Codes) -> list[int]:
+        """Nanoseconds of each unit on one micro-batch, both passes."""
+        known: dict[object, int] = {}
+        loads = []
+        for unit, own in enumerate(roles):
+            key = (field.costing.kind[unit], own.tobytes())
+            if key not in known:
+                costs = field.costing.unit(unit, own[None])
+                known[key] = round(float(costs.there[0] + costs.back[0]))
+            loads.append(known[key])
+        return loads
 
     def _seated(self, frame: Frame, field: Field, roles: Codes) -> Codes:
         """The roles with every unit at the coordinates of its stage."""
         if not frame.stages:
             return roles
-        loads = []
-        for unit, own in enumerate(roles):
-            costs = field.costing.unit(unit, own[None])
-            loads.append(round(float(costs.there[0] + costs.back[0])))
-        stage = contiguous(loads, frame.degree(self.factors))
+        stage = contiguous(self._loads(field, roles), frame.degree(self.factors))
         sizes = [self.factors[f].size for f in frame.stages]
         seated = roles.copy()
         for unit, number in enumerate(stage):
@@ -193,11 +209,10 @@ class Bench:
         return seated
 
 
-def _estimate(frame: Frame, stages: int, totals: Totals) -> float:
-    micro = frame.options.micro_batches
+def _estimate(frame: Frame, stages: int, slowest: float, totals: Totals) -> float:
     chain = totals.chain * (1 + AGAIN if frame.options.recompute else 1)
-    computing = chain * (micro + stages - 1) / stages
-    left = max(0.0, totals.sums / stages - HIDDEN * computing)
+    computing = chain * (1 + (frame.options.micro_batches - 1) * slowest)
+    left = max(0.0, totals.sums - HIDDEN * chain) / stages
     return computing + totals.update / stages + left
 
 

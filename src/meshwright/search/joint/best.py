@@ -54,8 +54,8 @@ from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 
-FIRST = 6
-"""Sketches that are simulated."""
+FIRST, ALIKE = 8, 3
+"""Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 FINE = 2
 """Frames that are laid out finer."""
@@ -65,6 +65,9 @@ WEIGHTS = (
     Weights(sums=0.5, together=True),
     Weights(sums=0.2, together=True),
     Weights(sums=0.0, together=True),
+    Weights(compute=0.5, sums=1.0, together=True),
+    Weights(compute=0.2, sums=1.0),
+    Weights(sums=2.0),
 )
 """With which frames are laid out finer."""
 
@@ -354,14 +357,15 @@ class _Run:
     def _explore(self, bench: Bench, found: list[Sketch]) -> None:
         """Simulate the first sketches, and lay out finer what is best of them."""
         tried: list[_Entry] = []
-        for sketch in found:
-            if len(tried) >= FIRST or self.enough():
+        for sketch in _varied(found):
+            if self.enough():
                 break
             entry = self._try(bench, sketch)
             if entry is not None:
                 tried.append(entry)
-        frames = [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
-        for frame in list(dict.fromkeys(frames))[:FINE]:
+        for frame in _finer(
+            [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
+        ):
             for weights in WEIGHTS:
                 if not self.enough():
                     self._try(bench, bench.sketch(frame, weights, fine=True))
@@ -458,6 +462,30 @@ class _Run:
         used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
         step = self.best.candidate.prediction.step if self.entries else None
         self._progress(Doing(min(1.0, used), step, len(self._seen), doing))
+
+
+def _varied(found: list[Sketch]) -> list[Sketch]:
+    """The first sketches, but not too many of one kind, and the first without a pipeline."""
+    kinds: dict[object, int] = {}
+    chosen: list[Sketch] = []
+    for sketch in found:
+        kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
+        first = not sketch.frame.stages and all(own.frame.stages for own in chosen)
+        if (len(chosen) < FIRST and kinds.get(kind, 0) < ALIKE) or first:
+            kinds[kind] = kinds.get(kind, 0) + 1
+            chosen.append(sketch)
+    return chosen
+
+
+def _finer(frames: list[Frame]) -> list[Frame]:
+    """Of frames, the best first, those to lay out finer: a few shapes, with ZeRO and without."""
+    found: dict[object, list[Frame]] = {}
+    for frame in frames:
+        options = frame.options
+        own = found.setdefault((frame.stages, options.micro_batches, options.recompute), [])
+        if options.zero in {0, frames[0].options.zero} or not own:
+            own.append(frame)
+    return [frame for own in list(found.values())[:FINE] for frame in own]
 
 
 def _compile() -> None:

@@ -4,7 +4,7 @@
 Units of the same place in repeated layers, and units that share parameters, are one node: they are
 laid out alike. With x_i the layout of node i, k_i units in it, and weights w,
 
-    cost(x) = Σ k_i · (m·(there + back) + w_sums·sums + update + w_memory·bytes)(x_i)
+    cost(x) = Σ k_i · (w_compute·(m·(there + back) + update) + w_sums·sums + w_memory·bytes)(x_i)
             + Σ over legs (m·(there + back)/s + w_sums·sums)(x_i, x_j)                  `Field.cost`
 where m counts micro-batches and s is 1, or, if what several units read alike shall count once, the
 number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
@@ -43,8 +43,10 @@ Weigh = Callable[[int, Codes], Costs]
 
 
 class Weights(NamedTuple):
-    """What counts how much."""
+    """What counts how much; moving activations counts 1."""
 
+    compute: float = 1.0
+    """Computing: less than 1 where links are the bottleneck."""
     sums: float = 1.0
     """Gradient sums: less than 1 where they run beside the backward pass."""
     together: bool = False
@@ -168,7 +170,7 @@ class Field:
             cost = np.zeros(len(choices[node]))
             for kind, count in kinds.items():
                 own = self.costing.unit(self._unit[kind], choices[node], self._zero)
-                cost += count * (micro * (own.there + own.back) + own.update)
+                cost += count * weights.compute * (micro * (own.there + own.back) + own.update)
                 cost += count * weights.sums * own.sums
                 if weights.memory:
                     held = self._weigh(self._unit[kind], choices[node])
