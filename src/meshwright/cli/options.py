@@ -42,6 +42,9 @@ HierarchyOption = Annotated[
     typer.Option(help="Synthesis hierarchy: hardware, axis, reduction, row, column or system."),
 ]
 BatchOption = Annotated[int | None, typer.Option(help="Samples in a step.")]
+DtypeOption = Annotated[
+    str | None, typer.Option(help="Cast the model: bfloat16 or float16; by default as it is.")
+]
 TopOption = Annotated[int, typer.Option(help="Most lines of a table.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, see docs/json.md.")]
 
@@ -77,14 +80,18 @@ def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
     raise InputError(f"{option} is {given!r}", nearest(given, allowed))
 
 
-def captured_graph(model: str, batch: int | None) -> OperatorGraph:
-    """The graph of a model; what its user should know goes to standard error."""
+def captured_graph(model: str, batch: int | None, dtype: str | None = None) -> OperatorGraph:
+    """The graph of a model, cast if asked; what its user should know goes to standard error."""
+    from meshwright.graph.dtypes import in_dtype
+
+    if dtype is not None:
+        chosen(dtype, ("bfloat16", "float16", "float32", "float64"), "--dtype")
     from meshwright.capture.load import load_model
 
     captured = load_model(model, batch)
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
-    return captured.graph
+    return captured.graph if dtype is None else in_dtype(captured.graph, dtype)
 
 
 def chosen_budget(text: str) -> Budget:

@@ -12,6 +12,7 @@ from meshwright.cli.options import (
     BackendOption,
     BatchOption,
     ClusterOption,
+    DtypeOption,
     GpusOption,
     JsonOption,
     NodesOption,
@@ -48,6 +49,7 @@ def plan(
     gpus: GpusOption = None,
     resize: ResizeOption = None,
     batch: BatchOption = None,
+    dtype: DtypeOption = None,
     budget: own.BudgetOption = "60s",
     seed: own.SeedOption = 0,
     memory: own.MemoryOption = None,
@@ -84,12 +86,14 @@ def plan(
     path, goal = own.chosen_place(save), chosen(minimize, MINIMIZE, "--minimize")
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     own.require_devices(devices, machine)
+    if goal == "device-hours" and devices is None:
+        devices = machine.devices
     how = _How(chosen_budget(budget), backend_named(backend), programs, seed, cores, devices)
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
     constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
     question = Question(
-        graph=captured_graph(model, batch),
+        graph=captured_graph(model, batch, dtype),
         cluster=machine,
         memory=limit,
         training=training,

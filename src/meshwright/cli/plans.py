@@ -11,6 +11,7 @@ from meshwright.cli.options import (
     BackendOption,
     BatchOption,
     ClusterOption,
+    DtypeOption,
     GpusOption,
     JsonOption,
     NodesOption,
@@ -97,6 +98,7 @@ def compare(
     gpus: GpusOption = None,
     resize: ResizeOption = None,
     batch: BatchOption = None,
+    dtype: DtypeOption = None,
     budget: Annotated[
         str, typer.Option(help="Of the search: a time, or a number of proposals.")
     ] = "20s",
@@ -123,7 +125,7 @@ def compare(
     library = backend_named(backend)
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     _require_places(save, checkpoint)
-    graph = captured_graph(model, batch)
+    graph = captured_graph(model, batch, dtype)
 
     from meshwright.plan.file import save_plan
     from meshwright.report import plans

@@ -21,6 +21,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import parse_whole, require_whole
 from meshwright.foundation.units import Bytes, parse_bytes
+from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.price.backend import backend_named
 from meshwright.price.memory import Optimizer
@@ -38,6 +39,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     minimize: Minimize = "time"
     optimizer: Optimizer = "adam"
     mixed: bool = False
+    dtype: str = ""
+    """What the models are cast to; empty: as they are."""
     backend: str = "nccl"
 
     def __post_init__(self) -> None:
@@ -156,8 +159,9 @@ def question_of(job: Job) -> Question:
     from meshwright.capture.load import load_model
 
     cluster, asked = cluster_of(job.cluster), job.plan
+    graph = load_model(job.model, job.batch).graph
     return Question(
-        graph=load_model(job.model, job.batch).graph,
+        graph=in_dtype(graph, asked.dtype) if asked.dtype else graph,
         cluster=cluster,
         memory=parse_bytes(asked.memory) if asked.memory else Bytes(cluster.device.memory),
         training=Options(optimizer=asked.optimizer, mixed=asked.mixed),

@@ -60,6 +60,9 @@ FIRST, ALIKE = 8, 3
 FINE = 2
 """Frames that are laid out finer."""
 
+STARTS = 5
+"""Plans of one graph with one set of options that are walked from."""
+
 WEIGHTS = (
     Weights(sums=1.0),
     Weights(sums=0.5, together=True),
@@ -285,7 +288,8 @@ class _Run:
             key = (id(own.bench), options)
             if (options.micro_batches == 1 and len(starts) < FINE) or key in starts:
                 start = starts.setdefault(key, Start(own.bench, options, {}))
-                start.roles.setdefault(own.candidate.plan.origin, own.roles)
+                if len(start.roles) < STARTS:
+                    start.roles[f"{own.candidate.plan.origin} {len(start.roles) + 1}"] = own.roles
         left = None if self.budget.seconds is None else self.budget.seconds - self.seconds
         if left is not None and left <= 0:
             return
@@ -295,7 +299,7 @@ class _Run:
             self.budget.proposals,
             self.seed,
             self.cores,
-            lambda words: self._tell(words),
+            lambda now: self._tell(now.doing),
         ):
             origin = f"joint: walk from {start.origin}"
             self._add(start.bench.simulated(origin, start.options, roles), start.bench, None)

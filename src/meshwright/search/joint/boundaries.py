@@ -9,17 +9,18 @@ count more or less there is a table for each, one beside the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.graph.family import Split
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.parallelize.layout import factors
 from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, State
+from meshwright.parallelize.states import WHOLE, State, made, needed
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
@@ -63,10 +64,10 @@ class Boundaries:
         rows = columns = np.ones(1, np.bool_)
         for tensor in enters:
             first = number[ENTRY + tensor.name]
-            choices[first], rows = self._legal(field, first, tensor)
+            choices[first], rows = self._legal(field, first, tensor, made)
         for tensor in leaves:
             last = number[EXIT + tensor.name]
-            choices[last], columns = self._legal(field, last, tensor)
+            choices[last], columns = self._legal(field, last, tensor, needed)
         found = []
         for n, sums in enumerate(SUMS):
             costs = field.graph(choices, Weights(sums=sums, together=True))
@@ -92,7 +93,10 @@ class Boundaries:
         if key not in self._alone:
             graph = _closed(OperatorGraph(name="alone", inputs=()), [tensor], [tensor])
             field = self._field(graph)
-            choices = [self._legal(field, unit, tensor)[0] for unit in range(2)]
+            choices = [
+                self._legal(field, unit, tensor, state)[0]
+                for unit, state in ((0, made), (1, needed))
+            ]
             each = [field.graph(choices, Weights(sums=sums)).nodes for sums in SUMS]
             self._alone[key] = (
                 np.array([own[0] for own in each]),
@@ -113,12 +117,12 @@ class Boundaries:
         whole = np.full(self._factors, WHOLE, np.int8)
         return [field.choices(n, whole, self._blocks) for n in range(len(field.first))]
 
-    def _legal(self, field: Field, unit: int, tensor: Tensor) -> tuple[Codes, NDArray[np.bool_]]:
+    def _legal(
+        self, field: Field, unit: int, tensor: Tensor, state: Callable[[Split, int], State]
+    ) -> tuple[Codes, NDArray[np.bool_]]:
         """Roles that leave a tensor in each of its states, and which can be; copies in others."""
-        own = field.costing.units[unit]
-        ports = (*own.inputs, *own.outputs)
-        port = next(port for port in ports if port.tensor == tensor.name)
-        roles = self._roles(port.there, tensor)
+        there = [state(split, 0) for split in field.costing.units[unit].splits]
+        roles = self._roles(there, tensor)
         legal = field.costing.legal(unit, roles)
         return np.where(legal[:, None], roles, np.int8(WHOLE)), legal
 
@@ -142,19 +146,13 @@ def _closed(
         weight = _like(tensor, f"{name}w", ((last, size), ("one", 1)))
         inputs.append(given)
         parameters.append(Parameter(tensor=weight))
-        made = Operator(
-            name=name, kind="linear", inputs=(given.name, weight.name), outputs=(tensor,)
-        )
-        operators.insert(0, made)
+        operators.insert(0, _product(name, given, weight, tensor))
     for tensor in leaves:
         name, (last, size) = EXIT + tensor.name, tensor.dims[-1]
         weight = _like(tensor, f"{name}w", (("one", 1), (last, size)))
         result = _like(tensor, f"{name}y", (*tensor.dims[:-1], ("one", 1)))
         parameters.append(Parameter(tensor=weight))
-        read = Operator(
-            name=name, kind="linear", inputs=(tensor.name, weight.name), outputs=(result,)
-        )
-        operators.append(read)
+        operators.append(_product(name, tensor, weight, result))
         outputs.append(result.name)
     return msgspec.structs.replace(
         graph,
@@ -167,3 +165,7 @@ def _closed(
 
 def _like(tensor: Tensor, name: str, dims: tuple[tuple[str, int], ...]) -> Tensor:
     return Tensor(name=name, dtype=tensor.dtype, dims=dims)
+
+
+def _product(name: str, x: Tensor, weight: Tensor, result: Tensor) -> Operator:
+    return Operator(name=name, kind="linear", inputs=(x.name, weight.name), outputs=(result,))

@@ -1,24 +1,32 @@
 """Metropolis walks from the best plans. Enters: starts, each on one graph with one set of options.
 Leaves: the best roles of each.
 
-The starts are walked from one by one, or each in a process of its own; they do not know of each
-other, so that the number of cores does not change what is found.
+The starts are walked from one after the other or, where that takes long, each in a process of its
+own. They do not know of each other: the number of cores does not change what is found.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from meshwright.foundation.processes import spread
 from meshwright.foundation.units import Seconds
+from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.reshard import Codes
 from meshwright.plan.model import Options
+from meshwright.price.backend import Backend
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
 from meshwright.search.joint.bench import Bench
-from meshwright.search.joint.frames import Frame
-from meshwright.search.mcmc import search
+from meshwright.search.joint.constraints import allowed, sitting
+from meshwright.search.joint.question import Question
+from meshwright.search.mcmc import Progress, search
 from meshwright.search.walk import space, stranger
+from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 
 PROPOSALS = 600_000
@@ -26,6 +34,9 @@ PROPOSALS = 600_000
 
 FEWEST, MOST = 2_000, 20_000
 """For each start."""
+
+LARGE = 150
+"""Units from which on a process of its own pays."""
 
 
 class Start(NamedTuple):
@@ -42,47 +53,93 @@ class Start(NamedTuple):
         return next(iter(self.roles))
 
 
+class _Walk(NamedTuple):
+    """All that a process needs to know."""
+
+    number: int
+    question: Question
+    graph: OperatorGraph
+    options: Options
+    roles: dict[str, Codes]
+    backend: Backend
+    programs: bool
+    budget: Budget
+    seed: int
+
+
 def walked(
     starts: list[Start],
     seconds: float | None,
     proposals: int | None,
     seed: int,
     cores: int | None,
-    tell: Callable[[str], None],
+    tell: Callable[[Progress], None],
 ) -> Iterator[tuple[Start, Codes]]:
     """The best roles of every start."""
-    for start in starts:
-        budget = Budget(
-            seconds=None if seconds is None else Seconds(seconds / len(starts)),
-            proposals=proposals or _proposals(start),
-        )
-        bench, frame = start.bench, Frame((), start.options)
-        problem = Problem(
-            bench.graph,
-            bench.question.cluster,
-            start.options,
-            apart=told_apart(bench.question.cluster),
-            prices=bench.prices,
-            operators=bench.operators,
-            allowed=bench.permit(frame),
-        )
-        room = space(problem)
-        inside = {
-            name: own for name, own in start.roles.items() if stranger(problem, room, own) is None
-        }
-        if not inside:
-            continue
-        found = search(
-            problem,
-            inside,
-            budget,
-            seed=seed,
-            progress=lambda now: tell(now.doing),
-        )
-        yield start, found.roles
-        if found.stopped == "interrupted":
+    processes = min(cores or os.cpu_count() or 1, len(starts))
+    if processes > 1 and any(len(start.bench.units) >= LARGE for start in starts):
+        work = [_task(n, own, seconds, proposals, seed) for n, own in enumerate(starts)]
+        found = dict(spread(_apart, work, processes))
+        yield from ((starts[n], roles) for n in sorted(found) if (roles := found[n]) is not None)
+        return
+    for n, own in enumerate(starts):
+        share = None if seconds is None else seconds / len(starts)
+        task, bench = _task(n, own, share, proposals, seed), own.bench
+        roles, interrupted = _found(task, bench.prices, bench.operators, tell)
+        if roles is not None:
+            yield own, roles
+        if interrupted:
             raise KeyboardInterrupt
 
 
-def _proposals(start: Start) -> int:
-    return max(FEWEST, min(MOST, PROPOSALS // len(start.bench.units)))
+def _task(
+    number: int, start: Start, seconds: float | None, proposals: int | None, seed: int
+) -> _Walk:
+    bench = start.bench
+    most = proposals or max(FEWEST, min(MOST, PROPOSALS // len(bench.units)))
+    return _Walk(
+        number=number,
+        question=bench.question,
+        graph=bench.graph,
+        options=start.options,
+        roles=start.roles,
+        backend=bench.prices.pricer.backend,
+        programs=bench.prices.programs,
+        budget=Budget(None if seconds is None else Seconds(seconds), most),
+        seed=seed,
+    )
+
+
+def _apart(task: _Walk) -> tuple[int, Codes | None]:
+    """A walk in a process of its own."""
+    cluster = task.question.cluster
+    pricer = Pricer(cluster, task.backend, algorithm="best")
+    prices = Prices(pricer, programs=task.programs)
+    roles, _ = _found(task, prices, OperatorPricer(cluster.device), lambda _: None)
+    return task.number, roles
+
+
+def _found(
+    task: _Walk,
+    prices: Prices,
+    operators: OperatorPricer,
+    progress: Callable[[Progress], None],
+) -> tuple[Codes | None, bool]:
+    """The best roles, if any start is inside the space, and whether the walk was interrupted."""
+    cluster, constraints = task.question.cluster, task.question.constraints
+    apart = zip(told_apart(cluster), sitting(constraints, cluster), strict=True)
+    problem = Problem(
+        task.graph,
+        cluster,
+        task.options,
+        apart=[any(own) for own in apart],
+        prices=prices,
+        operators=operators,
+        allowed=allowed(constraints, cluster),
+    )
+    room = space(problem)
+    inside = {n: own for n, own in task.roles.items() if stranger(problem, room, own) is None}
+    if not inside:
+        return None, False
+    found = search(problem, inside, task.budget, seed=task.seed, progress=progress)
+    return found.roles, found.stopped == "interrupted"
