@@ -7,6 +7,7 @@ ending them never waits for anybody. A pool of the standard library may wait for
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Generator, Iterable
 from multiprocessing.connection import Connection, wait
@@ -19,6 +20,13 @@ Result = TypeVar("Result")
 def leave_interrupts_alone() -> None:
     """To be run in a worker: the process that the user has started ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def processes_to_have(wanted: int | None) -> int:
+    """As many as wanted or as there are cores; one in a worker, which may have none of its own."""
+    if multiprocessing.current_process().daemon:
+        return 1
+    return wanted or os.cpu_count() or 1
 
 
 def spread(

@@ -7,11 +7,10 @@ own. They do not know of each other: the number of cores does not change what is
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from meshwright.foundation.processes import spread
+from meshwright.foundation.processes import processes_to_have, spread
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.reshard import Codes
@@ -76,7 +75,7 @@ def walked(
     tell: Callable[[Progress], None],
 ) -> Iterator[tuple[Start, Codes]]:
     """The best roles of every start."""
-    processes = min(cores or os.cpu_count() or 1, len(starts))
+    processes = min(processes_to_have(cores), len(starts))
     if processes > 1 and any(len(start.bench.units) >= LARGE for start in starts):
         work = [_task(n, own, seconds, proposals, seed) for n, own in enumerate(starts)]
         found = dict(spread(_apart, work, processes))
