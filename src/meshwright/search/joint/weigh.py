@@ -88,16 +88,14 @@ class Scales:
     def _kept(self, number: int, roles: Codes) -> Costs:
         unit, sizes = self._costing.units[number], self._costing.prices.table.sizes
         micro = self._costing.options.micro_batches
-        degrees = (
-            np.stack(
-                [
-                    np.where(roles == s, sizes, 1).prod(axis=1) * unit.micro_ways(s, micro)
-                    for s in range(len(unit.splits))
-                ],
-                axis=1,
-            )
-            if unit.splits
-            else np.ones((len(roles), 1), np.int64)
+        if not unit.splits:
+            return np.full(len(roles), self._kept_of(number, {}))
+        degrees = np.stack(
+            [
+                np.where(roles == s, sizes, 1).prod(axis=1) * unit.micro_ways(s, micro)
+                for s in range(len(unit.splits))
+            ],
+            axis=1,
         )
         rows, which = np.unique(degrees, axis=0, return_inverse=True)
         found = np.array([self._kept_of(number, dict(enumerate(row.tolist()))) for row in rows])
