@@ -144,7 +144,9 @@ def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both
         if not bundle.parameters or len(readers) != 2 or len(bundle.sources) != 1:
             continue
         maker = bundle.maker
-        if [b for b in both.read(maker, True) if both.problem.bundles[b].maker == maker] != [number]:
+        if [b for b in both.read(maker, True) if both.problem.bundles[b].maker == maker] != [
+            number
+        ]:
             continue
         legs = [
             both.costing.leg(own.kind, both.row(maker), both.row(own.reader))

@@ -87,7 +87,9 @@ def test_what_cannot_be_stays_infinite(graph: CostGraph) -> None:
 
 
 @given(DENSE, st.data())
-def test_between_any_nodes_it_is_never_above_the_least(graph: CostGraph, data: st.DataObject) -> None:
+def test_between_any_nodes_it_is_never_above_the_least(
+    graph: CostGraph, data: st.DataObject
+) -> None:
     nodes = st.integers(0, len(graph.nodes) - 1)
     one, other = data.draw(nodes), data.draw(nodes)
     table = between(graph, one, other)

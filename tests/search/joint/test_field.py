@@ -140,9 +140,7 @@ def test_choices_along_all_factors_are_all_layouts(field: Field) -> None:
 
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
-def test_steps_and_descents_never_get_worse(
-    field: Field, weights: Weights, random: Random
-) -> None:
+def test_steps_and_descents_never_get_worse(field: Field, weights: Weights, random: Random) -> None:
     rows = [every_row(field, node) for node in range(len(field.first))]
     start = np.array([random.choice(own) for own in rows])
     before = field.cost(start, weights)

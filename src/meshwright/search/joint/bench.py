@@ -21,6 +21,7 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
+from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.stages import contiguous
@@ -90,7 +91,7 @@ class Bench:
                 return (standing + flight * kept) / stages
 
             self._fields[key] = Field(
-                costing, self._node, options.zero, self.permit(frame).role, weigh
+                costing, self._node, options.zero, self.permit(frame).role, weigh, scales.kind
             )
         return self._fields[key]
 
@@ -175,7 +176,7 @@ class Bench:
     def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
         totals = field.totals(chosen)
         estimate = _estimate(frame, frame.degree(self.factors), totals)
-        return Sketch(frame, chosen, estimate, totals.bytes)
+        return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY)
 
     def _seated(self, frame: Frame, field: Field, roles: Codes) -> Codes:
         """The roles with every unit at the coordinates of its stage."""

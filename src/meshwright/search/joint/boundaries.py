@@ -106,8 +106,14 @@ class Boundaries:
         costing = Costing(
             graph, question.cluster, self._prices, self._operators, self._options, may
         )
-        alone = range(len(costing.units))
-        return Field(costing, alone, self._options.zero, may.role, lambda _, r: np.zeros(len(r)))
+        return Field(
+            costing,
+            range(len(costing.units)),
+            self._options.zero,
+            may.role,
+            lambda _, roles: np.zeros(len(roles)),
+            costing.kind,
+        )
 
     def _choices(self, field: Field) -> list[Codes]:
         whole = np.full(self._factors, WHOLE, np.int8)

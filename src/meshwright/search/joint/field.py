@@ -67,8 +67,15 @@ class Field:
     """The nodes of a graph, and what their layouts cost."""
 
     def __init__(
-        self, costing: Costing, node: Sequence[int], zero: int, may: May, weigh: Weigh
+        self,
+        costing: Costing,
+        node: Sequence[int],
+        zero: int,
+        may: May,
+        weigh: Weigh,
+        kind: Sequence[int],
     ) -> None:
+        """Units that cost and weigh the same are of one kind."""
         self.costing, self.node, self._zero = costing, list(node), zero
         self._may, self._weigh = may, weigh
         count = max(self.node, default=-1) + 1
@@ -76,8 +83,8 @@ class Field:
         self._kinds = [Counter[int]() for _ in range(count)]
         self._unit: dict[int, int] = {}
         for unit, at in enumerate(self.node):
-            self._kinds[at][costing.kind[unit]] += 1
-            self._unit.setdefault(costing.kind[unit], unit)
+            self._kinds[at][kind[unit]] += 1
+            self._unit.setdefault(kind[unit], unit)
         self._known: dict[object, Codes] = {}
         self._joined = Counter(
             (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
