@@ -44,7 +44,7 @@ class Both:
         return sum(int(graph.duration[t]) for t in np.ravel(tasks) if t >= 0 and graph.live[t])
 
     def row(self, unit: int) -> Codes:
-        return self.roles[unit][None]
+        return self.roles[unit : unit + 1]
 
     def told_apart(self, unit: int) -> bool:
         """Whether nobody else reads what a unit reads, so that every leg is carried."""

@@ -177,9 +177,9 @@ class Slow:
         for layout in every:
             by_level = [{r for r, f in zip(layout.roles, own, strict=True) if f.level == level}
                         for level in range(len(self.cluster.levels))]  # fmt: skip
-            if all(len(roles) <= 1 and "@" not in "".join(roles) for roles in by_level):
-                if self._large_enough(unit, layout.degrees(own)):
-                    kept.append(layout)
+            alike = all(len(roles) <= 1 and "@" not in "".join(roles) for roles in by_level)
+            if alike and self._large_enough(unit, layout.degrees(own)):
+                kept.append(layout)
         return list(codes_of([unit] * len(kept), kept, len(own)))
 
     def _large_enough(self, unit: Unit, degrees: dict[str, int]) -> bool:

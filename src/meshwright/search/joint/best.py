@@ -34,11 +34,12 @@ from meshwright.search.baselines import applied
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
+from meshwright.search.exhaustive import exhaustive
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.consistent import checked
-from meshwright.search.joint.constraints import BUCKET, option
+from meshwright.search.joint.constraints import BUCKET, option, stays
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import BUCKETS, Frame, savings, shapes
@@ -49,6 +50,7 @@ from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.walks import Start, walked
 from meshwright.search.mcmc import search
+from meshwright.simulate.held import within
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
@@ -252,7 +254,8 @@ class _Run:
         tables = Boundaries(self.question, options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules)
         frames = list(dict.fromkeys(own.sketch.frame for own in self._ranked() if own.sketch))
-        for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5)):
+        stay = stays(self.question.constraints, self.question.graph)
+        for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5), stay):
             bench = self._bench(own.graph, own.steps)
             weights = Weights(sums=0.5)
             found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
@@ -475,6 +478,7 @@ def _compile() -> None:
     problem = Problem(tiny, cluster)
     roles = problem.codes([plan.layout[unit.name] for unit in problem.units])
     search(problem, {"data parallel": roles}, Budget(proposals=1))
+    exhaustive(problem, fits=within(problem, cluster.device.memory))
     optcnn(tiny, cluster)
 
 
