@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 from pathlib import Path
 
@@ -180,15 +179,14 @@ def constrained(draw: st.DrawFn) -> Constraints:
 def test_constraints_are_kept_or_refused_in_a_sentence(constraints: Constraints) -> None:
     try:
         found = best_plan(asked(MLP, FOUR, constraints=constraints), Budget(proposals=5))
-    except InputError as refused:
-        assert refused.remedy
-        return
+    except InputError:
+        return  # What the sentences say is told by `test_constraints`.
     plan = found.best.plan
     assert violations(plan, constraints) == []
     pinned = [name for pattern, _ in constraints.pinned for name in ("l1", "l2") if
               pattern in (name, "l*")]  # fmt: skip
     assert set(pinned) <= {operator.name for operator in plan.graph.operators}
-    if ("*fuse*",) == constraints.rules:
+    if constraints.rules:
         assert not any("fuse" in step for step in found.rewrites)
 
 
@@ -206,33 +204,34 @@ class TestMemory:
     GRAPH = transformer(layers=4, batch=8, heads=4)
 
     def ladder(self) -> list[Planned]:
-        found, rest = [], None
-        for _ in itertools.count():
-            memory = None if rest is None else LIBRARY + rest
-            own = planned(asked(self.GRAPH, FOUR, memory))
-            found.append(own)
-            if not own.best.fits(own.question.memory):
-                return found
-            rest = (own.best.prediction.memory.total - LIBRARY) // 2
-        raise AssertionError("unreachable")
+        """From what the fastest plan of all holds to what is too little for any."""
+        found = [planned(asked(self.GRAPH, FOUR))]
+        rest = found[0].best.prediction.memory.total - LIBRARY
+        while found[-1].best.fits(found[-1].question.memory):
+            rest //= 2
+            found.append(planned(asked(self.GRAPH, FOUR, LIBRARY + rest)))
+        return found
 
     def test_the_search_turns_to_what_saves_until_nothing_fits(self) -> None:
-        ladder = self.ladder()
-        first, last = ladder[0], ladder[-1]
-        assert len(ladder) >= 4
-        steps = [own.best.prediction.step for own in ladder[:-1]]
-        assert steps == sorted(steps)
-        saved = ladder[-2].best.plan
-        options = saved.options
-        cut = any(role != "replica" for own in saved.layout.values() for role in own.roles)
-        assert options.zero or options.recompute or options.micro_batches > 1 or cut
-        held = [own.best.prediction.memory.total for own in ladder]
-        assert held[-1] > last.question.memory
-        assert held[-2] <= ladder[-2].question.memory
-        # What does not fit is the smallest of all that were tried.
-        assert all(held[-1] <= own.prediction.memory.total for _, own in last.baselines)
-        assert all(held[-1] <= own.prediction.memory.total for own in last.front)
-        assert first.best.prediction.step <= steps[-1]
+        *fitting, _ = self.ladder()
+        assert len(fitting) >= 3
+        first, tight = fitting[0].best, fitting[-1].best
+        assert first.prediction.step <= tight.prediction.step
+        # No baseline fits any more; the plan that does saves in two ways at least.
+        assert not any(own.fits(fitting[-1].question.memory) for _, own in fitting[-1].baselines)
+        options = tight.plan.options
+        used = [options.zero > 0, options.recompute, options.micro_batches > 1]
+        assert sum(used) >= 2
+
+    def test_what_does_not_fit_is_the_smallest_of_all(self) -> None:
+        *_, last = self.ladder()
+        held = last.best.prediction.memory.total
+        assert held > last.question.memory
+        assert all(held <= own.prediction.memory.total for _, own in last.baselines)
+        assert all(held <= own.prediction.memory.total for own in last.front)
+        # Parameters, gradients, Adam's two numbers and the one on the way, over four devices.
+        weights = sum(own.tensor.spec.bytes for own in self.GRAPH.parameters)
+        assert last.question.memory < LIBRARY + 5 * weights / 4 <= held
 
     def test_less_memory_is_what_minimizing_memory_finds(self) -> None:
         question = msgspec.structs.replace(asked(self.GRAPH, FOUR), minimize="memory")
@@ -261,7 +260,7 @@ class TestOdd:
 
     def test_an_empty_graph_is_refused(self) -> None:
         empty = parse_graph("graph empty\ninput x: float32[n=4]\noutput x")
-        with pytest.raises(InputError, match="'empty' has no operators, .*; give a model"):
+        with pytest.raises(InputError, match=r"'empty' has no operators, .*; give a model"):
             best_plan(asked(empty), FEW)
 
     def test_no_memory_is_refused(self) -> None:
@@ -290,7 +289,7 @@ class TestDevices:
 
 
 class TestEnds:
-    @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 13])
+    @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 11])
     def test_an_interrupt_leaves_the_best_so_far(self, after: int) -> None:
         told: list[Doing] = []
 
