@@ -140,13 +140,13 @@ class Costing:
         return LegCosts(there, back, np.zeros_like(there))
 
     def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
-        """Which layouts a unit can be cut in."""
+        """Which layouts a unit can and may be cut in."""
         sizes, table = self.prices.table.sizes, self.times.table
         found = np.ones(len(roles), np.bool_)
         for split in range(len(self.units[number].splits)):
             degrees = np.where(roles == split, sizes, 1).prod(axis=1)
             places = table.place[degrees]
-            found &= (degrees == 1) | (table.cuttable[self.times.type[number], split, places] > 0)
+            found &= table.cuttable[self.times.type[number], split, places] > 0
         return found
 
     def _kinds(self) -> list[int]:

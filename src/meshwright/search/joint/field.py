@@ -104,6 +104,13 @@ class Field:
         found = np.array([own[x] for own, x in zip(choices, answer.choice, strict=True)], np.int8)
         return found.reshape(chosen.shape), answer.cost
 
+    def legal(self, chosen: Codes) -> bool:
+        """Whether all nodes can and may be cut so."""
+        return all(
+            self.costing.legal(unit, own[None])[0]
+            for unit, own in zip(self.first, chosen, strict=True)
+        )
+
     def cost(self, chosen: Codes, weights: Weights) -> float:
         """What layouts cost."""
         graph = self.graph([own[None] for own in chosen], weights)

@@ -63,7 +63,11 @@ def _each(
     """The layouts that cost the least with each saving, and those that weigh memory."""
     for saving in allowed:
         frame = framed(bench.question, stages, micro, saving)
+        if not bench.possible(frame):
+            return
         sketch = bench.sketch(frame, Weights(sums=SUMS), fine=False)
+        if not bench.legal(sketch):
+            return  # Micro-batches are too small for degrees that are fixed.
         yield sketch
         if bench.fits(sketch) or saving.zero in (2, 3):
             continue
