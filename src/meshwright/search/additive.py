@@ -140,13 +140,13 @@ class Costing:
         return LegCosts(there, back, np.zeros_like(there))
 
     def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
-        """Which layouts a unit can be cut in."""
+        """Which layouts a unit can and may be cut in."""
         sizes, table = self.prices.table.sizes, self.times.table
         found = np.ones(len(roles), np.bool_)
         for split in range(len(self.units[number].splits)):
             degrees = np.where(roles == split, sizes, 1).prod(axis=1)
             places = table.place[degrees]
-            found &= (degrees == 1) | (table.cuttable[self.times.type[number], split, places] > 0)
+            found &= table.cuttable[self.times.type[number], split, places] > 0
         return found
 
     def _kinds(self) -> list[int]:
@@ -237,7 +237,8 @@ class Costing:
         """Sums and updates of a unit's own parameters, and what it takes to fetch sharded ones."""
         sizes = self.prices.table.sizes
         sums, update, fetched = (np.zeros(len(roles)) for _ in range(3))
-        for source, leg, _ in self.kept.get(number, ()):
+        updated = set[int]()
+        for source, leg, bundle in self.kept.get(number, ()):
             if not source.trained or leg.port.back is None:
                 continue
             home, made = _states(source.port.there, roles), _states(leg.port.back, roles)
@@ -248,8 +249,10 @@ class Costing:
             elif zero == 3:
                 fetched += self._rows(held, home, source.bytes) / self.options.micro_batches
             ways = np.where(held >= 0, sizes, 1).prod(axis=1)
-            update += self._launch + self._update * source.bytes / ways
-        return sums, update, fetched
+            update += self._update * source.bytes / ways
+            updated.add(id(bundle))
+        # The parameters of a bundle are updated by one task.
+        return sums, update + self._launch * len(updated), fetched
 
     def _rows(self, made: Codes, needed: Codes, size: int) -> Costs:
         """Nanoseconds for each pair of states in a row."""

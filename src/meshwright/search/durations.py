@@ -39,7 +39,8 @@ def choices(problem: Problem) -> tuple[Codes, ...]:
         every = product(
             *(room.role[unit, f, :count].tolist() for f, count in enumerate(room.roles[unit]))
         )
-        roles = np.array(list(every), np.int8).reshape(-1, len(problem.factors))
+        rows = list(every)
+        roles = np.array(rows, np.int8).reshape(len(rows), len(problem.factors))
         legal = [key_of(int(number), own, table, times) >= 0 for own in roles]
         if not any(legal):
             raise InputError(

@@ -103,7 +103,8 @@ def search(
     run = _Run(problem, starts, budget, seed, engine, before)
     stopped: Stopped = "budget"
     try:
-        while run.used < run.walking and run.walk():
+        # On one device there is nothing to walk along.
+        while problem.factors and run.used < run.walking and run.walk():
             run.tell(progress, keeper, "walking")
         while run.used < 1 and not run.descend():
             run.tell(progress, keeper, "descending")

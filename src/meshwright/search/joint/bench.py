@@ -22,10 +22,11 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE, at
 from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
+from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.stages import contiguous
-from meshwright.search.joint.constraints import STAGE, allowed, pins_of
+from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
 from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Candidate, Question
@@ -91,7 +92,7 @@ class Bench:
                 return (standing + flight * kept) / stages
 
             self._fields[key] = Field(
-                costing, self._node, options.zero, self.permit(frame).role, weigh
+                costing, self._node, options.zero, self.permit(frame).role, weigh, scales.kind
             )
         return self._fields[key]
 
@@ -107,6 +108,22 @@ class Bench:
             return False, sketch.estimate, sketch.bytes
         return True, sketch.bytes, sketch.estimate
 
+    def legal(self, sketch: Sketch) -> bool:
+        """Whether all units of a sketch can and may be cut so."""
+        return self.field(sketch.frame).legal(sketch.chosen)
+
+    def possible(self, frame: Frame) -> bool:
+        """Whether pinned layouts leave room for a frame's stages and micro-batches."""
+        may, costing = self.permit(frame), self._costing(frame)
+        for number, unit in enumerate(self.units):
+            for pin in pins_of(self.question.constraints, unit):
+                words = [f"{IDLE}0" if word in (STAGE, ALONE) else word for word in pin]
+                roles = np.array([_codes(unit, pin)], np.int8)
+                allows = all(may.role(unit, f, word) for f, word in enumerate(words))
+                if not (allows and costing.legal(number, roles)[0]):
+                    return False
+        return True
+
     def sketch(self, frame: Frame, weights: Weights, *, fine: bool) -> Sketch:
         """The cheapest layouts of a frame: a role for each level, or finer."""
         field = self.field(frame)
@@ -118,11 +135,7 @@ class Bench:
     def again(self, sketch: Sketch, frame: Frame) -> Sketch | None:
         """The same layouts with other options; None if they cannot be cut so."""
         field = self.field(frame)
-        legal = all(
-            field.costing.legal(unit, own[None])[0]
-            for unit, own in zip(field.first, sketch.chosen, strict=True)
-        )
-        return self._sketched(frame, field, sketch.chosen) if legal else None
+        return self._sketched(frame, field, sketch.chosen) if field.legal(sketch.chosen) else None
 
     def codes(self, layouts: Sequence[Layout]) -> Codes:
         """The roles of layouts as numbers."""
@@ -171,7 +184,15 @@ class Bench:
         while most ** len(blocks) > COARSE:
             whole, _ = field.better(whole, weights, blocks[-1:])
             blocks.pop()
-        return field.better(whole, weights, blocks)[0] if blocks else whole
+        if blocks:
+            whole, _ = field.better(whole, weights, blocks)
+        if not field.legal(whole):
+            # A degree that is fixed may be none of whole levels: the innermost factors by
+            # themselves.
+            free = [f for f in range(len(self.factors)) if f not in frame.stages]
+            count = max(n for n in range(1, len(free) + 2) if n == 1 or most**n <= COARSE)
+            whole, _ = field.better(whole, weights, [(f,) for f in free[-count:]])
+        return whole
 
     def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
         totals = field.totals(chosen)
@@ -183,7 +204,7 @@ class Bench:
                 held[stage] += load
             slowest = max(held) / max(1, sum(held))
         estimate = _estimate(frame, frame.degree(self.factors), slowest, totals)
-        return Sketch(frame, chosen, estimate, totals.bytes)
+        return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY)
 
     def _loads(self, field: Field, roles: Codes) -> list[int]:
         """Nanoseconds of each unit on one micro-batch, both passes."""

@@ -34,11 +34,12 @@ from meshwright.search.baselines import applied
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
+from meshwright.search.exhaustive import exhaustive
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.consistent import checked
-from meshwright.search.joint.constraints import BUCKET, option
+from meshwright.search.joint.constraints import BUCKET, option, stays
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import BUCKETS, Frame, savings, shapes
@@ -49,6 +50,7 @@ from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.walks import Start, walked
 from meshwright.search.mcmc import search
+from meshwright.simulate.held import within
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
@@ -259,25 +261,32 @@ class _Run:
         tables = Boundaries(self.question, options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules)
         frames = list(dict.fromkeys(own.sketch.frame for own in self._ranked() if own.sketch))
-        for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5)):
+        stay = stays(self.question.constraints, self.question.graph)
+        for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5), stay):
             bench = self._bench(own.graph, own.steps)
             weights = Weights(sums=0.5)
             found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
             self._explore(bench, found)
 
     def options(self) -> None:
-        """Change one option of the best plan after the other, as long as it gets better."""
+        """Change one option of the best plans after the other, as long as they get better."""
         self._tell("options")
-        before = None
-        while self.entries and before != self.best.candidate.plan and not self.enough():
-            best = self.best
-            before = best.candidate.plan
-            if best.sketch is None:
-                return
-            for frame in self._neighbours(best.sketch.frame):
-                sketch = best.bench.again(best.sketch, frame)
-                if sketch is not None and not self.enough():
-                    self._try(best.bench, sketch)
+        before: list[_Entry] = []
+        while (leaders := self._leaders()) != before and not self.enough():
+            before = leaders
+            for own in leaders:
+                stages = own.sketch.frame.stages if own.sketch is not None else ()
+                for frame in self._neighbours(Frame(stages, own.candidate.plan.options)):
+                    if not self.enough():
+                        self._change(own, frame)
+
+    def _leaders(self) -> list[_Entry]:
+        """The best plan; if it does not fit, the best that has a sketch and the best without."""
+        ranked = self._ranked()
+        if not ranked or ranked[0].candidate.fits(self.question.memory):
+            return ranked[:1]
+        both = ([own for own in ranked if (own.sketch is None) == bare] for bare in (True, False))
+        return [own for found in both for own in found[:1]]
 
     def walks(self) -> None:
         """Walk from the best plans."""
@@ -383,6 +392,21 @@ class _Run:
         stages = sketch.frame.degree(bench.factors)
         origin = f"joint: {stages} stages" if stages > 1 else "joint"
         return self._add(bench.simulated(origin, options, roles), bench, sketch)
+
+    def _change(self, entry: _Entry, frame: Frame) -> None:
+        """Simulate a plan with other options, if it can be cut so."""
+        bench = entry.bench
+        if entry.sketch is not None:
+            sketch = bench.again(entry.sketch, frame)
+            if sketch is not None:
+                self._try(bench, sketch)
+        elif (id(bench), frame.options, entry.roles.tobytes()) not in self._seen:
+            origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
+            try:
+                candidate = bench.simulated(origin, frame.options, entry.roles)
+            except InputError:
+                return  # Micro-batches are too small, or go through a stage twice.
+            self._add(candidate, bench, None)
 
     def _add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> _Entry | None:
         plan = candidate.plan
@@ -501,6 +525,7 @@ def _compile() -> None:
     problem = Problem(tiny, cluster)
     roles = problem.codes([plan.layout[unit.name] for unit in problem.units])
     search(problem, {"data parallel": roles}, Budget(proposals=1))
+    exhaustive(problem, fits=within(problem, cluster.device.memory))
     optcnn(tiny, cluster)
 
 

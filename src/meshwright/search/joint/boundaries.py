@@ -110,8 +110,14 @@ class Boundaries:
         costing = Costing(
             graph, question.cluster, self._prices, self._operators, self._options, may
         )
-        alone = range(len(costing.units))
-        return Field(costing, alone, self._options.zero, may.role, lambda _, r: np.zeros(len(r)))
+        return Field(
+            costing,
+            range(len(costing.units)),
+            self._options.zero,
+            may.role,
+            lambda _, roles: np.zeros(len(roles)),
+            costing.kind,
+        )
 
     def _choices(self, field: Field) -> list[Codes]:
         whole = np.full(self._factors, WHOLE, np.int8)
@@ -136,14 +142,17 @@ class Boundaries:
 def _closed(
     graph: OperatorGraph, enters: Sequence[Tensor], leaves: Sequence[Tensor]
 ) -> OperatorGraph:
-    """A graph with a maker for what enters and a reader for what leaves."""
+    """A graph with a maker for what enters and a reader for what leaves.
+
+    The maker could be a sum of two: so nothing else joins its unit.
+    """
     inputs = [tensor for tensor in graph.inputs if tensor not in enters]
     parameters, operators = list(graph.parameters), list(graph.operators)
     outputs = [name for name in graph.outputs if name not in {own.name for own in leaves}]
     for tensor in enters:
         name, (last, size) = ENTRY + tensor.name, tensor.dims[-1]
-        given = _like(tensor, f"{name}x", (*tensor.dims[:-1], ("one", 1)))
-        weight = _like(tensor, f"{name}w", ((last, size), ("one", 1)))
+        given = _like(tensor, f"{name}x", (*tensor.dims[:-1], ("two", 2)))
+        weight = _like(tensor, f"{name}w", ((last, size), ("two", 2)))
         inputs.append(given)
         parameters.append(Parameter(tensor=weight))
         operators.insert(0, _product(name, given, weight, tensor))

@@ -1,7 +1,8 @@
 """What the user has decided beforehand. Enters: texts. Leaves: `Constraints`, and what they allow.
 
     pin     UNIT=ROLE ROLE ...   units, by a pattern of their names or of those of their operators,
-                                 have this layout; "stage" and "idle" stand for any coordinate
+                                 have this layout; "stage" and "idle" stand for any coordinate. No
+                                 rule takes these operators away
     forbid  ROLE@LEVEL           no factor of a level has this role: a split's name, "replica",
                                  "stage" (units sit at its coordinates as stages of a pipeline), or
                                  "idle" (a unit sits at one coordinate without that)
@@ -22,6 +23,7 @@ import msgspec
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest, shown
 from meshwright.foundation.integers import parse_whole
+from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.allowed import Allowed
 from meshwright.parallelize.layout import IDLE, Layout, factors
 from meshwright.parallelize.units import Unit
@@ -123,6 +125,15 @@ def pins_of(constraints: Constraints, unit: Unit) -> tuple[tuple[str, ...], ...]
         tuple(layout.split())
         for pattern, layout in constraints.pinned
         if any(fnmatchcase(name, pattern) for name in names)
+    )
+
+
+def stays(constraints: Constraints, graph: OperatorGraph) -> frozenset[tuple[str, str]]:
+    """The operators that pins are about, by name and kind: no rule may take them away."""
+    return frozenset(
+        (operator.name, operator.kind)
+        for operator in graph.operators
+        if any(fnmatchcase(operator.name, pattern) for pattern, _ in constraints.pinned)
     )
 
 

@@ -30,7 +30,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.durations import choices
 from meshwright.search.exhaustive import NEVER, exhaustive
-from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option
+from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
 from meshwright.search.joint.frames import BUCKETS, samples, savings
 from meshwright.search.joint.question import Candidate, Question
 from meshwright.search.joint.variants import algebra
@@ -115,6 +115,7 @@ def _graphs(
     found: list[tuple[OperatorGraph, tuple[str, ...]]] = [(question.graph, ())]
     if not rewrites:
         return found
+    stay = stays(question.constraints, question.graph)
     contents = Contents()
     seen = {contents.number(question.graph)}
     first = Matcher(question.graph, algebra(question.constraints.rules))
@@ -123,7 +124,8 @@ def _graphs(
         for match in matcher.matches:
             after = matcher.rewrite(match)
             number = contents.number(after.graph)
-            if number not in seen:
+            kept = stay <= {(operator.name, operator.kind) for operator in after.graph.operators}
+            if number not in seen and kept:
                 seen.add(number)
                 found.append((after.graph, (*steps, str(match))))
                 waiting.append((after, (*steps, str(match))))

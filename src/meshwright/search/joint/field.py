@@ -69,8 +69,15 @@ class Field:
     """The nodes of a graph, and what their layouts cost."""
 
     def __init__(
-        self, costing: Costing, node: Sequence[int], zero: int, may: May, weigh: Weigh
+        self,
+        costing: Costing,
+        node: Sequence[int],
+        zero: int,
+        may: May,
+        weigh: Weigh,
+        kind: Sequence[int],
     ) -> None:
+        """Units that cost and weigh the same are of one kind."""
         self.costing, self.node, self._zero = costing, list(node), zero
         self._may, self._weigh = may, weigh
         count = max(self.node, default=-1) + 1
@@ -78,8 +85,8 @@ class Field:
         self._kinds = [Counter[int]() for _ in range(count)]
         self._unit: dict[int, int] = {}
         for unit, at in enumerate(self.node):
-            self._kinds[at][costing.kind[unit]] += 1
-            self._unit.setdefault(costing.kind[unit], unit)
+            self._kinds[at][kind[unit]] += 1
+            self._unit.setdefault(kind[unit], unit)
         self._known: dict[object, Codes] = {}
         self._joined = Counter(
             (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
@@ -98,6 +105,13 @@ class Field:
         answer = cheapest(self.graph(choices, weights))
         found = np.array([own[x] for own, x in zip(choices, answer.choice, strict=True)], np.int8)
         return found.reshape(chosen.shape), answer.cost
+
+    def legal(self, chosen: Codes) -> bool:
+        """Whether all nodes can and may be cut so."""
+        return all(
+            self.costing.legal(unit, own[None])[0]
+            for unit, own in zip(self.first, chosen, strict=True)
+        )
 
     def cost(self, chosen: Codes, weights: Weights) -> float:
         """What layouts cost."""

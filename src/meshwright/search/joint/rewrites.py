@@ -39,13 +39,19 @@ def rewritten(
     rules: RuleSet,
     boundaries: Boundaries,
     enough: Callable[[], bool] = lambda: False,
+    stay: frozenset[tuple[str, str]] = frozenset(),
 ) -> list[Rewritten]:
-    """The cheapest graphs, one for each weight of gradient sums, without equal ones."""
+    """The cheapest graphs, one for each weight of gradient sums, without equal ones.
+
+    Operators that `stay`, by name and kind, are in all of them.
+    """
     pieces = segments(graph, rules)
     explored: dict[int, tuple[Variant, ...]] = {}
     for number, own in enumerate(pieces):
         if own.alike == number:
-            explored[number] = _explored(own, rules, boundaries, enough)
+            copies = [other for other in pieces if other.alike == number]
+            names = _staying(own, copies, stay)
+            explored[number] = _explored(own, rules, boundaries, enough, names)
     found: list[Rewritten] = []
     contents = Contents()
     seen = {contents.number(graph)}
@@ -63,10 +69,32 @@ def rewritten(
     return found
 
 
+def _staying(
+    first: Segment, copies: Sequence[Segment], stay: frozenset[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """The operators of a segment that stay, in it or in one of its copies."""
+    return {
+        (one.name, one.kind)
+        for copy in copies
+        for one, other in zip(first.graph.operators, copy.graph.operators, strict=True)
+        if (other.name, other.kind) in stay
+    }
+
+
 def _explored(
-    own: Segment, rules: RuleSet, boundaries: Boundaries, enough: Callable[[], bool]
+    own: Segment,
+    rules: RuleSet,
+    boundaries: Boundaries,
+    enough: Callable[[], bool],
+    stay: set[tuple[str, str]],
 ) -> tuple[Variant, ...]:
+    least = boundaries.table(own, own.graph)
+
     def evaluate(graph: OperatorGraph) -> Costs:
+        if graph is own.graph:
+            return least
+        if not stay <= {(operator.name, operator.kind) for operator in graph.operators}:
+            return np.full_like(least, np.inf)
         return boundaries.table(own, graph)
 
     return variants(own.graph, rules, evaluate, candidates=CANDIDATES, enough=enough).variants

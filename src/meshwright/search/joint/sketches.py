@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from meshwright.price.memory import LIBRARY
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Saving, framed, savings, shapes
@@ -20,7 +21,7 @@ FAR = 1.3
 """An estimate that is so many times the best is not looked into any further."""
 
 MEMORY = (0.5, 4.0)
-"""How much all the memory of a device counts, in steps."""
+"""How much all the memory of a device besides that of libraries counts, in steps."""
 
 
 def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
@@ -62,10 +63,14 @@ def _each(
     """The layouts that cost the least with each saving, and those that weigh memory."""
     for saving in allowed:
         frame = framed(bench.question, stages, micro, saving)
+        if not bench.possible(frame):
+            return
         sketch = bench.sketch(frame, Weights(sums=SUMS), fine=False)
+        if not bench.legal(sketch):
+            return  # Micro-batches are too small for degrees that are fixed.
         yield sketch
         if bench.fits(sketch) or saving.zero in (2, 3):
             continue
         for share in MEMORY:
-            weight = share * sketch.estimate / bench.question.memory
+            weight = share * sketch.estimate / max(1, bench.question.memory - LIBRARY)
             yield bench.sketch(frame, Weights(sums=SUMS, memory=weight), fine=False)

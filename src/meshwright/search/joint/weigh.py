@@ -7,6 +7,7 @@ counts at the first. `simulate` tells the truth.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import PARTIAL
+from meshwright.parallelize.units import Unit
 from meshwright.price.memory import STATES, UPDATE
 from meshwright.search.additive import Costing, Costs
 
@@ -28,6 +30,15 @@ class Bytes(NamedTuple):
     """Parameters, their gradients, the optimizer's state."""
     kept: Costs
     """For the backward pass of one micro-batch."""
+
+
+class _Keeps(NamedTuple):
+    """What an operator keeps for the backward pass."""
+
+    tensors: tuple[tuple[int, float], ...]
+    """Of its inputs and then outputs, by number, with the bytes kept for each element."""
+    again: bool
+    """Whether it runs again, and so keeps nothing besides."""
 
 
 class Scales:
@@ -44,23 +55,19 @@ class Scales:
             for t in own.outputs
         }
         """For each tensor the layer that makes it and runs again."""
-        self._keeper: dict[str, int] = {}
-        """For each tensor that is kept the first unit that keeps it."""
-        for number, unit in enumerate(costing.units):
-            for member in unit.members:
-                own = self._operators[member.operator]
-                saved = family_of(member.call.kind).saved(member.call, member.wanted)
-                names = [own.inputs[i] for i in saved.inputs]
-                names += [own.outputs[i].name for i in saved.outputs]
-                for name in names if any(member.wanted) else ():
-                    if name is not None and self._roots[name] in self._made:
-                        self._keeper.setdefault(self._roots[name], number)
+        taken = set[str]()
+        self._keeps = [tuple(self._keeps_of(unit, taken)) for unit in costing.units]
+        numbers: dict[object, int] = {}
+        self.kind = [
+            numbers.setdefault((kind, keeps), len(numbers))
+            for kind, keeps in zip(costing.kind, self._keeps, strict=True)
+        ]
+        """For each unit the number of its kind: of those that cost and take the same."""
         self._known: dict[object, Bytes] = {}
 
     def __call__(self, number: int, roles: Codes) -> Bytes:
         """What each layout of a unit takes."""
-        again = self._costing.units[number].name in self._layers
-        key = (self._costing.kind[number], again, roles.tobytes())
+        key = (self.kind[number], roles.tobytes())
         if key not in self._known:
             self._known[key] = Bytes(self._standing(number, roles), self._kept(number, roles))
         return self._known[key]
@@ -88,33 +95,50 @@ class Scales:
     def _kept(self, number: int, roles: Codes) -> Costs:
         unit, sizes = self._costing.units[number], self._costing.prices.table.sizes
         micro = self._costing.options.micro_batches
-        columns = [
-            np.where(roles == s, sizes, 1).prod(axis=1) * unit.micro_ways(s, micro)
-            for s in range(len(unit.splits))
-        ]
-        degrees = np.array(columns, np.int64).reshape(len(columns), len(roles)).T
+        if not unit.splits:
+            return np.full(len(roles), self._kept_of(number, {}))
+        degrees = np.stack(
+            [
+                np.where(roles == s, sizes, 1).prod(axis=1) * unit.micro_ways(s, micro)
+                for s in range(len(unit.splits))
+            ],
+            axis=1,
+        )
         rows, which = np.unique(degrees, axis=0, return_inverse=True)
         found = np.array([self._kept_of(number, dict(enumerate(row.tolist()))) for row in rows])
         return found[which.reshape(-1)]
 
     def _kept_of(self, number: int, degrees: dict[int, int]) -> float:
-        unit, specs = self._costing.units[number], self._costing.graph.specs
-        total, seen = 0.0, set[str]()
-        for member in unit.members:
+        total = 0.0
+        for member, keeps in zip(
+            self._costing.units[number].members, self._keeps[number], strict=True
+        ):
             if not any(member.wanted):
                 continue
-            own, piece = self._operators[member.operator], member.piece(degrees)
-            saved = family_of(piece.kind).saved(piece, member.wanted)
-            layer = self._layers.get(own.name)
-            total += 0 if layer else saved.extra
-            pairs = [(own.inputs[i], piece.inputs[i]) for i in saved.inputs]
-            pairs += [(own.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
-            for name, spec in pairs:
-                if name is None or spec is None:
-                    continue
-                root = self._roots[name]
-                inside = layer is not None and self._made.get(root) == layer
-                if self._keeper.get(root) == number and root not in seen and not inside:
-                    seen.add(root)
-                    total += specs[root].bytes * spec.elements / max(1, specs[name].elements)
+            piece = member.piece(degrees)
+            specs = (*piece.inputs, *piece.outputs)
+            kept = [(specs[place], each) for place, each in keeps.tensors]
+            total += sum(spec.elements * each for spec, each in kept if spec is not None)
+            if not keeps.again:
+                total += family_of(piece.kind).saved(piece, member.wanted).extra
         return total
+
+    def _keeps_of(self, unit: Unit, taken: set[str]) -> Iterator[_Keeps]:
+        """What each member keeps of what no unit before keeps; adds it to what is taken."""
+        specs = self._costing.graph.specs
+        for member in unit.members:
+            own = self._operators[member.operator]
+            layer = self._layers.get(own.name)
+            saved = family_of(member.call.kind).saved(member.call, member.wanted)
+            names = [*own.inputs, *(tensor.name for tensor in own.outputs)]
+            places = [*saved.inputs, *(len(own.inputs) + i for i in saved.outputs)]
+            found = []
+            for place in places if any(member.wanted) else ():
+                name = names[place]
+                root = None if name is None else self._roots[name]
+                if name is None or root is None or root in taken or root not in self._made:
+                    continue
+                if layer is None or self._made[root] != layer:
+                    taken.add(root)
+                    found.append((place, specs[root].bytes / max(1, specs[name].elements)))
+            yield _Keeps(tuple(found), layer is not None)

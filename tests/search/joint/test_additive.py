@@ -1,0 +1,182 @@
+"""Costs that add up are the durations that laying out writes, wherever a tensor has one reader."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.foundation.errors import InputError
+from meshwright.parallelize.reshard import Codes
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.additive import Costing
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import Problem, codes_of
+from meshwright.simulate.tasks import Indices
+from support.plan_strategies import CLUSTERS, GRAPHS, legal
+from support.training_graphs import random_graph
+
+MICRO = (1, 2, 3)
+
+
+class Both:
+    """A graph laid out, and what adds up for the same roles."""
+
+    def __init__(self, plan: Plan, prices: Prices, operators: OperatorPricer) -> None:
+        options = plan.options
+        self.problem = Problem(
+            plan.graph, plan.cluster, options, prices=prices, operators=operators
+        )
+        self.costing = Costing(plan.graph, plan.cluster, prices, operators, options)
+        self.roles = self.problem.codes([plan.layout[unit.name] for unit in plan.units])
+        self.problem.lay(self.roles)
+        self.micro, self.zero = options.micro_batches, options.zero
+
+    def took(self, tasks: Indices) -> int:
+        """Nanoseconds of tasks, none of those that are not live."""
+        graph = self.problem.tasks
+        return sum(int(graph.duration[t]) for t in np.ravel(tasks) if t >= 0 and graph.live[t])
+
+    def row(self, unit: int) -> Codes:
+        return self.roles[unit : unit + 1]
+
+    def told_apart(self, unit: int) -> bool:
+        """Whether nobody else reads what a unit reads, so that every leg is carried."""
+        return all(
+            [own.tensor for own in bundle.legs].count(leg.tensor) == 1
+            for bundle in self.problem.bundles
+            for leg in bundle.legs
+            if unit == leg.unit
+        )
+
+    def read(self, unit: int, parameters: bool) -> list[int]:
+        """The bundles that a unit reads."""
+        return [
+            number
+            for number, bundle in enumerate(self.problem.bundles)
+            if bundle.parameters == parameters and any(leg.unit == unit for leg in bundle.legs)
+        ]
+
+
+@cache
+def tables(cluster: int) -> tuple[Prices, OperatorPricer]:
+    own = CLUSTERS[cluster]
+    return Prices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+
+
+@st.composite
+def laid(draw: st.DrawFn) -> Both:
+    """Graphs with random layouts, also idle ones, some of which micro-batches are too small for."""
+    cluster = draw(st.integers(0, len(CLUSTERS) - 1))
+    graph = draw(
+        st.sampled_from(GRAPHS)
+        | st.integers(0, 10_000).map(lambda seed: random_graph(Random(seed), 6))
+    )
+    options = Options(
+        optimizer=draw(st.sampled_from(("sgd", "adam"))),
+        micro_batches=draw(st.sampled_from(MICRO)),
+        zero=draw(st.integers(0, 3)),
+    )
+    own = CLUSTERS[cluster]
+    for micro in (options.micro_batches, 1):
+        chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, own)]
+        try:
+            used = Options(optimizer=options.optimizer, micro_batches=micro, zero=options.zero)
+            return Both(Plan.of("random", graph, own, chosen, used), *tables(cluster))
+        except InputError:
+            continue
+    raise AssertionError("one micro-batch is never too small")
+
+
+@given(laid())
+def test_units_and_legs_cost_what_their_tasks_take(both: Both) -> None:
+    """To a nanosecond for each task that is rounded."""
+    bones = both.problem.bones
+    for unit in range(len(both.problem.units)):
+        if not both.told_apart(unit):
+            continue
+        own = both.costing.unit(unit, both.row(unit), both.zero)
+        there, back = float(own.there[0]), float(own.back[0])
+        for joint in both.costing.joints:
+            if joint.reader == unit:
+                leg = both.costing.leg(joint.kind, both.row(joint.maker), both.row(unit))
+                there, back = there + float(leg.there[0, 0]), back + float(leg.back[0, 0])
+        passed, kept = both.read(unit, False), both.read(unit, True)
+        carried = both.took(bones.carry[passed, 0]) + both.took(bones.carry[kept, 0]) / both.micro
+        returned = both.took(bones.back[passed, 0]) + both.took(bones.again[kept]) / both.micro
+        slack = len(passed) + len(kept)
+        assert there == pytest.approx(both.took(bones.forward[unit, 0]) + carried, abs=slack)
+        assert back == pytest.approx(both.took(bones.backward[unit, 0]) + returned, abs=slack)
+
+
+@given(laid())
+def test_parameters_cost_what_their_sums_and_updates_take(both: Both) -> None:
+    bones = both.problem.bones
+    for unit in range(len(both.problem.units)):
+        own = both.costing.unit(unit, both.row(unit), both.zero)
+        kept = [
+            number
+            for number, bundle in enumerate(both.problem.bundles)
+            if bundle.parameters and bundle.maker == unit
+        ]
+        assert float(own.update[0]) == pytest.approx(
+            both.took(bones.update[kept]), abs=max(1, len(kept))
+        )
+        if both.told_apart(unit):
+            sums = both.took(bones.back[kept, 0]) + both.took(bones.regather[kept])
+            assert float(own.sums[0]) == pytest.approx(sums, abs=max(1, 2 * len(kept)))
+
+
+@given(laid())
+def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both) -> None:
+    """Without ZeRO; two units each: of more, those that read alike are carried once."""
+    if both.zero:
+        return
+    bones = both.problem.bones
+    for number, bundle in enumerate(both.problem.bundles):
+        readers = {leg.unit for leg in bundle.legs}
+        if not bundle.parameters or len(readers) != 2 or len(bundle.sources) != 1:
+            continue
+        maker = bundle.maker
+        if [b for b in both.read(maker, True) if both.problem.bundles[b].maker == maker] != [
+            number
+        ]:
+            continue
+        legs = [
+            both.costing.leg(own.kind, both.row(maker), both.row(own.reader))
+            for own in both.costing.joints
+            if own.maker == maker and own.reader in readers
+        ]
+        total = float(both.costing.unit(maker, both.row(maker)).sums[0])
+        total += sum(float(leg.sums[0, 0]) for leg in legs)
+        took = both.took(bones.carry[number, 0]) + both.took(bones.back[number, 0])
+        assert total == pytest.approx(took, abs=2)
+
+
+@given(laid())
+def test_layouts_at_once_cost_what_each_costs_by_itself(both: Both) -> None:
+    own = both.problem
+    fresh = Costing(own.graph, own.cluster, own.prices, own.operators, own.options)
+    rows = [
+        codes_of([unit] * len(choices), choices, len(own.factors))[:8]
+        for unit, choices in zip(own.units, legal(own.graph, own.cluster), strict=True)
+    ]
+    rows = [part[fresh.legal(unit, part)] for unit, part in enumerate(rows)]
+    for unit, part in enumerate(rows):
+        together = both.costing.unit(unit, part, both.zero)
+        alone = [fresh.unit(unit, row[None], both.zero) for row in part]
+        for costs, each in zip(together, zip(*alone, strict=True), strict=True):
+            assert np.array_equal(costs, np.concatenate(each))
+    for joint in both.costing.joints:
+        makers, readers = rows[joint.maker][:3], rows[joint.reader][:3]
+        pairs = both.costing.leg(joint.kind, makers, readers)
+        for x, maker in enumerate(makers):
+            for y, reader in enumerate(readers):
+                leg = fresh.leg(joint.kind, maker[None], reader[None])
+                assert [own[x, y] for own in pairs] == [own[0, 0] for own in leg]

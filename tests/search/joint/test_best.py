@@ -1,0 +1,329 @@
+"""The joint search as a whole: what it promises of plans, memory, constraints and interrupts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
+from meshwright.plan.file import load_plan, save_plan
+from meshwright.plan.model import Options
+from meshwright.price.memory import LIBRARY
+from meshwright.search.budget import Budget
+from meshwright.search.joint.best import Doing, best_of_devices, best_plan
+from meshwright.search.joint.constraints import Constraints, parse_constraints
+from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.violations import violations
+from meshwright.simulate.simulation import simulate
+from support.baseline_graphs import transformer
+
+FEW = Budget(proposals=30)
+TWO = Cluster.named("laptop", process=2)
+FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
+
+
+def perceptron(batch: int = 64, inner: int = 512) -> OperatorGraph:
+    """Unity's worked example: 784-512-10 without biases, and a loss."""
+    return parse_graph(
+        f"""graph perceptron
+        input x: float32[n={batch}, i=784]
+        input t: int64[n={batch}]
+        parameter a: float32[o={inner}, i=784]
+        parameter b: float32[o=10, i={inner}]
+        operator l1: p: float32[n={batch}, d={inner}] = linear(x, a)
+        operator r: q: float32[n={batch}, d={inner}] = relu(p)
+        operator l2: y: float32[n={batch}, d=10] = linear(q, b)
+        operator loss: l: float32[] = cross_entropy_loss(y, t)
+        output l
+        loss l"""
+    )
+
+
+def asked(
+    graph: OperatorGraph,
+    cluster: Cluster = TWO,
+    memory: int | None = None,
+    constraints: Constraints | None = None,
+) -> Question:
+    limit = cluster.device.memory if memory is None else Bytes(memory)
+    return Question(
+        graph=graph, cluster=cluster, memory=limit, constraints=constraints or Constraints()
+    )
+
+
+@cache
+def planned(question: Question, seed: int = 0) -> Planned:
+    return best_plan(question, FEW, seed=seed)
+
+
+SMALL = (perceptron(), transformer(layers=2, batch=4))
+QUESTIONS = [asked(graph, cluster) for graph in SMALL for cluster in (TWO, FOUR)]
+
+
+class TestUnity:
+    """Batch 64, 784-512-10, two devices; Unity counts 4·64·512 = 131,072 elements for its plan.
+
+    That is the sum of a product that both devices have a part of (2·64·512 elements leave a
+    device), and as many for gradients. Here everybody computes the gradient alike, so that nothing
+    comes back; and what both devices compute alike is not counted at all.
+    """
+
+    DGX = Cluster.named("dgx-a100", node=1, gpu=2)
+
+    def test_data_parallelism_sums_all_weights(self) -> None:
+        found = planned(asked(perceptron(), self.DGX))
+        named = dict(found.baselines)
+        assert named["data parallel"].prediction.moved == 4 * 813_056
+
+    def test_the_joint_plan_moves_a_quarter_of_what_unitys_does(self) -> None:
+        """It cuts the first product by columns, fused, and gathers them: 64·512 elements."""
+        found = planned(asked(perceptron(), self.DGX))
+        assert found.best.prediction.moved == 4 * 131_072 // 4
+        assert found.rewrites == ("linear-relu-fuse at q: x = x, w = a",)
+        assert found.best.plan.layouts == (("q", "channel"), ("l2", "replica"), ("loss", "replica"))
+        assert found.best.prediction.step < dict(found.baselines)["data parallel"].prediction.step
+
+    def test_unitys_own_plan_moves_half_of_that_and_is_slower(self) -> None:
+        """Not fused, and the first product cut along what is summed."""
+        question = asked(perceptron(), self.DGX, constraints=parse_constraints(["l1=inner"]))
+        found = planned(question)
+        assert found.best.plan.layout["l1"].roles == ("inner",)
+        assert found.best.prediction.moved == 4 * 131_072 // 2
+        free = planned(asked(perceptron(), self.DGX))
+        assert free.best.prediction.step < found.best.prediction.step
+
+
+@pytest.mark.parametrize("question", QUESTIONS[:3])
+def test_the_same_seed_gives_the_same_plan_on_any_number_of_cores(
+    question: Question, tmp_path: Path
+) -> None:
+    texts = []
+    for cores in (1, 2):
+        found = best_plan(question, FEW, seed=3, cores=cores)
+        path = tmp_path / f"{cores}.json"
+        save_plan(found.best.plan, path)
+        texts.append(path.read_bytes())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: Question) -> None:
+    found = planned(question)
+    fitting = [own for _, own in found.baselines if own.fits(question.memory)]
+    assert fitting
+    assert found.best.fits(question.memory)
+    assert all(found.best.prediction.step <= own.prediction.step for own in fitting)
+    assert found.bound <= found.best.prediction.step
+    assert found.history[-1][1] == found.best.prediction.step
+    assert found.front[0].prediction.step <= found.best.prediction.step
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_plan_is_read_back_and_means_the_same(question: Question, tmp_path: Path) -> None:
+    found = planned(question).best
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    save_plan(found.plan, first)
+    again = load_plan(first)
+    save_plan(again, second)
+    assert first.read_bytes() == second.read_bytes()
+    assert again == found.plan
+    assert simulate(again).prediction == found.prediction
+
+
+MLP = parse_graph(
+    """graph mlp
+    input x: float32[n=12, i=16]
+    parameter a: float32[o=24, i=16]
+    parameter b: float32[o=12, i=24]
+    operator l1: p: float32[n=12, d=24] = linear(x, a)
+    operator r: q: float32[n=12, d=24] = relu(p)
+    operator l2: y: float32[n=12, d=12] = linear(q, b)
+    operator s: z: float32[n=12, d=12] = softmax(y) {dim=1}
+    output z"""
+)
+ROLES = st.sampled_from(("sample", "channel", "replica", "inner"))
+
+
+@st.composite
+def constrained(draw: st.DrawFn) -> Constraints:
+    """Some of what can be asked for; not all of it can be kept."""
+    pins, forbids, fixes = [], [], []
+    if draw(st.booleans()):
+        pins.append(f"{draw(st.sampled_from(('l1', 'l2', 'l*')))}={draw(ROLES)} {draw(ROLES)}")
+    if draw(st.booleans()):
+        forbids.append(f"{draw(ROLES)}@{draw(st.sampled_from(('node', 'gpu')))}")
+    if draw(st.booleans()):
+        fixes.append(f"sample={draw(st.sampled_from((1, 2, 4)))}")
+    if draw(st.booleans()):
+        fixes.append(f"zero={draw(st.integers(0, 3))}")
+    if draw(st.booleans()):
+        fixes.append(f"micro-batches={draw(st.sampled_from((1, 2, 3)))}")
+    if draw(st.booleans()):
+        fixes.append(f"stages={draw(st.sampled_from((1, 2)))}")
+    if draw(st.booleans()):
+        fixes.append(f"recompute={draw(st.sampled_from(('yes', 'no')))}")
+    return parse_constraints(pins, forbids, fixes, draw(st.sampled_from(((), ("*fuse*",)))))
+
+
+@given(constrained())
+@settings(max_examples=10)
+def test_constraints_are_kept_or_refused_in_a_sentence(constraints: Constraints) -> None:
+    try:
+        found = best_plan(asked(MLP, FOUR, constraints=constraints), Budget(proposals=5))
+    except InputError:
+        return  # What the sentences say is told by `test_constraints`.
+    plan = found.best.plan
+    assert violations(plan, constraints) == []
+    pinned = [name for pattern, _ in constraints.pinned for name in ("l1", "l2") if
+              pattern in (name, "l*")]  # fmt: skip
+    assert set(pinned) <= {operator.name for operator in plan.graph.operators}
+    if constraints.rules:
+        assert not any("fuse" in step for step in found.rewrites)
+
+
+def test_contradictions_name_the_pair() -> None:
+    question = asked(
+        MLP, FOUR, constraints=parse_constraints(["l1=sample sample"], ["sample@node"])
+    )
+    with pytest.raises(InputError, match="'l1=sample sample' and 'sample@node' contradict"):
+        best_plan(question, FEW)
+
+
+class TestMemory:
+    """Less and less of it: what a plan holds besides the libraries is halved step by step."""
+
+    GRAPH = transformer(layers=2, batch=8, heads=4)
+
+    def ladder(self) -> list[Planned]:
+        """From what the fastest plan of all holds to what is too little for any."""
+        found = [planned(asked(self.GRAPH, FOUR))]
+        rest = found[0].best.prediction.memory.total - LIBRARY
+        while found[-1].best.fits(found[-1].question.memory):
+            rest //= 2
+            found.append(planned(asked(self.GRAPH, FOUR, LIBRARY + rest)))
+        return found
+
+    def test_the_search_turns_to_what_saves_until_nothing_fits(self) -> None:
+        *fitting, _ = self.ladder()
+        assert len(fitting) >= 3
+        first, tight = fitting[0].best, fitting[-1].best
+        assert first.prediction.step <= tight.prediction.step
+        # No baseline fits any more; the plan that does saves in two ways at least.
+        assert not any(own.fits(fitting[-1].question.memory) for _, own in fitting[-1].baselines)
+        options = tight.plan.options
+        used = [options.zero > 0, options.recompute, options.micro_batches > 1]
+        assert sum(used) >= 2
+
+    def test_what_does_not_fit_is_the_smallest_of_all(self) -> None:
+        *_, last = self.ladder()
+        held = last.best.prediction.memory.total
+        assert held > last.question.memory
+        assert all(held <= own.prediction.memory.total for _, own in last.baselines)
+        assert all(held <= own.prediction.memory.total for own in last.front)
+        # Parameters, gradients, Adam's two numbers and the one on the way, over four devices.
+        weights = sum(own.tensor.spec.bytes for own in self.GRAPH.parameters)
+        assert last.question.memory < LIBRARY + 5 * weights / 4 <= held
+
+    def test_less_memory_is_what_minimizing_memory_finds(self) -> None:
+        question = msgspec.structs.replace(asked(self.GRAPH, FOUR), minimize="memory")
+        found = planned(question)
+        free = planned(asked(self.GRAPH, FOUR))
+        assert found.best.prediction.memory.total <= min(
+            own.prediction.memory.total for own in (*found.front, *free.front)
+        )
+
+
+class TestOdd:
+    @pytest.mark.parametrize("devices", [1, 3, 5, 7])
+    def test_any_number_of_devices(self, devices: int) -> None:
+        cluster = Cluster.named("flexflow-p100", node=1, gpu=devices)
+        question = asked(MLP, cluster)
+        found = planned(question)
+        assert found.best.fits(question.memory)
+        roles = [own.roles for own in found.best.plan.layout.values()]
+        assert {len(own) for own in roles} == {0 if devices == 1 else 1}
+
+    def test_a_batch_that_cannot_be_split(self) -> None:
+        graph = perceptron(batch=1, inner=64)
+        found = planned(asked(graph, FOUR))
+        assert found.best.plan.options.micro_batches == 1
+        assert not any("sample" in own.roles for own in found.best.plan.layout.values())
+
+    def test_an_empty_graph_is_refused(self) -> None:
+        empty = parse_graph("graph empty\ninput x: float32[n=4]\noutput x")
+        with pytest.raises(InputError, match=r"'empty' has no operators, .*; give a model"):
+            best_plan(asked(empty), FEW)
+
+    def test_no_memory_is_refused(self) -> None:
+        with pytest.raises(InputError, match="the memory limit is 0 bytes; give more"):
+            best_plan(asked(MLP, memory=0), FEW)
+
+
+class TestDevices:
+    def test_fewer_devices_may_take_fewer_device_hours(self) -> None:
+        cluster = Cluster.named("flexflow-p100", node=4, gpu=2)
+        question = asked(MLP, cluster)
+        found = best_of_devices(question, 8, FEW)
+        hours = [own.best.prediction.step * own.question.cluster.devices for own in found]
+        assert hours == sorted(hours)
+        assert sorted(own.question.cluster.devices for own in found) == [2, 4, 8]
+
+    def test_no_more_devices_than_asked_for(self) -> None:
+        cluster = Cluster.named("flexflow-p100", node=4, gpu=2)
+        found = best_of_devices(asked(MLP, cluster), 5, FEW)
+        assert {own.question.cluster.devices for own in found} == {2, 4}
+
+    def test_fewer_than_there_are_is_refused(self) -> None:
+        cluster = Cluster.named("flexflow-p100", node=4, gpu=2)
+        with pytest.raises(InputError, match="1 devices are fewer than the 2 of one node"):
+            best_of_devices(asked(MLP, cluster), 1, FEW)
+
+
+class TestEnds:
+    @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 11])
+    def test_an_interrupt_leaves_the_best_so_far(self, after: int) -> None:
+        told: list[Doing] = []
+
+        def progress(now: Doing) -> None:
+            told.append(now)
+            if len(told) == after:
+                raise KeyboardInterrupt
+
+        question = asked(MLP, FOUR)
+        if after == 1:
+            with pytest.raises(InputError, match="ended before it had any plan; let it run"):
+                best_plan(question, FEW, progress=progress)
+            return
+        found = best_plan(question, FEW, progress=progress)
+        assert len(told) == after
+        assert found.stopped == "interrupted"
+        known = [now.step for now in told if now.step is not None]
+        assert found.best.prediction.step <= min(known, default=float("inf"))
+
+    def test_a_budget_of_next_to_nothing_has_baselines(self) -> None:
+        found = best_plan(asked(MLP, FOUR), Budget(seconds=Seconds(1e-6)))
+        assert found.stopped == "budget"
+        assert found.best.prediction.step == min(own.prediction.step for _, own in found.baselines)
+
+    def test_time_enough_is_said_to_be(self) -> None:
+        assert planned(asked(MLP, TWO)).stopped == "complete"
+
+    def test_a_plan_to_start_from_is_never_lost(self) -> None:
+        best = planned(asked(SMALL[0], TWO)).best
+        found = best_plan(asked(SMALL[0], TWO), Budget(seconds=Seconds(1e-6)), start=best.plan)
+        assert found.best.prediction.step <= best.prediction.step
+
+    def test_the_way_to_train_is_the_users(self) -> None:
+        training = Options(optimizer="sgd")
+        found = planned(msgspec.structs.replace(asked(MLP), training=training))
+        assert found.best.plan.options.optimizer == "sgd"
+        assert {own.plan.options.optimizer for _, own in found.baselines} == {"sgd"}

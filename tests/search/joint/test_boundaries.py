@@ -1,0 +1,255 @@
+"""The table of a segment against brute force over all layouts of its units."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import msgspec
+import numpy as np
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
+from meshwright.graph.text import parse_graph
+from meshwright.parallelize.layout import Factor, factors, layouts
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE
+from meshwright.parallelize.units import Unit
+from meshwright.plan.model import Options
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.additive import Costing, Costs
+from meshwright.search.joint.boundaries import SUMS, Boundaries
+from meshwright.search.joint.field import Field, Weights
+from meshwright.search.joint.question import Question
+from meshwright.search.joint.segments import Segment
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import codes_of
+
+CLUSTERS = {
+    "2x2": Cluster.named("flexflow-p100", node=2, gpu=2),
+    "1x4": Cluster.named("dgx-a100", node=1, gpu=4),
+    "3": Cluster.named("flexflow-p100", node=1, gpu=3),
+}
+
+
+@cache
+def tables(name: str) -> tuple[Prices, OperatorPricer]:
+    own = CLUSTERS[name]
+    return Prices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+
+
+def segment(text: str, enters: tuple[str, ...], leaves: tuple[str, ...]) -> Segment:
+    return Segment(graph=parse_graph(text), enters=enters, leaves=leaves, alike=0)
+
+
+MIDDLE = segment(
+    """graph middle
+    input x: float32[n=12, d=8]
+    parameter v: float32[o=6, i=8]
+    parameter w: float32[o=4, i=6]
+    operator a: a: float32[n=12, d=6] = linear(x, v)
+    operator b: b: float32[n=12, d=6] = relu(a)
+    operator c: c: float32[n=12, d=4] = linear(b, w)
+    output c""",
+    ("x",),
+    ("c",),
+)
+FORK = segment(
+    """graph fork
+    input x: float32[n=12, d=6]
+    parameter v: float32[o=6, i=6]
+    operator a: a: float32[n=12, d=6] = linear(x, v)
+    operator b: b: float32[n=12, d=6] = add(a, x)
+    output b""",
+    ("x",),
+    ("b",),
+)
+"""What enters is read twice."""
+RELU = segment(
+    """graph relu
+    input x: float32[n=12, d=6]
+    operator b: b: float32[n=12, d=6] = relu(x)
+    output b""",
+    ("x",),
+    ("b",),
+)
+"""Nothing that begins a unit by itself, had what enters not been made by another one."""
+SPACE = segment(
+    """graph space
+    input x: float32[n=4, s=6, d=8]
+    parameter v: float32[o=6, i=8]
+    operator a: a: float32[n=4, s=6, d=6] = linear(x, v)
+    output a""",
+    ("x",),
+    ("a",),
+)
+"""Tensors of three dims."""
+HEAD = segment(
+    """graph head
+    input ids: int64[n=12]
+    parameter w: float32[v=10, d=6]
+    parameter v: float32[o=6, i=6]
+    operator a: a: float32[n=12, d=6] = embedding(w, ids)
+    operator b: b: float32[n=12, d=6] = linear(a, v)
+    output b""",
+    (),
+    ("b",),
+)
+TAIL = segment(
+    """graph tail
+    input x: float32[n=12, d=6]
+    input t: int64[n=12]
+    parameter v: float32[o=4, i=6]
+    operator a: a: float32[n=12, d=4] = linear(x, v)
+    operator l: l: float32[] = cross_entropy_loss(a, t)
+    output l
+    loss l""",
+    ("x",),
+    (),
+)
+ALONE = segment(
+    """graph alone
+    input x: float32[n=12, d=6]
+    parameter v: float32[o=4, i=6]
+    operator a: a: float32[n=12, d=4] = linear(x, v)
+    output a""",
+    (),
+    (),
+)
+SEGMENTS = (MIDDLE, FORK, RELU, SPACE, HEAD, TAIL, ALONE)
+
+
+def closed(own: Segment) -> OperatorGraph:
+    """A product makes what enters, another reads what leaves; what they cost is taken off."""
+    graph = own.graph
+    inputs = [t for t in graph.inputs if t.name not in own.enters]
+    parameters, operators = list(graph.parameters), list(graph.operators)
+    outputs = [name for name in graph.outputs if name not in own.leaves]
+    for name in own.enters:
+        tensor = graph.tensors[name]
+        given = Tensor(name="in", dtype="float32", dims=(*tensor.dims[:-1], ("i", 3)))
+        weight = Tensor(name="in.w", dtype="float32", dims=(("o", tensor.shape[-1]), ("i", 3)))
+        inputs, parameters = [*inputs, given], [*parameters, Parameter(tensor=weight)]
+        made = Operator(name="in", kind="linear", inputs=("in", "in.w"), outputs=(tensor,))
+        operators.insert(0, made)
+    for name in own.leaves:
+        tensor = graph.tensors[name]
+        weight = Tensor(name="out.w", dtype="float32", dims=(("one", 1), ("i", tensor.shape[-1])))
+        result = Tensor(name="out", dtype="float32", dims=(*tensor.dims[:-1], ("one", 1)))
+        parameters.append(Parameter(tensor=weight))
+        read = Operator(name="out", kind="linear", inputs=(name, "out.w"), outputs=(result,))
+        operators.append(read)
+        outputs.append("out")
+    return msgspec.structs.replace(
+        graph,
+        inputs=tuple(inputs),
+        parameters=tuple(parameters),
+        operators=tuple(operators),
+        outputs=tuple(outputs),
+    )
+
+
+class Slow:
+    """All layouts of a closed segment, a role for each level."""
+
+    def __init__(self, own: Segment, cluster: str, options: Options) -> None:
+        self.segment, self.cluster = own, CLUSTERS[cluster]
+        self.graph = closed(own)
+        costing = Costing(self.graph, self.cluster, *tables(cluster), options)
+        self.costing, self.options = costing, options
+        alone = range(len(costing.units))
+        self.field = Field(
+            costing,
+            alone,
+            options.zero,
+            lambda *_: True,
+            lambda _, roles: np.zeros(len(roles)),
+            costing.kind,
+        )
+        self.rows = [self._rows(unit, factors(self.cluster)) for unit in costing.units]
+
+    def _rows(self, unit: Unit, own: tuple[Factor, ...]) -> list[Codes]:
+        every = layouts(unit.extents, self.cluster, symmetric=False)
+        kept = []
+        for layout in every:
+            by_level = [{r for r, f in zip(layout.roles, own, strict=True) if f.level == level}
+                        for level in range(len(self.cluster.levels))]  # fmt: skip
+            alike = all(len(roles) <= 1 and "@" not in "".join(roles) for roles in by_level)
+            if alike and self._large_enough(unit, layout.degrees(own)):
+                kept.append(layout)
+        return list(codes_of([unit] * len(kept), kept, len(own)))
+
+    def _large_enough(self, unit: Unit, degrees: dict[str, int]) -> bool:
+        micro = self.options.micro_batches
+        return all(
+            unit.cuttable(n, degrees.get(split.name, 1) * unit.micro_ways(n, micro))
+            for n, split in enumerate(unit.splits)
+        )
+
+    def table(self, sums: float) -> dict[tuple[object, object], float]:
+        """The least cost for each pair of states, besides that of the two at the boundaries."""
+        names = [unit.name for unit in self.costing.units]
+        found: dict[tuple[object, object], float] = {}
+        weights = Weights(sums=sums, together=True)
+        for chosen in product(*self.rows):
+            cost = self.field.cost(np.array(chosen), weights)
+            ends: list[object] = [None, None]
+            for side, (name, tensors) in enumerate(
+                (("in", self.segment.enters), ("out", self.segment.leaves))
+            ):
+                if tensors:
+                    number = names.index(name)
+                    cost -= self._own(number, chosen[number], sums)
+                    ends[side] = self._state(number, tensors[0], chosen[number])
+            key = ends[0], ends[1]
+            found[key] = min(found.get(key, np.inf), cost)
+        return found
+
+    def _own(self, unit: int, row: Codes, sums: float) -> float:
+        costs = self.costing.unit(unit, row[None], self.options.zero)
+        passes = self.options.micro_batches * float(costs.there[0] + costs.back[0])
+        return passes + sums * float(costs.sums[0]) + float(costs.update[0])
+
+    def _state(self, unit: int, tensor: str, row: Codes) -> tuple[int, ...]:
+        own = self.costing.units[unit]
+        port = next(p for p in (*own.inputs, *own.outputs) if p.tensor == tensor)
+        return tuple(int(port.there[role]) if role >= 0 else WHOLE for role in row)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("own", SEGMENTS, ids=lambda own: own.graph.name)
+@pytest.mark.parametrize("options", [Options(), Options(zero=1, micro_batches=2)], ids=["", "z"])
+def test_a_table_is_what_brute_force_finds(own: Segment, cluster: str, options: Options) -> None:
+    if cluster == "2x2" and own in (SPACE, MIDDLE):
+        pytest.skip("too many layouts to try")
+    question = Question(graph=own.graph, cluster=CLUSTERS[cluster], memory=Bytes(1 << 40))
+    boundaries = Boundaries(question, options, *tables(cluster))
+    table = boundaries.table(own, own.graph)
+    slow = Slow(own, cluster, options)
+    rows = _states(boundaries, own.graph, own.enters)
+    columns = _states(boundaries, own.graph, own.leaves)
+    assert table.shape == (len(rows), len(SUMS) * len(columns))
+    for n, sums in enumerate(SUMS):
+        expected = slow.table(sums)
+        part: Costs = table[:, n * len(columns) : (n + 1) * len(columns)]
+        for x, y in np.ndindex(part.shape):
+            least = expected.get((rows[x], columns[y]), np.inf)
+            assert part[x, y] == pytest.approx(least, rel=1e-9, abs=1e-3)
+
+
+def _states(
+    boundaries: Boundaries, graph: OperatorGraph, names: tuple[str, ...]
+) -> list[tuple[int, ...] | None]:
+    if not names:
+        return [None]
+    return [tuple(map(int, row)) for row in boundaries.states(graph.tensors[names[0]])]
+
+
+def test_states_are_a_dim_or_none_for_each_level() -> None:
+    question = Question(graph=MIDDLE.graph, cluster=CLUSTERS["1x4"], memory=Bytes(1 << 40))
+    boundaries = Boundaries(question, Options(), *tables("1x4"))
+    found = boundaries.states(MIDDLE.graph.tensors["x"])
+    assert sorted(set(map(tuple, found.tolist()))) == [(-1, -1), (0, 0), (1, 1)]

@@ -1,0 +1,236 @@
+"""Layouts by dynamic programming are those of brute force; nodes and totals mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.graph.layers import layers
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
+from meshwright.parallelize.layout import layouts
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Options
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.elimination import cheapest
+from meshwright.search.joint.bench import Bench
+from meshwright.search.joint.constraints import Constraints
+from meshwright.search.joint.field import Field, Weights
+from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.question import Question
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.problem import codes_of
+from support.baseline_graphs import recurrent, transformer
+from support.small_graphs import small_graph
+from support.training_graphs import random_graph
+
+CLUSTERS = (
+    Cluster.named("flexflow-p100", node=2, gpu=2),
+    Cluster.named("flexflow-p100", node=1, gpu=3),
+    Cluster.named("dgx-a100", node=1, gpu=4),
+)
+MOST = 20_000
+"""Choices of all units that are tried."""
+
+
+@cache
+def tables(cluster: int) -> tuple[Prices, OperatorPricer]:
+    own = CLUSTERS[cluster]
+    return Prices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+
+
+def bench_of(
+    graph: OperatorGraph, cluster: int = 0, constraints: Constraints | None = None
+) -> Bench:
+    own = CLUSTERS[cluster]
+    question = Question(
+        graph=graph,
+        cluster=own,
+        memory=Bytes(1 << 40),
+        constraints=constraints or Constraints(),
+    )
+    return Bench(question, graph, *tables(cluster))
+
+
+WEIGHTS = st.builds(
+    Weights,
+    sums=st.sampled_from((0.0, 0.3, 1.0)),
+    together=st.booleans(),
+    memory=st.sampled_from((0.0, 0.01, 10.0)),
+)
+OPTIONS = st.builds(
+    Options,
+    micro_batches=st.sampled_from((1, 2)),
+    zero=st.integers(0, 3),
+    recompute=st.booleans(),
+)
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> Field:
+    """Small graphs whose every layout can be tried."""
+    random = Random(draw(st.integers(0, 10_000)))
+    graph = small_graph(random) if draw(st.booleans()) else random_graph(random, 4)
+    bench = bench_of(graph, draw(st.integers(0, len(CLUSTERS) - 1)))
+    return bench.field(Frame((), draw(OPTIONS)))
+
+
+def every_row(field: Field, node: int) -> list[Codes]:
+    """Every layout of a node without idle devices, from the definition of layouts."""
+    costing = field.costing
+    unit = costing.units[field.first[node]]
+    legal = layouts(unit.extents, costing.cluster, symmetric=False)
+    rows = [own for own in legal if not any(role.startswith("@") for role in own.roles)]
+    codes = codes_of([unit] * len(rows), rows, len(costing.factors))
+    micro = costing.options.micro_batches
+    sizes = np.array([factor.size for factor in costing.factors])
+    return [
+        row
+        for row in codes
+        if all(
+            unit.cuttable(n, int(np.where(row == n, sizes, 1).prod()) * unit.micro_ways(n, micro))
+            for n in range(len(unit.splits))
+        )
+    ]
+
+
+def whole(field: Field) -> Codes:
+    return np.full((len(field.first), len(field.costing.factors)), WHOLE, np.int8)
+
+
+def brute(field: Field, rows: Sequence[Sequence[Codes]], weights: Weights) -> float:
+    return min(field.cost(np.array(chosen), weights) for chosen in product(*rows))
+
+
+@given(fields(), WEIGHTS)
+@settings(max_examples=30)
+def test_all_factors_at_once_give_what_brute_force_gives(field: Field, weights: Weights) -> None:
+    rows = [every_row(field, node) for node in range(len(field.first))]
+    assume(np.prod([len(own) for own in rows]) <= 600)
+    blocks = [(f,) for f in range(len(field.costing.factors))]
+    chosen, cost = field.better(whole(field), weights, blocks)
+    assert cost == pytest.approx(field.cost(chosen, weights), rel=1e-12)
+    least = brute(field, rows, weights)
+    assert cost >= least * (1 - 1e-12)
+    choices = [field.choices(node, own, blocks) for node, own in enumerate(whole(field))]
+    if cheapest(field.graph(choices, weights)).left == 0:
+        assert cost == pytest.approx(least, rel=1e-12)
+
+
+@given(fields())
+def test_choices_along_all_factors_are_all_layouts(field: Field) -> None:
+    blocks = [(f,) for f in range(len(field.costing.factors))]
+    for node, own in enumerate(whole(field)):
+        found = field.choices(node, own, blocks)
+        slow = every_row(field, node)
+        assert len({row.tobytes() for row in found}) == len(found) == len(slow)
+        assert {row.tobytes() for row in found} == {row.tobytes() for row in slow}
+
+
+@given(fields(), WEIGHTS, st.randoms(use_true_random=False))
+def test_steps_and_descents_never_get_worse(field: Field, weights: Weights, random: Random) -> None:
+    rows = [every_row(field, node) for node in range(len(field.first))]
+    start = np.array([random.choice(own) for own in rows])
+    before = field.cost(start, weights)
+    block = (random.randrange(start.shape[1]),)
+    stepped, cost = field.better(start, weights, [block])
+    assert cost <= before * (1 + 1e-12)
+    others = [f for f in range(start.shape[1]) if f not in block]
+    assert np.array_equal(stepped[:, others], start[:, others])
+    chosen, cost = field.descend(start, weights)
+    assert cost <= before * (1 + 1e-12)
+    assert cost == pytest.approx(field.cost(chosen, weights), rel=1e-12)
+    legal = [{row.tobytes() for row in own} for own in rows]
+    assert all(own.tobytes() in known for own, known in zip(chosen, legal, strict=True))
+
+
+@given(fields(), WEIGHTS, st.randoms(use_true_random=False))
+def test_totals_add_up_to_the_cost(field: Field, weights: Weights, random: Random) -> None:
+    """Where readers of one tensor count once, as they do in totals."""
+    weights = weights._replace(together=True)
+    rows = [every_row(field, node) for node in range(len(field.first))]
+    chosen = np.array([random.choice(own) for own in rows])
+    total = field.totals(chosen)
+    micro = field.costing.options.micro_batches
+    added = micro * total.chain + weights.sums * total.sums + total.update
+    added += weights.memory * total.bytes
+    assert added == pytest.approx(field.cost(chosen, weights), rel=1e-9)
+
+
+@given(fields(), WEIGHTS, st.randoms(use_true_random=False))
+def test_a_cost_is_that_of_its_units_and_legs(
+    field: Field, weights: Weights, random: Random
+) -> None:
+    """The slow twin: unit by unit and leg by leg, whatever shares a node or a kind."""
+    costing, micro = field.costing, field.costing.options.micro_batches
+    rows = [every_row(field, node) for node in range(len(field.first))]
+    chosen = np.array([random.choice(own) for own in rows])
+    roles = field.roles(chosen)
+    expected = 0.0
+    for unit, own in enumerate(roles):
+        costs = costing.unit(unit, own[None], field._zero)
+        expected += micro * float(costs.there[0] + costs.back[0]) + float(costs.update[0])
+        expected += weights.sums * float(costs.sums[0])
+        expected += weights.memory * float(field._weigh(unit, own[None])[0])
+    for joint in costing.joints:
+        leg = costing.leg(joint.kind, roles[joint.maker][None], roles[joint.reader][None])
+        readers = joint.shared if weights.together else 1
+        expected += micro * float(leg.there[0, 0] + leg.back[0, 0]) / readers
+        expected += weights.sums * float(leg.sums[0, 0])
+    assert field.cost(chosen, weights) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("graph", [transformer(layers=3), recurrent()], ids=lambda g: g.name)
+def test_equal_units_of_repeated_layers_are_laid_out_alike(graph: OperatorGraph) -> None:
+    bench = bench_of(graph)
+    frame = Frame((), Options())
+    roles = bench.roles(bench.sketch(frame, Weights(), fine=True))
+    number = {unit.name: n for n, unit in enumerate(units(graph))}
+    compared = 0
+    for repeat in layers(graph):
+        first = [graph.operators[i].name for i in repeat.layer(0)]
+        for copy in range(1, repeat.count):
+            names = [graph.operators[i].name for i in repeat.layer(copy)]
+            for one, other in zip(first, names, strict=True):
+                if one in number and other in number:
+                    assert np.array_equal(roles[number[one]], roles[number[other]])
+                    compared += 1
+    assert compared
+
+
+def test_units_that_share_a_weight_are_laid_out_alike() -> None:
+    graph = parse_graph(
+        """graph tied
+        input x: float32[n=8, d=6]
+        parameter w: float32[o=6, i=6]
+        operator a: a: float32[n=8, d=6] = linear(x, w)
+        operator b: b: float32[n=8, d=6] = relu(a)
+        operator c: c: float32[n=8, d=6] = linear(b, w)
+        output c"""
+    )
+    field = bench_of(graph).field(Frame((), Options()))
+    assert field.node == [0, 1, 0]
+
+
+def test_a_pin_tells_one_layer_from_the_others() -> None:
+    graph = transformer(layers=3)
+    pinned = Constraints(pinned=(("1.up", "replica replica"),))
+    bench = bench_of(graph, constraints=pinned)
+    field = bench.field(Frame((), Options()))
+    number = {unit.name: n for n, unit in enumerate(units(graph))}
+    assert field.node[number["0.up"]] == field.node[number["2.up"]]
+    assert field.node[number["1.up"]] != field.node[number["0.up"]]
+    roles = bench.roles(bench.sketch(Frame((), Options()), Weights(), fine=True))
+    assert roles[number["1.up"]].tolist() == [WHOLE, WHOLE]

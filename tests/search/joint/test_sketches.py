@@ -1,0 +1,188 @@
+"""Frames and sketches: what is considered, in which order, and that saving saves."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize.layout import factors
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Options
+from meshwright.price.memory import LIBRARY
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.joint.bench import Bench
+from meshwright.search.joint.constraints import Constraints, parse_constraints
+from meshwright.search.joint.field import Weights
+from meshwright.search.joint.frames import Frame, Saving, framed, samples, savings, shapes
+from meshwright.search.joint.question import Question
+from meshwright.search.joint.sketches import sketches
+from meshwright.search.joint.violations import violations
+from meshwright.simulate.prices import Prices
+from support.baseline_graphs import convolutional, transformer
+
+FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
+FLAT = Cluster.named("flexflow-p100", node=1, gpu=4)
+GRAPH = transformer(layers=4, batch=8)
+ROOM = 1 << 40
+
+
+@cache
+def tables(cluster: Cluster = FOUR) -> tuple[Prices, OperatorPricer]:
+    return Prices(Pricer(cluster, algorithm="best")), OperatorPricer(cluster.device)
+
+
+def question(memory: int = ROOM, constraints: Constraints | None = None) -> Question:
+    own = constraints or Constraints()
+    return Question(graph=GRAPH, cluster=FOUR, memory=Bytes(memory), constraints=own)
+
+
+def bench(memory: int = ROOM, constraints: Constraints | None = None) -> Bench:
+    return Bench(question(memory, constraints), GRAPH, *tables())
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.parametrize(("graph", "batch"), [(GRAPH, 8), (convolutional(batch=12), 12)])
+def test_samples_are_those_of_the_batch(graph: OperatorGraph, batch: int) -> None:
+    assert samples(units(graph)) == batch
+
+
+def test_shapes_without_constraints() -> None:
+    """No stages with powers of two; stages along each level with a few micro-batches each."""
+    found = list(shapes(question(), units(GRAPH)))
+    assert found == [
+        ((), 1), ((), 2), ((), 4), ((), 8),
+        ((0,), 8), ((0,), 4), ((0,), 2), ((1,), 8), ((1,), 4), ((1,), 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fixes", "forbids", "expected"),
+    [
+        (["stages=2"], [], {((0,), 8), ((0,), 4), ((0,), 2), ((1,), 8), ((1,), 4), ((1,), 2)}),
+        (["stages=2", "micro-batches=4"], ["stage@gpu"], {((0,), 4)}),
+        (["stages=1", "micro-batches=4"], [], {((), 4)}),
+    ],
+)
+def test_shapes_with_constraints(
+    fixes: list[str], forbids: list[str], expected: set[tuple[tuple[int, ...], int]]
+) -> None:
+    own = question(constraints=parse_constraints(forbids=forbids, fixes=fixes))
+    assert set(shapes(own, units(GRAPH))) == expected
+
+
+@pytest.mark.parametrize("fixes", [[], ["zero=2"], ["recompute=no"], ["zero=3", "recompute=yes"]])
+def test_savings_keep_to_what_is_fixed(fixes: list[str]) -> None:
+    wanted = dict(fix.split("=") for fix in fixes)
+    found = savings(parse_constraints(fixes=fixes))
+    every = [Saving(zero, again) for again in (False, True) for zero in range(4)]
+    assert set(found) == {
+        own
+        for own in every
+        if wanted.get("zero", str(own.zero)) == str(own.zero)
+        and (wanted.get("recompute", "") in ("", "yes" if own.recompute else "no"))
+    }
+
+
+def test_where_there_is_room_nothing_is_saved() -> None:
+    found = sketches(bench(), never)
+    assert found
+    assert not any(own.frame.options.recompute for own in found)
+    assert {own.frame.options.micro_batches for own in found if not own.frame.stages} == {1}
+    estimates = [own.estimate for own in found]
+    assert estimates == sorted(estimates)
+
+
+def test_where_there_is_little_room_those_that_should_fit_come_first() -> None:
+    free = sketches(bench(), never)[0]
+    tight = bench(LIBRARY + int(free.bytes - LIBRARY) // 4)
+    found = sketches(tight, never)
+    fits = [tight.fits(own) for own in found]
+    assert any(fits)
+    assert fits == sorted(fits, reverse=True)
+    for part, key in ((True, "estimate"), (False, "bytes")):
+        own = [getattr(sketch, key) for sketch, fit in zip(found, fits, strict=True) if fit is part]
+        assert own == sorted(own)
+    assert found[0].bytes < free.bytes
+
+
+def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
+    found = sketches(bench(1), never)
+    tried = {(own.frame.stages, own.frame.options.micro_batches) for own in found}
+    assert tried == set(shapes(question(1), units(GRAPH)))
+    saved = {Saving(own.frame.options.zero, own.frame.options.recompute) for own in found}
+    assert saved == set(savings(Constraints()))
+    held = [own.bytes for own in found]
+    assert held == sorted(held)
+
+
+def test_who_has_enough_gets_what_there_is() -> None:
+    assert sketches(bench(), lambda: True) == []
+    asked = iter([False, True, True, True, True, True, True, True, True, True, True])
+    assert len(sketches(bench(1), lambda: next(asked))) >= 1
+
+
+@pytest.mark.parametrize("fine", [False, True])
+@pytest.mark.parametrize("stages", [(), (0,), (1,)])
+def test_a_sketch_is_a_plan_that_can_be_simulated(stages: tuple[int, ...], fine: bool) -> None:
+    own = bench()
+    frame = framed(own.question, stages, 4, Saving(1, True))
+    sketch = own.sketch(frame, Weights(), fine=fine)
+    plan = own.simulated("sketch", frame.options, own.roles(sketch)).plan
+    places = {tuple(layout.coordinates()[f] for f in stages) for layout in plan.layout.values()}
+    assert len(places) == frame.degree(factors(FOUR))
+    assert own.sketch(frame, Weights(), fine=fine).estimate == sketch.estimate
+
+
+def test_the_same_layouts_with_other_options() -> None:
+    own = bench()
+    sketch = own.sketch(Frame((), Options()), Weights(), fine=False)
+    other = own.again(sketch, Frame((), Options(recompute=True)))
+    assert other is not None
+    assert np.array_equal(other.chosen, sketch.chosen)
+    assert other.estimate > sketch.estimate
+    assert other.bytes < sketch.bytes
+
+
+def test_layouts_that_micro_batches_are_too_small_for() -> None:
+    own = bench(constraints=parse_constraints(fixes=["sample=4"]))
+    sketch = own.sketch(Frame((), Options()), Weights(), fine=False)
+    assert own.again(sketch, Frame((), Options(micro_batches=2))) is not None
+    assert own.again(sketch, Frame((), Options(micro_batches=4))) is None
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        parse_constraints(["*.up=sample channel"]),
+        parse_constraints(["0.up=replica replica"]),
+        parse_constraints(forbids=["sample@node", "replica@gpu"]),
+        parse_constraints(fixes=["sample=2"]),
+        parse_constraints(fixes=["sample=2", "stages=2", "micro-batches=2"]),
+    ],
+)
+@pytest.mark.parametrize("cluster", [FOUR, FLAT], ids=["2x2", "4"])
+def test_sketches_keep_constraints(cluster: Cluster, constraints: Constraints) -> None:
+    """Also degrees that no level has as a whole."""
+    if "node" in str(constraints.forbidden) and cluster is FLAT:
+        pytest.skip("there is one node")
+    own = Bench(
+        Question(graph=GRAPH, cluster=cluster, memory=Bytes(ROOM), constraints=constraints),
+        GRAPH,
+        *tables(cluster),
+    )
+    found = sketches(own, never)
+    assert found
+    kept = [
+        not violations(own.simulated("sketch", it.frame.options, own.roles(it)).plan, constraints)
+        for it in found[:6]
+    ]
+    assert all(kept)

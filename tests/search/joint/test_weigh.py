@@ -1,0 +1,141 @@
+"""What units should hold: kinds do not mix, what stands is by the book, sums are near the truth."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE
+from meshwright.plan.model import Options
+from meshwright.price.memory import LIBRARY, Optimizer
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.joint.bench import Bench
+from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.question import Question
+from meshwright.search.joint.weigh import Scales
+from meshwright.simulate.prices import Prices
+from support.baseline_graphs import transformer
+from support.training_graphs import tiny
+
+FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
+MODELS = ("alexnet", "resnet-101", "nmt", "bert-large", "mixtral-8x7b", "dlrm", "llama3-8b")
+SAVING = (
+    Options(), Options(zero=1), Options(zero=2), Options(zero=3), Options(recompute=True),
+    Options(zero=3, recompute=True), Options(micro_batches=2), Options(optimizer="sgd"),
+)  # fmt: skip
+
+
+@cache
+def bench_of(graph: OperatorGraph, optimizer: Optimizer = "adam") -> Bench:
+    training = Options(optimizer=optimizer)
+    question = Question(graph=graph, cluster=FOUR, memory=Bytes(1 << 40), training=training)
+    prices = Prices(Pricer(FOUR, algorithm="best"))
+    return Bench(question, graph, prices, OperatorPricer(FOUR.device))
+
+
+def data_roles(bench: Bench) -> Codes:
+    plan = data_parallel(bench.graph, FOUR)
+    return bench.codes([plan.layout[unit.name] for unit in bench.units])
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("name", ["bert-large", "nmt", "inception-v3"])
+def test_units_weigh_what_each_weighs_by_itself(name: str, recompute: bool) -> None:
+    """Whichever was asked about first: of readers of one tensor only the first keeps it."""
+    bench = bench_of(tiny(name))
+    roles = data_roles(bench)
+    costing = bench.field(Frame((), Options(recompute=recompute))).costing
+    forth, back = (Scales(costing, 0, recompute) for _ in range(2))
+    numbers = range(len(bench.units))
+    first = [forth(unit, roles[unit][None]) for unit in numbers]
+    last = [back(unit, roles[unit][None]) for unit in reversed(numbers)]
+    assert first == last[::-1]
+    field = bench.field(Frame((), Options(recompute=recompute)))
+    held = sum(float(own.standing[0] + own.kept[0]) for own in first)
+    assert field.totals(roles[field.first]).bytes == pytest.approx(held)
+
+
+LINEAR = parse_graph(
+    """graph linear
+    input x: float32[n=8, i=8]
+    parameter w: float32[o=4, i=8]
+    operator p: p: float32[n=8, o=4] = linear(x, w)
+    operator e: e: float32[n=8, o=4] = exp(p)
+    output e"""
+)
+WEIGHT = 4 * 8 * 4
+"""Bytes of w."""
+
+
+@pytest.mark.parametrize(
+    ("options", "copies"),
+    [
+        # w, its gradient, two numbers of Adam and one on the way, each whole or in 4 shards
+        (Options(), 5), (Options(zero=1), 2 + 3 / 4), (Options(zero=2), 1 + 4 / 4),
+        (Options(zero=3), 5 / 4), (Options(optimizer="sgd"), 2),
+        (Options(optimizer="momentum", zero=1), 2 + 1 / 4),
+    ],
+)  # fmt: skip
+def test_what_stands_with_copied_parameters(options: Options, copies: float) -> None:
+    bench = bench_of(LINEAR, options.optimizer)
+    scales = Scales(bench.field(Frame((), options)).costing, options.zero, False)
+    roles = data_roles(bench)
+    assert float(scales(0, roles[0][None]).standing[0]) == WEIGHT * copies
+
+
+def test_what_stands_and_is_kept_is_cut_with_its_dims() -> None:
+    """`exp` keeps what it makes: 8 x 4 numbers, of which each device has a part."""
+    bench = bench_of(LINEAR)
+    scales = Scales(bench.field(Frame((), Options())).costing, 0, False)
+    product, exp = bench.units
+    channel = [split.name for split in product.splits].index("channel")
+    sample = [split.name for split in exp.splits].index("sample")
+    rows = np.array([[channel, channel], [channel, WHOLE], [WHOLE, WHOLE]], np.int8)
+    assert scales(0, rows).standing.tolist() == [5 * WEIGHT / 4, 5 * WEIGHT / 2, 5 * WEIGHT]
+    assert scales(0, rows).kept.tolist() == [0, 0, 0]
+    rows = np.array([[sample, sample], [WHOLE, sample], [WHOLE, WHOLE]], np.int8)
+    assert scales(1, rows).kept.tolist() == [8 * 4 * 4 / 4, 8 * 4 * 4 / 2, 8 * 4 * 4]
+
+
+@pytest.mark.parametrize("options", SAVING, ids=lambda own: f"{own.zero} {own.recompute}")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_sum_is_near_what_simulation_says(name: str, options: Options) -> None:
+    """Besides libraries and inputs, of data parallelism: from 0.75 to 1.45 times the peak.
+
+    More, as all that stands counts at once and gradients do not yet stand at the peak; less, as
+    what passes does not count, and a layer that runs again holds what it keeps meanwhile.
+    """
+    graph = tiny(name, 8)
+    bench = bench_of(graph, options.optimizer)
+    roles = data_roles(bench)
+    field = bench.field(Frame((), options))
+    held = field.totals(roles[field.first]).bytes
+    memory = bench.simulated("data parallel", options, roles).prediction.memory
+    inputs: float = sum(tensor.spec.bytes for tensor in graph.inputs)
+    inputs /= FOUR.devices * options.micro_batches
+    share = held / (memory.total - LIBRARY - inputs)
+    assert 0.75 <= share <= 1.45
+
+
+def test_each_saving_weighs_less_than_the_one_before() -> None:
+    bench = bench_of(transformer(layers=3, batch=8))
+    roles = data_roles(bench)
+    held = []
+    for options in (Options(), Options(zero=1), Options(zero=2), Options(zero=3)):
+        for recompute in (False, True):
+            own = Frame((), Options(zero=options.zero, recompute=recompute))
+            field = bench.field(own)
+            held.append(field.totals(roles[field.first]).bytes)
+    plain, again = held[::2], held[1::2]
+    assert plain == sorted(plain, reverse=True)
+    assert all(less < more for less, more in zip(again, plain, strict=True))
+    assert len(set(held)) == len(held)
