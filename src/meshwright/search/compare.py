@@ -15,7 +15,6 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.layout import factors
 from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import is_at
 from meshwright.plan.model import Options, Plan, Prediction
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
@@ -23,7 +22,7 @@ from meshwright.price.step import Pricer
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.mcmc import Found, Progress, random_roles, search
-from meshwright.search.walk import Engine
+from meshwright.search.walk import Engine, space, stranger
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
@@ -78,7 +77,7 @@ def compare(
     operators = OperatorPricer(cluster.device)
     strategies: list[Strategy] = []
     refused: list[tuple[str, str]] = []
-    for name, own in applied(graph, cluster):
+    for name, own in applied(graph, cluster, options):
         if isinstance(own, InputError):
             refused.append((name, str(own)))
         else:
@@ -115,12 +114,10 @@ def told_apart(cluster: Cluster) -> tuple[bool, ...]:
 
 def _starts(problem: Problem, strategies: list[Strategy]) -> dict[str, Codes]:
     """The layouts of the baselines with the problem's options that its space has."""
-    starts: dict[str, Codes] = {}
-    for own in strategies:
-        roles = problem.codes([own.plan.layout[unit.name] for unit in problem.units])
-        inside = all(
-            problem.apart[f] or not is_at(int(role)) for row in roles for f, role in enumerate(row)
-        )
-        if inside and own.plan.options == problem.options:
-            starts[own.name] = roles
-    return starts
+    room = space(problem)
+    found = {
+        own.name: problem.codes([own.plan.layout[unit.name] for unit in problem.units])
+        for own in strategies
+        if own.plan.options == problem.options
+    }
+    return {name: own for name, own in found.items() if stranger(problem, room, own) is None}

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.data import data_parallel, zero
 from meshwright.search.baselines.expert import expert
 from meshwright.search.baselines.optcnn import optcnn
@@ -31,15 +33,27 @@ BASELINES: Mapping[str, Strategy] = {
 """By name; each raises an `InputError` where it does not apply."""
 
 
-def applied(graph: OperatorGraph, cluster: Cluster) -> Iterator[tuple[str, Plan | InputError]]:
-    """The plan of every strategy, or why it does not apply."""
+def applied(
+    graph: OperatorGraph, cluster: Cluster, training: Options | None = None
+) -> Iterator[tuple[str, Plan | InputError]]:
+    """The plan of every strategy, or why it does not apply.
+
+    Of the training's options the optimizer and mixed precision count; the rest is the strategy's.
+    """
+    own = training or Options()
     for name, strategy in BASELINES.items():
         try:
-            yield name, strategy(graph, cluster)
+            plan = strategy(graph, cluster)
         except InputError as error:
             yield name, error
+        else:
+            options = replace(plan.options, optimizer=own.optimizer, mixed=own.mixed)
+            yield name, replace(plan, options=options)
 
 
-def applicable(graph: OperatorGraph, cluster: Cluster) -> dict[str, Plan]:
+def applicable(
+    graph: OperatorGraph, cluster: Cluster, training: Options | None = None
+) -> dict[str, Plan]:
     """The plans of all strategies that apply."""
-    return {name: own for name, own in applied(graph, cluster) if isinstance(own, Plan)}
+    found = applied(graph, cluster, training)
+    return {name: own for name, own in found if isinstance(own, Plan)}

@@ -226,11 +226,12 @@ class _Run:
     def baselines(self, start: Plan | None) -> None:
         """Simulate what needs no search, and the plan to start from."""
         self._tell("baselines")
-        for name, plan in applied(self.question.graph, self.question.cluster):
+        question = self.question
+        for name, plan in applied(question.graph, question.cluster, question.training):
             if isinstance(plan, InputError):
                 self.refused.append((name, str(plan)))
                 continue
-            candidate = self._simulated(self._trained(plan))
+            candidate = self._simulated(plan)
             self.named.append((name, candidate))
             self._add(candidate, self.bench, None)
         if start is not None:
@@ -445,14 +446,6 @@ class _Run:
         self.benches.append(bench)
         self.steps[id(bench)] = steps
         return bench
-
-    def _trained(self, plan: Plan) -> Plan:
-        """A baseline with the user's own way to train."""
-        training = self.question.training
-        options = msgspec.structs.replace(
-            plan.options, optimizer=training.optimizer, mixed=training.mixed
-        )
-        return msgspec.structs.replace(plan, options=options)
 
     def _simulated(self, plan: Plan) -> Candidate:
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)

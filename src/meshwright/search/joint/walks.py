@@ -18,6 +18,7 @@ from meshwright.search.compare import told_apart
 from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.frames import Frame
 from meshwright.search.mcmc import search
+from meshwright.search.walk import space, stranger
 from meshwright.simulate.problem import Problem
 
 PROPOSALS = 600_000
@@ -65,9 +66,15 @@ def walked(
             operators=bench.operators,
             allowed=bench.permit(frame),
         )
+        room = space(problem)
+        inside = {
+            name: own for name, own in start.roles.items() if stranger(problem, room, own) is None
+        }
+        if not inside:
+            continue
         found = search(
             problem,
-            start.roles,
+            inside,
             budget,
             seed=seed,
             progress=lambda now: tell(now.doing),

@@ -1,0 +1,285 @@
+"""Predicted step times of the papers' models on the papers' machines, and of today's on today's.
+
+    python benchmarks/papers.py                     # the table, from the results that are kept
+    python benchmarks/papers.py --run               # first computes the rows that are missing
+    python benchmarks/papers.py --run --rows bert   # only rows whose name has 'bert' in it
+
+Rows are kept in benchmarks/papers.jsonl, one a line; delete lines to compute them anew. Columns:
+
+    data, expert, optcnn, operator placement   baselines, with the library's own collectives
+    mcmc         FlexFlow's search from these baselines and a random plan (MCMC seconds), the same
+    sequential   the graph that is cheapest on one device, then the joint search without rewrites
+    no programs  the joint search with the library's own collectives
+    joint        the joint search; it starts from the best plan of the others, as with `--start`
+A plan that does not fit into memory is put in brackets, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Seconds
+from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.family import Wanted
+from meshwright.graph.model import Call, OperatorGraph
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.baselines import applicable
+from meshwright.search.budget import Budget
+from meshwright.search.compare import compare
+from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.sequential import sequential
+from meshwright.search.sweep import Failed, sweep
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.simulation import simulate
+
+RESULTS = Path(__file__).with_name("papers.jsonl")
+MCMC = Seconds(8.0)
+JOINT = Seconds(40.0)
+BASELINES = {
+    "data": "data parallel",
+    "expert": "expert",
+    "optcnn": "optcnn",
+    "operators": "operator placement",
+}
+COLUMNS = (*BASELINES, "mcmc", "sequential", "no programs", "joint")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A model on a machine."""
+
+    model: str
+    cluster: str
+    sizes: dict[str, int]
+    devices: int
+    batch: int
+    """For each device."""
+    optimizer: str = "sgd"
+    dtype: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the row is called."""
+        return f"{self.model} {self.cluster} {self.devices}"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a step by column, which of the plans fit, and how the joint search went."""
+
+    row: Row
+    step: dict[str, float]
+    fits: dict[str, bool]
+    bound: float
+    plan: str
+    search: float
+    stopped: str
+
+
+def rows() -> Iterator[Row]:
+    """All rows of the table."""
+    for model, batch in (
+        ("alexnet", 256), ("inception-v3", 64), ("resnet-101", 64),
+        ("rnntc", 64), ("rnnlm", 64), ("nmt", 64),
+    ):  # fmt: skip
+        for nodes in (1, 2, 4):
+            sizes = {"node": nodes}
+            yield _row(model, "flexflow-p100", sizes, batch)
+        yield _row(model, "flexflow-k80", {"node": 16}, batch)
+    for model, batch in (
+        ("bert-large", 4), ("dlrm", 1024), ("candle-uno", 256), ("resnext-50", 64),
+        ("inception-v3", 64), ("mlp", 256), ("xdl", 1024),
+    ):  # fmt: skip
+        optimizer = "adam" if model == "bert-large" else "sgd"
+        for nodes in (1, 4, 16, 32):
+            yield _row(model, "summit", {"node": nodes}, batch, optimizer)
+    for model, cluster, many, batch in (
+        ("gpt2-xl", "dgx-a100", (1, 8, 128), 4),
+        ("vit-large", "dgx-a100", (1, 8, 128), 32),
+        ("t5-large", "dgx-a100", (1, 8), 4),
+        ("resnet-50", "dgx-a100", (1, 8, 128), 64),
+        ("llama3-8b", "dgx-h100", (1, 8, 128), 1),
+        ("mixtral-8x7b", "dgx-h100", (8,), 1),
+        ("llama3-70b", "dgx-h100", (8, 128), 1),
+        ("gpt3-175b", "dgx-a100", (128,), 1),
+        ("bert-large", "gcp-a100", (4,), 16),
+        ("mlp", "gcp-a100", (4,), 256),
+        ("gpt2-xl", "gcp-a100", (4,), 4),
+    ):
+        for count in many:
+            yield _row(model, cluster, {"node": count}, batch, "adam", "bfloat16")
+
+
+def _row(
+    model: str,
+    cluster: str,
+    sizes: dict[str, int],
+    batch: int,
+    optimizer: str = "sgd",
+    dtype: str = "",
+) -> Row:
+    devices = Cluster.named(cluster).resized(sizes).devices
+    return Row(
+        model=model,
+        cluster=cluster,
+        sizes=sizes,
+        devices=devices,
+        batch=batch,
+        optimizer=optimizer,
+        dtype=dtype,
+    )
+
+
+def computed(row: Row) -> Result:
+    """All columns of a row."""
+    graph = load_model(f"zoo:{row.model}", row.batch * row.devices).graph
+    if row.dtype:
+        graph = in_dtype(graph, row.dtype)
+    cluster = Cluster.named(row.cluster).resized(row.sizes)
+    training = msgspec.convert({"optimizer": row.optimizer, "mixed": bool(row.dtype)}, Options)
+    plans = _others(graph, cluster, training)
+    question = Question(
+        graph=graph, cluster=cluster, memory=cluster.device.memory, training=training
+    )
+    budget = Budget(seconds=JOINT)
+    pricer = OperatorPricer(cluster.device)
+    cheapest = sequential(graph, partial(_seconds, pricer)).graph
+    own = msgspec.structs.replace(question, graph=cheapest)
+    plans["sequential"] = best_plan(own, budget, rewrites=False).best.plan
+    plans["no programs"] = best_plan(question, budget, programs=False).best.plan
+    prices = {
+        with_programs: Prices(Pricer(cluster, algorithm="best"), programs=with_programs)
+        for with_programs in (False, True)
+    }
+    step: dict[str, float] = {}
+    fits: dict[str, bool] = {}
+    for name, plan in plans.items():
+        found = simulate(plan, prices[name == "sequential"]).prediction
+        step[name], fits[name] = found.step, not found.missing
+    fitting = [name for name in step if fits[name]] or list(step)
+    start = plans[min(fitting, key=lambda name: step[name])]
+    joint = best_plan(question, budget, start=start)
+    step["joint"] = joint.best.prediction.step
+    fits["joint"] = joint.best.fits(question.memory)
+    return Result(
+        row=row,
+        step=step,
+        fits=fits,
+        bound=joint.bound,
+        plan=_described(joint),
+        search=joint.seconds,
+        stopped=joint.stopped,
+    )
+
+
+def _others(graph: OperatorGraph, cluster: Cluster, training: Options) -> dict[str, Plan]:
+    """The plans of the baselines and of MCMC."""
+    found = applicable(graph, cluster, training)
+    plans = {column: found[name] for column, name in BASELINES.items() if name in found}
+    budget = Budget(seconds=MCMC)
+    walked = compare(graph, cluster, budget, options=training, programs=False)
+    plans["mcmc"] = walked.strategies[-1].plan
+    return plans
+
+
+def _seconds(pricer: OperatorPricer, call: Call, wanted: Wanted) -> float:
+    price = pricer.price(call, wanted)
+    return price.forward.seconds + price.backward.seconds
+
+
+def _described(joint: Planned) -> str:
+    from meshwright.report.outline import short_description
+
+    return str(short_description(joint.best.plan, joint.rewrites))
+
+
+def known() -> dict[str, Result]:
+    """The results that are kept, by the name of their row."""
+    if not RESULTS.exists():
+        return {}
+    lines = RESULTS.read_bytes().splitlines()
+    return {own.row.name: own for own in (msgspec.json.decode(line, type=Result) for line in lines)}
+
+
+def table(results: list[Result]) -> str:
+    """The table, and what it says on the whole."""
+    head = ["model", "cluster", "devices", *COLUMNS, "gain", "bound", "gap", "search"]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    gaps = []
+    for own in results:
+        fitting = {name: t for name, t in own.step.items() if own.fits[name]}
+        others = {name: t for name, t in fitting.items() if name in (*BASELINES, "mcmc")}
+        best = min(others.values(), default=float("nan"))
+        gap = own.step["joint"] / own.bound - 1
+        gaps.append(gap)
+        cells = [own.row.model, own.row.cluster, str(own.row.devices)]
+        cells += [_cell(own, column) for column in COLUMNS]
+        cells += [f"{best / own.step['joint']:.2f}x", _ms(own.bound), f"{gap:.1%}"]
+        lines.append(" | ".join([*cells, f"{own.search:.0f} s"]))
+    lines.append("")
+    lines.append(f"{len(results)} rows; median gap {statistics.median(gaps):.1%}")
+    lines += list(_summary(results))
+    return "\n".join(lines)
+
+
+def _summary(results: list[Result]) -> Iterator[str]:
+    slower = [
+        f"{own.row.name} ({column})"
+        for own in results
+        for column, t in own.step.items()
+        if own.fits[column] and own.step["joint"] > t * (1 + 1e-9)
+    ]
+    yield f"joint slower than another column: {', '.join(slower) or 'nowhere'}"
+    for what, column in (("sequential", "sequential"), ("without programs", "no programs")):
+        gain, name = max((own.step[column] / own.step["joint"], own.row.name) for own in results)
+        yield f"joint over {what}: up to {gain:.2f}x ({name})"
+
+
+def _cell(own: Result, column: str) -> str:
+    if column not in own.step:
+        return "-"
+    text = _ms(own.step[column])
+    return text if own.fits[column] else f"[{text}]"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g}"
+
+
+def main() -> None:
+    """Compute what is missing if asked, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", action="store_true", help="compute the rows that are missing")
+    parser.add_argument("--rows", default="", help="only rows whose name has this in it")
+    parser.add_argument("--cores", type=int, default=None)
+    asked = parser.parse_args()
+    wanted = [row for row in rows() if asked.rows in row.name]
+    if asked.run:
+        have = known()
+        missing = [row for row in wanted if row.name not in have]
+
+        def kept(row: Row, result: Result | Failed) -> None:
+            if isinstance(result, Failed):
+                print(f"{row.name}: {result.sentence}", flush=True)
+                return
+            with RESULTS.open("ab") as file:
+                file.write(msgspec.json.encode(result) + b"\n")
+            print(table([result]).splitlines()[2], flush=True)
+
+        sweep(missing, computed, cores=asked.cores, progress=kept)
+    have = known()
+    results = [have[row.name] for row in wanted if row.name in have]
+    print(table(results) if results else "no results: give --run")
+
+
+if __name__ == "__main__":
+    main()
