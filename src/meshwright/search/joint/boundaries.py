@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.parallelize.layout import factors
 from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, State
+from meshwright.parallelize.states import WHOLE
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
@@ -116,15 +116,16 @@ class Boundaries:
     def _legal(self, field: Field, unit: int, tensor: Tensor) -> tuple[Codes, NDArray[np.bool_]]:
         """Roles that leave a tensor in each of its states, and which can be; copies in others."""
         own = field.costing.units[unit]
-        ports = (*own.inputs, *own.outputs)
-        port = next(port for port in ports if port.tensor == tensor.name)
-        roles = self._roles(port.there, tensor)
+        # Not by ports: what reads the tensor may follow its maker, inside the same unit.
+        made = own.name == ENTRY + tensor.name
+        dims = [split.outputs[0] if made else split.inputs[0] for split in own.splits]
+        roles = self._roles(dims, tensor)
         legal = field.costing.legal(unit, roles)
         return np.where(legal[:, None], roles, np.int8(WHOLE)), legal
 
-    def _roles(self, there: Sequence[State], tensor: Tensor) -> Codes:
-        """The roles that leave a tensor in each of its states."""
-        split = {state: n for n, state in enumerate(there)} | {WHOLE: WHOLE}
+    def _roles(self, dims: Sequence[int | None], tensor: Tensor) -> Codes:
+        """The roles that leave a tensor in each of its states, given the dims that splits cut."""
+        split = {dim: n for n, dim in enumerate(dims)} | {WHOLE: WHOLE}
         table = np.array([split[dim] for dim in range(WHOLE, len(tensor.dims))], np.int8)
         return table[self.states(tensor) + 1]
 
