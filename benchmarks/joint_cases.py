@@ -19,9 +19,9 @@ from meshwright.foundation.units import Bytes, parse_bytes
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
+from meshwright.search.jobs import cluster_of
 from meshwright.search.joint.best import Doing, best_plan
 from meshwright.search.joint.question import Question
-from meshwright.search.jobs import cluster_of
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,8 +47,7 @@ def space(graph: OperatorGraph, cluster: Cluster) -> Space:
     costing = Costing(graph, cluster, prices, OperatorPricer(cluster.device), Options())
     node = _nodes(costing.bundles, own)
     numbered = {
-        id(chosen): _numbered(unit, chosen)
-        for unit, chosen in zip(costing.units, own, strict=True)
+        id(chosen): _numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)
     }
     roles = [numbered[id(chosen)] for chosen in own]
     choosing = {at: own[unit] for unit, at in enumerate(node)}

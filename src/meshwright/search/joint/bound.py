@@ -38,6 +38,9 @@ from meshwright.simulate.times import Times
 ROUNDS = 150
 
 
+ANY = Seconds(math.inf)
+"""However large."""
+
 MARGIN = 1e-9
 """What is taken off for rounding in sums of floating-point numbers, as a share."""
 
@@ -56,7 +59,7 @@ def lower_bound(
     operators: OperatorPricer | None = None,
     optimizer: Optimizer = "adam",
     micro_batches: Sequence[int] = (1,),
-    wanted: Seconds = Seconds(math.inf),
+    wanted: Seconds = ANY,
 ) -> Bound:
     """No plan with one of these numbers of micro-batches is faster.
 
