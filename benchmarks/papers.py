@@ -47,8 +47,11 @@ from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
 
 RESULTS = Path(__file__).with_name("papers.jsonl")
-MCMC = Seconds(6.0)
-JOINT = Seconds(30.0)
+MCMC = Seconds(5.0)
+JOINT = Seconds(25.0)
+FLAT = 64
+"""Devices from which on the column `flat` is computed."""
+
 BASELINES = {
     "data": "data parallel",
     "expert": "expert",
@@ -159,7 +162,7 @@ def computed(row: Row) -> Result:
     own = msgspec.structs.replace(question, graph=cheapest)
     plans["sequential"] = best_plan(own, budget, rewrites=False).best.plan
     plans["no programs"] = best_plan(question, budget, programs=False).best.plan
-    if cluster.levels[0].links[0].per == cluster.level_names[0]:
+    if cluster.levels[0].links[0].per == cluster.level_names[0] and row.devices >= FLAT:
         own = msgspec.structs.replace(question, cluster=flat(cluster))
         blind = best_plan(own, budget, programs=False).best.plan
         plans["flat"] = msgspec.structs.replace(blind, cluster=cluster, programs=())

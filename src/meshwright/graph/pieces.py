@@ -80,6 +80,7 @@ def pieces(call: Call, split: Split, parts: int) -> tuple[Piece, ...]:
     return tuple(_piece(call, split, start, stop) for start, stop in bounds(split.extent, parts))
 
 
+@lru_cache(maxsize=1 << 16)
 def largest_piece(call: Call, split: Split, parts: int) -> Call:
     """What the busiest part runs: the first, or one that has neighbours on both sides."""
     if parts == 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import combinations_with_replacement, groupby, product
 from typing import NamedTuple
 
@@ -130,9 +131,14 @@ def divides(extents: Iterable[int], degree: int) -> bool:
 
 
 def layouts(
-    extents: Mapping[str, tuple[int, ...]], cluster: Cluster, *, symmetric: bool = True
+    extents: Mapping[str, tuple[int, ...]],
+    cluster: Cluster,
+    *,
+    symmetric: bool = True,
+    idle: bool = True,
 ) -> Iterator[Layout]:
     """Every legal layout; with `symmetric` once for all that exchanging like factors makes equal.
+    Without `idle` only those that use all devices.
 
     Equal factors of one level can be exchanged (unless the level's wiring tells its positions
     apart), and an operator may as well sit at coordinate 0 as anywhere else.
@@ -143,10 +149,11 @@ def layouts(
     ['sample sample', 'sample channel', 'sample replica', 'sample @0']
     """
     own = factors(cluster)
-    choices = [list(_choices(cluster, run, extents, symmetric)) for run in _runs(own)]
+    choices = [list(_choices(cluster, run, extents, symmetric, idle)) for run in _runs(own)]
+    legal = cache(lambda name, degree: divides(extents[name], degree))
     for parts in product(*choices):
         layout = Layout(tuple(role for part in parts for role in part))
-        if all(divides(extents[name], degree) for name, degree in layout.degrees(own).items()):
+        if all(legal(name, degree) for name, degree in layout.degrees(own).items()):
             yield layout
 
 
@@ -156,10 +163,10 @@ def _runs(own: tuple[Factor, ...]) -> list[tuple[Factor, int]]:
 
 
 def _choices(
-    cluster: Cluster, run: tuple[Factor, int], names: Iterable[str], symmetric: bool
+    cluster: Cluster, run: tuple[Factor, int], names: Iterable[str], symmetric: bool, idle: bool
 ) -> Iterator[tuple[str, ...]]:
     factor, count = run
-    places = range(1 if symmetric else factor.size)
+    places = range((1 if symmetric else factor.size) if idle else 0)
     roles = (*names, REPLICA, *(f"{IDLE}{place}" for place in places))
     wired = cluster.wired and factor.level == len(cluster.levels) - 1
     if symmetric and not wired:

@@ -212,23 +212,31 @@ class Costing:
                 rows = port.halo[split] if port.halo else 0
                 numbers = port.statistics[split] if port.statistics else 0
                 if rows or numbers:
-                    told = [self._told(port, split, rows, numbers, own) for own in roles]
+                    told = self._told(port, split, rows, numbers, roles)
                     there += told
                     back += told if port.back is not None else 0.0
         return there, back
 
-    def _told(self, port: Port, split: int, rows: int, numbers: int, roles: Codes) -> float:
-        """What the parts of a split tell each other, once."""
-        inside = sum(1 << f for f in np.flatnonzero(roles == split).tolist())
-        if not inside:
-            return 0.0
-        sizes = self.prices.table.sizes
-        cut = [f for f, s in enumerate(roles) if s >= 0 and s != split and port.there[s] >= 0]
-        every = sum(1 << f for f, s in enumerate(roles) if s > PARTIAL and s != split)
-        shared = rows / float(sizes[cut].prod())
+    def _told(self, port: Port, split: int, rows: int, numbers: int, roles: Codes) -> Costs:
+        """What the parts of a split tell each other once, for each layout."""
+        sizes, bits = self.prices.table.sizes, 1 << np.arange(roles.shape[1])
+        inside = np.where(roles == split, bits, 0).sum(axis=1)
+        every = np.where((roles > PARTIAL) & (roles != split), bits, 0).sum(axis=1)
+        cut = (roles != split) & (_states(port.there, roles) >= 0) & (roles >= 0)
+        ways = np.where(cut, sizes, 1).prod(axis=1)
+        known: dict[tuple[int, int, int], float] = {}
+        found = []
+        for key in zip(inside.tolist(), every.tolist(), ways.tolist(), strict=True):
+            if key not in known:
+                known[key] = self._exchange(*key, rows, numbers)
+            found.append(known[key])
+        return np.array(found)
+
+    def _exchange(self, inside: int, every: int, ways: int, rows: int, numbers: int) -> float:
+        """A halo that is cut some ways, and statistics, among the factors inside."""
         total = 0.0
-        for operation, held in ((SHIFT, shared), (ALL_REDUCE, float(numbers))):
-            if held:
+        for operation, held in ((SHIFT, rows / ways), (ALL_REDUCE, float(numbers))):
+            if inside and held:
                 way = self.prices.way(operation, inside, every, held)
                 total += NANO * (way.fixed + way.slope * held)
         return total

@@ -46,16 +46,24 @@ def space(graph: OperatorGraph, cluster: Cluster) -> Space:
     prices = Prices(Pricer(cluster, algorithm="best"))
     costing = Costing(graph, cluster, prices, OperatorPricer(cluster.device), Options())
     node = _nodes(costing.bundles, own)
-    roles = [_numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)]
+    numbered = {
+        id(chosen): _numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)
+    }
+    roles = [numbered[id(chosen)] for chosen in own]
     choosing = {at: own[unit] for unit, at in enumerate(node)}
     costs = [np.zeros(len(choosing[at])) for at in range(len(choosing))]
     for unit, at in enumerate(node):
         there, back, sums, _ = costing.unit(unit, roles[unit])
         costs[at] = costs[at] + there + back + sums
     edges: dict[tuple[int, int], Costs] = {}
+    known: dict[object, Costs] = {}
     for joint in costing.joints:
-        legs = costing.leg(joint.kind, roles[joint.maker], roles[joint.reader])
-        found = legs.there + legs.back + legs.sums
+        # Layers that repeat share their choices, and what they cost.
+        key = (joint.kind, id(own[joint.maker]), id(own[joint.reader]))
+        if key not in known:
+            legs = costing.leg(joint.kind, roles[joint.maker], roles[joint.reader])
+            known[key] = legs.there + legs.back + legs.sums
+        found = known[key]
         i, j = node[joint.maker], node[joint.reader]
         if i == j:
             costs[i] = costs[i] + np.diagonal(found)

@@ -37,7 +37,7 @@ def choices(unit: Unit, cluster: Cluster) -> tuple[Layout, ...]:
     """
     names = [n for n in _order(unit) if _adds_nothing(unit, n)]
     extents = {unit.splits[n].name: unit.extents[unit.splits[n].name] for n in names}
-    found = [own for own in layouts(extents, cluster) if "@0" not in own.roles]
+    found = list(layouts(extents, cluster, idle=False))
     counted = Counter(len(set(own.roles)) for own in found)
     most = 1
     while most < max(counted) and sum(n for k, n in counted.items() if k <= most + 1) <= FEW:

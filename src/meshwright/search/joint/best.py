@@ -356,16 +356,19 @@ class _Run:
             return self.best.candidate.prediction.step
         # More micro-batches make smaller pieces, which take longer in all: two is the least.
         micro = sorted({m for _, m in shapes(self.question, self.bench.units)})[:2]
-        return min(
-            lower_bound(
+        least = self.best.candidate.prediction.step
+        # The best graph's bound is likely to be the lowest, and none above it counts.
+        for bench in sorted(self.benches, key=lambda own: own is not self.best.bench):
+            found = lower_bound(
                 bench.graph,
                 self.question.cluster,
                 operators=self.operators,
                 optimizer=self.question.training.optimizer,
                 micro_batches=micro,
-            ).seconds
-            for bench in self.benches
-        )
+                wanted=least,
+            )
+            least = min(least, found.seconds)
+        return least
 
     def _explore(self, bench: Bench, found: list[Sketch]) -> None:
         """Simulate the first sketches, and lay out finer what is best of them."""

@@ -38,6 +38,9 @@ from meshwright.simulate.times import Times
 ROUNDS = 150
 
 
+ANY = Seconds(math.inf)
+"""However large."""
+
 MARGIN = 1e-9
 """What is taken off for rounding in sums of floating-point numbers, as a share."""
 
@@ -56,8 +59,11 @@ def lower_bound(
     operators: OperatorPricer | None = None,
     optimizer: Optimizer = "adam",
     micro_batches: Sequence[int] = (1,),
+    wanted: Seconds = ANY,
 ) -> Bound:
     """No plan with one of these numbers of micro-batches is faster.
+
+    Who has no use for more than some seconds says so, and gets any bound that is as large.
 
     >>> from meshwright.graph.text import parse_graph
     >>> graph = parse_graph('''graph g
@@ -72,10 +78,13 @@ def lower_bound(
     own = units(graph)
     tied = bundles(graph, own)
     pricer = operators or OperatorPricer(cluster.device)
-    found = [
-        (*_for_micro_batches(own, tied, cluster, pricer, optimizer, micro), micro)
-        for micro in micro_batches
-    ]
+    found: list[tuple[float, str, int]] = []
+    least = wanted * NANO / (1 - MARGIN) + 1
+    # What overlaps has lower bounds, and none above the lowest counts.
+    for micro in sorted(micro_batches, key=lambda own: (own == 1, own)):
+        bound, name = _for_micro_batches(own, tied, cluster, pricer, optimizer, micro, least)
+        found.append((bound, name, micro))
+        least = min(least, bound)
     least, name, micro = min(found)
     reason = f"devices and {name}, {micro} micro-batch{'es' if micro > 1 else ''}"
     return Bound(Seconds(max(0, math.floor(least * (1 - MARGIN))) / NANO), reason)
@@ -88,8 +97,11 @@ def _for_micro_batches(
     pricer: OperatorPricer,
     optimizer: Optimizer,
     micro: int,
+    wanted: float,
 ) -> tuple[float, str]:
-    """The larger of the bounds by either network, in nanoseconds, and its name."""
+    """The larger of the bounds by either network, in nanoseconds, and its name; the first that is
+    as large as is wanted.
+    """
     times = Times(own, pricer, cluster.devices, micro)
     cutter = Cutter(pricer, cluster.devices, micro)
     carried = trips(own, tied, micro)
@@ -100,7 +112,9 @@ def _for_micro_batches(
     ways = {kind: cutter.ways(own[members[0]]) for (kind, _), members in alike.items()}
     moving = cluster.device.memory_bandwidth * pricer.rates.streaming
     updates = _updates(order, tied, TRAFFIC[optimizer] / moving * NANO / cluster.devices)
-    found = []
+    # A transfer is rounded to whole nanoseconds, and may lose half of one.
+    rounded = 0.5 * micro * len(carried.bytes)
+    found: list[tuple[float, str]] = []
     for network in networks(cluster):
         kinds = [
             Kind(
@@ -111,10 +125,10 @@ def _for_micro_batches(
             for (kind, slots), members in alike.items()
         ]
         game = Game(order, kinds, carried, edges, updates, network, micro)
-        found.append((game.value(ROUNDS), network.name))
-    # A transfer is rounded to whole nanoseconds, and may lose half of one.
-    rounded = 0.5 * micro * len(carried.bytes)
-    return max((value - rounded, name) for value, name in found)
+        found.append((game.value(ROUNDS, wanted + rounded) - rounded, network.name))
+        if found[-1][0] >= wanted:
+            break
+    return max(found)
 
 
 def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:

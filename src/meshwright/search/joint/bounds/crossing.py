@@ -180,7 +180,10 @@ def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -
     degrees, product = ways.degrees[order], ways.degrees[order].prod(axis=1)
     way: list[Whole] = []
     across: list[tuple[int, ...]] = []
-    for own in _across(splits, positions):
+    possible = [
+        [own for own in divisors(positions) if (column % own == 0).any()] for column in degrees.T
+    ]
+    for own in _across(possible, positions):
         taken = prod(own)
         fits = (degrees % np.array(own, np.int64) == 0).all(axis=1)
         fits &= (product % taken == 0) & (
@@ -204,11 +207,12 @@ def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -
     return Seats(np.concatenate(way), copies, parts)
 
 
-def _across(splits: int, positions: int) -> Iterator[tuple[int, ...]]:
-    """Degrees whose product divides the number of positions."""
-    if splits == 0:
+def _across(possible: Sequence[Sequence[int]], positions: int) -> Iterator[tuple[int, ...]]:
+    """Degrees of each split whose product divides the number of positions."""
+    if not possible:
         yield ()
         return
-    for degree in divisors(positions):
-        for rest in _across(splits - 1, positions // degree):
-            yield (degree, *rest)
+    for degree in possible[0]:
+        if positions % degree == 0:
+            for rest in _across(possible[1:], positions // degree):
+                yield (degree, *rest)

@@ -129,11 +129,7 @@ class Game:
         for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
             there, back = self._there[kind.units], self._back[kind.units]
             counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
-            # Layers that repeat count alike.
-            alike, which = np.unique(
-                np.concatenate((counts, part[slots], copy[slots]), axis=1),
-                axis=0, return_inverse=True,
-            )  # fmt: skip
+            alike, which = _distinct(np.concatenate((counts, part[slots], copy[slots]), axis=1))
             cost = alike @ table
             at = cost.argmin(axis=1)
             chosen[kind.units] = at[which]
@@ -182,8 +178,8 @@ class Game:
         )
         return float(max(computing[q], moving[q])), weights
 
-    def value(self, rounds: int) -> float:
-        """The largest least sum that was found."""
+    def value(self, rounds: int, wanted: float = np.inf) -> float:
+        """The largest least sum that was found; the first that is as large as is wanted."""
         tasks, nothing = len(self._phase), np.zeros(len(self._trips.bytes))
         weights = Weights(
             np.ones(tasks), np.zeros(tasks), np.zeros(self._phases.total), nothing, nothing
@@ -196,7 +192,7 @@ class Game:
         for number in range(rounds):
             total, chosen = self.least(weights)
             best = max(best, total)
-            if best >= most * (1 - CLOSE):
+            if best >= min(wanted, most * (1 - CLOSE)):
                 break
             part = 2 / (number + 3)
             costs = costs.mixed(self.costs(chosen), part if number else 1.0)
@@ -204,6 +200,13 @@ class Game:
             most = min(most, upper)
             weights = weights.mixed(other, part)
         return best
+
+
+def _distinct(rows: Floats) -> tuple[Floats, list[int]]:
+    """The different rows, few as layers repeat, and for each row which of them it is."""
+    number: dict[bytes, int] = {}
+    which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
+    return np.frombuffer(b"".join(number)).reshape(len(number), rows.shape[1]), which
 
 
 def _suffixes(values: NDArray[np.number]) -> Floats:

@@ -64,18 +64,7 @@ class Phases(NamedTuple):
         length = np.zeros(self.total)
         _chain(self, duration, between, end, link, last, out, length)
         in_task, in_edge = np.zeros(tasks, np.bool_), np.zeros(len(between), np.bool_)
-        for phase in range(self.total):
-            task = last[phase]
-            if out[phase] >= 0:
-                in_edge[out[phase]] = True
-            while task >= 0:
-                in_task[task] = True
-                edge = link[task]
-                if edge < 0:
-                    break
-                in_edge[edge] = True
-                before = self.source[edge]
-                task = before if self.number[before] == phase else -1
+        _marked(self, link, last, out, in_task, in_edge)
         return Chains(length, in_task, in_edge)
 
 
@@ -110,6 +99,26 @@ def _chain(
         end[task] += duration[task]
         if end[task] > length[phase]:
             length[phase], last[phase], out[phase] = end[task], task, -1
+
+
+@compiled
+def _marked(
+    own: Phases, link: Whole, last: Whole, out: Whole, in_task: Flags, in_edge: Flags
+) -> None:
+    """Mark the tasks and edges of the longest chain of each phase, from its end on."""
+    for phase in range(own.total):
+        task = last[phase]
+        if out[phase] >= 0:
+            in_edge[out[phase]] = True
+        while task >= 0:
+            in_task[task] = True
+            edge = link[task]
+            task = -1
+            if edge >= 0:
+                in_edge[edge] = True
+                before = own.source[edge]
+                if own.number[before] == phase:
+                    task = before
 
 
 def phases(

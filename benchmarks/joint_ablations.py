@@ -1,0 +1,163 @@
+"""What each part of the joint search is worth: time and predicted step without it, as in Unity's
+Table 2.
+
+    python benchmarks/joint_ablations.py [--model zoo:bert-large] [--samples 4] [--nodes 1 2 4]
+
+Each row is a new process in which functions of the search are replaced:
+    splitting            the whole graph is one segment, with as many variants as one has
+    caches               costs of units and legs, fields and pieces of calls are computed again
+    dynamic programming  no frames, no algebra, no OptCNN: walks from the other baselines
+    symmetry             layers that repeat are laid out, priced and rewritten one by one, and
+                         factors that do the same are varied one by one
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import combinations
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from joint_cases import Case, Row, searched
+from meshwright.graph import pieces
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallelize import units
+from meshwright.parallelize.reshard import Codes
+from meshwright.parallelize.states import WHOLE
+from meshwright.parallelize.units import Unit
+from meshwright.rewrite.graphs.patterns import RuleSet
+from meshwright.search import baselines
+from meshwright.search.additive import Costing
+from meshwright.search.joint import bench, best, field, rewrites
+from meshwright.search.joint.segments import Segment, segments
+
+BUDGET = "120s"
+EVERYTHING = "everything"
+
+
+def without_splitting(patches: ExitStack) -> None:
+    """One segment."""
+
+    def whole(graph: OperatorGraph, rules: RuleSet) -> tuple[Segment, ...]:
+        return segments(graph, rules, least=len(graph.operators) + 1)
+
+    patches.enter_context(patch.object(rewrites, "segments", whole))
+
+
+def without_caches(patches: ExitStack) -> None:
+    """Nothing is kept."""
+
+    def forgetful(call: Callable[..., Any], *names: str) -> Callable[..., Any]:
+        def anew(self: object, *given: object, **named: object) -> Any:
+            for name in names:
+                getattr(self, name).clear()
+            return call(self, *given, **named)
+
+        return anew
+
+    costs = ("_of_unit", "_of_leg", "_known")
+    for own, method, names in (
+        (Costing, "unit", costs),
+        (Costing, "leg", costs),
+        (bench.Bench, "field", ("_costings", "_fields")),
+        (field.Field, "choices", ("_known",)),
+    ):
+        anew = forgetful(getattr(own, method), *names)
+        patches.enter_context(patch.object(own, method, anew))
+    uncached = pieces.largest_piece.__wrapped__
+    patches.enter_context(patch.object(units, "largest_piece", uncached))
+
+
+def without_dynamic_programming(patches: ExitStack) -> None:
+    """Only walks."""
+    for phase in ("frames", "algebra"):
+        patches.enter_context(patch.object(best._Run, phase, lambda _: None))
+    others = {name: own for name, own in baselines.BASELINES.items() if name != "optcnn"}
+    patches.enter_context(patch.object(baselines, "BASELINES", others))
+
+
+def without_symmetry(patches: ExitStack) -> None:
+    """Everything by itself."""
+
+    def alone(_: OperatorGraph, own: Sequence[Unit], *__: object) -> list[int]:
+        return list(range(len(own)))
+
+    def unlike(graph: OperatorGraph, rules: RuleSet) -> tuple[Segment, ...]:
+        every = enumerate(segments(graph, rules))
+        return tuple(msgspec.structs.replace(own, alike=n) for n, own in every)
+
+    def turns(_: Costing, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
+        open_ = [f for f in range(chosen.shape[1]) if (chosen[:, f] >= WHOLE).any()]
+        yield from (((f,),) for f in open_)
+        yield from (((one,), (other,)) for one, other in combinations(open_, 2))
+
+    patches.enter_context(patch.object(bench, "nodes", alone))
+    patches.enter_context(patch.object(Costing, "_kinds", lambda self: alone(self, self.units)))
+    patches.enter_context(patch.object(rewrites, "segments", unlike))
+    patches.enter_context(patch.object(field, "_turns", turns))
+
+
+ABLATIONS: dict[str, Callable[[ExitStack], None]] = {
+    EVERYTHING: lambda _: None,
+    "without splitting": without_splitting,
+    "without caches": without_caches,
+    "without dynamic programming": without_dynamic_programming,
+    "without symmetry": without_symmetry,
+}
+
+
+def ablated(name: str, case: Case) -> Row:
+    """Search without something, in a new process."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--ablation", name],
+        input=msgspec.json.encode(case),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.json.decode(done.stdout, type=Row)
+
+
+def table(model: str, samples: int, nodes: int) -> None:
+    """Print a row for each ablation, beside everything."""
+    case = Case(
+        model=model, batch=6 * nodes * samples, cluster=f"summit node={nodes}", budget=BUDGET
+    )
+    whole: Row | None = None
+    for name in ABLATIONS:
+        row = ablated(name, case)
+        whole = whole or row
+        longer, slower = row.cpu / whole.cpu, row.step / whole.step
+        print(
+            f"{row.devices:7}  {name:28} {row.seconds:8.1f} {row.cpu:8.1f} {longer:6.2f}"
+            f"{row.step * 1e3:11.3f} {slower:6.3f}  {row.stopped}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print the table, or do one search for it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="zoo:bert-large")
+    parser.add_argument("--samples", type=int, default=4, help="for each device")
+    parser.add_argument("--nodes", type=int, nargs="+", default=(1, 2, 4))
+    parser.add_argument("--ablation", choices=ABLATIONS)
+    given = parser.parse_args()
+    if given.ablation:
+        with ExitStack() as patches:
+            ABLATIONS[given.ablation](patches)
+            row = searched(msgspec.json.decode(sys.stdin.buffer.read(), type=Case))
+        sys.stdout.buffer.write(msgspec.json.encode(row))
+        return
+    print("devices  search                        seconds      CPU  ratio    step ms  ratio")
+    for nodes in given.nodes:
+        table(given.model, given.samples, nodes)
+
+
+if __name__ == "__main__":
+    main()
