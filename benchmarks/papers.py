@@ -282,9 +282,12 @@ def _summary(results: list[Result]) -> Iterator[str]:
         ("without placement and programs", "flat"),
     ):
         gain, name = max(
-            (own.step[column] / own.step["joint"], own.row.name)
-            for own in results
-            if column in own.step
+            (
+                (own.step[column] / own.step["joint"], own.row.name)
+                for own in results
+                if column in own.step
+            ),
+            default=(1.0, "no row"),
         )
         yield f"joint over {what}: up to {gain:.2f}x ({name})"
 
