@@ -60,7 +60,7 @@ FIRST, ALIKE = 8, 3
 """Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 FINE = 2
-"""Frames that are laid out finer."""
+"""Frames that other graphs are laid out in, and sets of options that are walked with."""
 
 STARTS = 5
 """Plans of one graph with one set of options that are walked from."""
@@ -379,9 +379,8 @@ class _Run:
             entry = self._try(bench, sketch)
             if entry is not None:
                 tried.append(entry)
-        for frame in _finer(
-            [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
-        ):
+        ranked = [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
+        for frame in _finer(ranked, [own.frame for own in found if bench.fits(own)]):
             for weights in WEIGHTS:
                 if not self.enough():
                     self._try(bench, bench.sketch(frame, weights, fine=True))
@@ -508,15 +507,21 @@ def _varied(found: list[Sketch]) -> list[Sketch]:
     return chosen
 
 
-def _finer(frames: list[Frame]) -> list[Frame]:
-    """Of frames, the best first, those to lay out finer: a few shapes, with ZeRO and without."""
-    found: dict[object, list[Frame]] = {}
-    for frame in frames:
-        options = frame.options
-        own = found.setdefault((frame.stages, options.micro_batches, options.recompute), [])
-        if options.zero in {0, frames[0].options.zero} or not own:
-            own.append(frame)
-    return [frame for own in list(found.values())[:FINE] for frame in own]
+def _finer(frames: list[Frame], fitting: list[Frame]) -> list[Frame]:
+    """The frames to lay out finer: of the best shape and of the best without a pipeline, the best
+    frame and those that should fit with other stages of ZeRO.
+    """
+    plain = [frame for frame in frames if not frame.stages]
+    found = []
+    for best in dict.fromkeys((*plain[:1], *frames[:1])):
+        alike = {own.options.zero: own for own in reversed(fitting) if _shape(own) == _shape(best)}
+        found += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
+    return list(dict.fromkeys(found))
+
+
+def _shape(frame: Frame) -> object:
+    options = frame.options
+    return frame.stages, options.micro_batches, options.recompute
 
 
 def _compile() -> None:
