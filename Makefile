@@ -28,6 +28,9 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/proofs.py
 	$(BIN)/python benchmarks/generate.py tests/rewrite/data/unity_rules_320.json
 	$(BIN)/python benchmarks/search_engines.py
+	$(BIN)/python benchmarks/joint_times.py
+	$(BIN)/python benchmarks/joint_growth.py
+	$(BIN)/python benchmarks/joint_ablations.py
 
 figures: $(VENV)/.developer
 	$(BIN)/python docs/figures/draw.py

@@ -109,8 +109,8 @@ def _fastest(
 def _graphs(
     question: Question, rewrites: bool
 ) -> list[tuple[OperatorGraph, tuple[str, ...]]] | None:
-    """Every graph that rules make, with the steps; None if they are many."""
-    if len(units(question.graph)) > FEW_UNITS:
+    """Every graph that rules make, with the steps; None if they, or one's plans, are many."""
+    if len(units(question.graph)) > FEW_UNITS or _plans(question, question.graph) > FEW_PLANS:
         return None
     found: list[tuple[OperatorGraph, tuple[str, ...]]] = [(question.graph, ())]
     if not rewrites:
