@@ -22,8 +22,8 @@ from meshwright.search.joint.recompose import recomposed
 from meshwright.search.joint.segments import Segment, segments
 from meshwright.search.joint.variants import Costs, Variant, variants
 
-CANDIDATES = 60
-"""Graphs that are evaluated for each different segment."""
+CANDIDATES, FEWEST = 160, 8
+"""Graphs that are evaluated for all different segments together, and for each of them at least."""
 
 
 class Rewritten(NamedTuple):
@@ -46,12 +46,13 @@ def rewritten(
     Operators that `stay`, by name and kind, are in all of them.
     """
     pieces = segments(graph, rules)
+    each = max(FEWEST, CANDIDATES // len({own.alike for own in pieces}))
     explored: dict[int, tuple[Variant, ...]] = {}
     for number, own in enumerate(pieces):
         if own.alike == number:
             copies = [other for other in pieces if other.alike == number]
             names = _staying(own, copies, stay)
-            explored[number] = _explored(own, rules, boundaries, enough, names)
+            explored[number] = _explored(own, rules, boundaries, enough, names, each)
     found: list[Rewritten] = []
     contents = Contents()
     seen = {contents.number(graph)}
@@ -87,6 +88,7 @@ def _explored(
     boundaries: Boundaries,
     enough: Callable[[], bool],
     stay: set[tuple[str, str]],
+    candidates: int,
 ) -> tuple[Variant, ...]:
     least = boundaries.table(own, own.graph)
 
@@ -97,7 +99,7 @@ def _explored(
             return np.full_like(least, np.inf)
         return boundaries.table(own, graph)
 
-    return variants(own.graph, rules, evaluate, candidates=CANDIDATES, enough=enough).variants
+    return variants(own.graph, rules, evaluate, candidates=candidates, enough=enough).variants
 
 
 def _part(table: Costs, weight: int) -> Costs:
