@@ -64,21 +64,21 @@ def places(cluster: Cluster, apart: Sequence[bool]) -> Places:
             kinds.append(kind)
         return number[key]
 
-    everywhere = list(product(*(range(own[i].size) for i in counting)))
     uses: dict[tuple[int, ...], list[int]] = {}
-    for coordinates in everywhere:
+    for coordinates in product(*(range(own[i].size) for i in counting)):
         at = dict(zip(counting, coordinates, strict=True))
         uses[coordinates] = [
             resource(kind, instance, name) for kind, instance, name in _touched(cluster, at)
         ]
     starts, members = [0], []
     for cube in product(*(range(own[i].size + 1) for i in counting)):
-        inside = [
-            uses[c]
-            for c in everywhere
-            if all(d in (0, 1 + x) for d, x in zip(cube, c, strict=True))
-        ]
-        members += sorted({r for found in inside for r in found})
+        inside = product(
+            *(
+                range(own[i].size) if d == 0 else (d - 1,)
+                for i, d in zip(counting, cube, strict=True)
+            )
+        )
+        members += sorted({r for coordinates in inside for r in uses[coordinates]})
         starts.append(len(members))
     return Places(
         names=tuple(names),
