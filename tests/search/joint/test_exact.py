@@ -15,6 +15,7 @@ from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.durations import choices
 from meshwright.search.exhaustive import NEVER, exhaustive
+from meshwright.search.joint.best import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.simulate.held import within
 from meshwright.simulate.prices import NANO
@@ -23,7 +24,7 @@ from meshwright.simulate.simulation import simulate
 from support.brute_force import Answer, allowed, brute_force, legal, reachable
 from support.small_questions import ROOM, small_question
 
-SEEDS = range(int(os.environ.get("SMALL_QUESTIONS", "20")))
+SEEDS = range(int(os.environ.get("SMALL_QUESTIONS", "10")))
 
 ask = cache(small_question)
 
@@ -37,9 +38,8 @@ def answer(seed: int) -> Answer:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_joint_search_finds_the_best_plan(seed: int) -> None:
-    best = pytest.importorskip("meshwright.search.joint.best", reason="not written yet")
     question = ask(seed)
-    found = best.best_plan(question, Budget.parse("60s"), seed=seed)
+    found = best_plan(question, Budget(proposals=2000), seed=seed)
     assert round(found.best.prediction.step * NANO) == answer(seed).nanoseconds
     assert found.best.prediction.memory.total <= question.memory
     assert found.bound <= found.best.prediction.step

@@ -30,7 +30,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import DEFAULT, OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.training import TRAFFIC
-from meshwright.search.baselines.roles import inside_machine, seat
+from meshwright.search.baselines.roles import inside_machine, require_few, seat
 from meshwright.simulate.prices import Prices
 
 
@@ -43,6 +43,7 @@ class Schedule(NamedTuple):
 
 def operator_placement(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Each unit where it finishes first."""
+    require_few(cluster)
     own = factors(cluster)
     devices = scheduled(graph, cluster).devices
     layouts = [Layout(seat(device, own)) for device in devices]

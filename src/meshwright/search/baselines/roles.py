@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.counts import backward, forward
 from meshwright.parallelize.layout import IDLE, REPLICA, Factor, Layout, factors
@@ -17,6 +18,9 @@ from meshwright.parallelize.states import State
 from meshwright.parallelize.units import Unit
 
 SAMPLE = "sample"
+
+MOST_APART = 1024
+"""Devices that can be told apart one by one."""
 
 
 def inside_machine(cluster: Cluster) -> tuple[int, ...]:
@@ -27,6 +31,16 @@ def inside_machine(cluster: Cluster) -> tuple[int, ...]:
     """
     outermost = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
     return tuple(i for i, factor in enumerate(factors(cluster)) if factor.level >= outermost)
+
+
+def require_few(cluster: Cluster) -> None:
+    """Refuse a machine with too many devices to tell every one of them apart."""
+    if cluster.devices > MOST_APART:
+        raise InputError(
+            f"the strategy puts operators on single devices, and {cluster.devices} are too many to "
+            "be told apart",
+            f"use it on at most {MOST_APART}",
+        )
 
 
 def seat(device: int, own: Sequence[Factor]) -> tuple[str, ...]:

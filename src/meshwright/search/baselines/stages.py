@@ -18,11 +18,12 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.layout import Layout, factors
 from meshwright.parallelize.units import units
 from meshwright.plan.model import Plan
-from meshwright.search.baselines.roles import seat, work
+from meshwright.search.baselines.roles import require_few, seat, work
 
 
 def model_parallel(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """One stage on each device."""
+    require_few(cluster)
     own = factors(cluster)
     stages = contiguous([work(unit) for unit in units(graph)], cluster.devices)
     layouts = [Layout(seat(stage, own)) for stage in stages]

@@ -21,6 +21,7 @@ from meshwright.search.baselines.roles import (
     batch_factors,
     cutting,
     named_split,
+    require_few,
     seat,
     with_samples,
 )
@@ -34,6 +35,7 @@ LARGE = 8
 
 def tables_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Tables dealt over the devices, the rest data parallel."""
+    require_few(cluster)
     own, parts = factors(cluster), units(graph)
     table_of = {
         unit.name: unit.inputs[0].tensor

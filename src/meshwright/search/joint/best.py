@@ -239,6 +239,9 @@ class _Run:
             if isinstance(plan, InputError):
                 self.refused.append((name, str(plan)))
                 continue
+            if self.enough():
+                self.refused.append((name, "there was no time left for it; give a larger budget"))
+                continue
             candidate = self._simulated(plan)
             self.named.append((name, candidate))
             self._add(candidate, self.bench, None)
@@ -354,8 +357,7 @@ class _Run:
     def _bound(self) -> float:
         if self.proved:
             return self.best.candidate.prediction.step
-        # More micro-batches make smaller pieces, which take longer in all: two is the least.
-        micro = sorted({m for _, m in shapes(self.question, self.bench.units)})[:2]
+        micro = sorted({m for _, m in shapes(self.question, self.bench.units)})
         least = self.best.candidate.prediction.step
         # The best graph's bound is likely to be the lowest, and none above it counts.
         for bench in sorted(self.benches, key=lambda own: own is not self.best.bench):
