@@ -77,6 +77,7 @@ def plan(
 
     Example:  meshwright plan zoo:bert-large --cluster dgx-h100 --nodes 2 --memory 38GB
     """
+    from meshwright.foundation.processes import most_processes
     from meshwright.plan.file import save_plan
     from meshwright.price.backend import backend_named
     from meshwright.search.joint.constraints import parse_constraints
@@ -88,7 +89,8 @@ def plan(
     own.require_devices(devices, machine)
     if goal == "device-hours" and devices is None:
         devices = machine.devices
-    how = _How(chosen_budget(budget), backend_named(backend), programs, seed, cores, devices)
+    workers = cores or most_processes()
+    how = _How(chosen_budget(budget), backend_named(backend), programs, seed, workers, devices)
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
     constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
@@ -118,7 +120,7 @@ class _How(NamedTuple):
     backend: Backend
     programs: bool
     seed: int
-    cores: int | None
+    cores: int
     devices: int | None
     """Smaller machines are tried too, up to so many devices."""
 

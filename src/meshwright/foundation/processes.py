@@ -22,11 +22,9 @@ def leave_interrupts_alone() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def processes_to_have(wanted: int | None) -> int:
-    """As many as wanted or as there are cores; one in a worker, which may have none of its own."""
-    if multiprocessing.current_process().daemon:
-        return 1
-    return wanted or os.cpu_count() or 1
+def most_processes() -> int:
+    """As many as there are cores; one in a worker, which may have none of its own."""
+    return 1 if multiprocessing.current_process().daemon else os.cpu_count() or 1
 
 
 def spread(

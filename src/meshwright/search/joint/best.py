@@ -107,11 +107,15 @@ def best_plan(
     programs: bool = True,
     rewrites: bool = True,
     seed: int = 0,
-    cores: int | None = None,
+    cores: int = 1,
     start: Plan | None = None,
     progress: Progress = lambda _: None,
 ) -> Planned:
-    """The best plan that a budget buys."""
+    """The best plan that a budget buys.
+
+    With several cores processes are started; a script that asks for them must be importable, as
+    `multiprocessing` wants it.
+    """
     _refuse_impossible(question)
     _compile()
     run = _Run(question, budget, backend, programs, seed, cores, progress)
@@ -138,7 +142,7 @@ def best_of_devices(
     backend: Backend = NCCL,
     programs: bool = True,
     seed: int = 0,
-    cores: int | None = None,
+    cores: int = 1,
     progress: Progress = lambda _: None,
 ) -> tuple[Planned, ...]:
     """The best plans on smaller machines of the kind, the one with the fewest device-hours first.
@@ -199,7 +203,7 @@ class _Run:
         backend: Backend,
         programs: bool,
         seed: int,
-        cores: int | None,
+        cores: int,
         progress: Progress,
     ) -> None:
         self._began = time.monotonic()

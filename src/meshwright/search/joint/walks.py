@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from meshwright.foundation.processes import processes_to_have, spread
+from meshwright.foundation.processes import most_processes, spread
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallelize.reshard import Codes
@@ -71,11 +71,11 @@ def walked(
     seconds: float | None,
     proposals: int | None,
     seed: int,
-    cores: int | None,
+    cores: int,
     tell: Callable[[Progress], None],
 ) -> Iterator[tuple[Start, Codes]]:
     """The best roles of every start."""
-    processes = min(processes_to_have(cores), len(starts))
+    processes = min(cores, len(starts), most_processes())
     if processes > 1 and any(len(start.bench.units) >= LARGE for start in starts):
         work = [_task(n, own, seconds, proposals, seed) for n, own in enumerate(starts)]
         found = dict(spread(_apart, work, processes))
