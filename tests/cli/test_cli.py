@@ -177,7 +177,7 @@ MISTAKES = [
         "--torch and --json are two different outputs; give one of them.",
     ),
     (["place"], "Missing option '--axes'; see 'meshwright place --help'."),
-    (["plac"], "No such command 'plac'. Did you mean 'place'? See 'meshwright --help'."),
+    (["plac"], "No such command 'plac'. Did you mean 'place', 'plan'? See 'meshwright --help'."),
     (
         [*PLACE, "--reduce", "dat"],
         "there is no axis 'dat' to reduce over; did you mean 'data'? Known: 'data', 'tensor'.",

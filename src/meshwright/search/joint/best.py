@@ -14,50 +14,40 @@ from the seed, unless time runs out; an interrupt or the end of the budget leads
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
-from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.graph.text import parse_graph
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.units import units
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applied
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
-from meshwright.search.exhaustive import exhaustive
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.consistent import checked
-from meshwright.search.joint.constraints import BUCKET, option, stays
+from meshwright.search.joint.constraints import stays
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import BUCKETS, Frame, savings, shapes
+from meshwright.search.joint.frames import Frame, neighbours, shapes
 from meshwright.search.joint.question import Candidate, Planned, Question, Stopped
 from meshwright.search.joint.rewrites import rewritten
-from meshwright.search.joint.sketches import sketches
+from meshwright.search.joint.sketches import finer, sketches, varied
 from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.walks import Start, walked
-from meshwright.search.mcmc import search
-from meshwright.simulate.held import within
+from meshwright.search.joint.warm import warm_up
 from meshwright.simulate.prices import Prices
-from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
-
-FIRST, ALIKE = 8, 3
-"""Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 FINE = 2
 """Frames that other graphs are laid out in, and sets of options that are walked with."""
@@ -75,14 +65,6 @@ WEIGHTS = (
     Weights(sums=2.0),
 )
 """With which frames are laid out finer."""
-
-
-TINY = """graph tiny
-input x: float32[n=4, k=8]
-parameter w: float32[o=8, k=8]
-operator y: y: float32[n=4, o=8] = linear(x, w)
-operator z: z: float32[n=4, o=8] = relu(y)
-output z"""
 
 
 class Doing(NamedTuple):
@@ -117,7 +99,7 @@ def best_plan(
     `multiprocessing` wants it.
     """
     _refuse_impossible(question)
-    _compile()
+    warm_up()
     run = _Run(question, budget, backend, programs, seed, cores, progress)
     stopped: Stopped = "complete"
     try:
@@ -283,9 +265,10 @@ class _Run:
             before = leaders
             for own in leaders:
                 stages = own.sketch.frame.stages if own.sketch is not None else ()
-                for frame in self._neighbours(Frame(stages, own.candidate.plan.options)):
+                frame = Frame(stages, own.candidate.plan.options)
+                for other in neighbours(self.question, self.bench.units, frame):
                     if not self.enough():
-                        self._change(own, frame)
+                        self._change(own, other)
 
     def _leaders(self) -> list[_Entry]:
         """The best plan; if it does not fit, the best that has a sketch and the best without."""
@@ -379,14 +362,14 @@ class _Run:
     def _explore(self, bench: Bench, found: list[Sketch]) -> None:
         """Simulate the first sketches, and lay out finer what is best of them."""
         tried: list[_Entry] = []
-        for sketch in _varied(found):
+        for sketch in varied(found):
             if self.enough():
                 break
             entry = self._try(bench, sketch)
             if entry is not None:
                 tried.append(entry)
         ranked = [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
-        for frame in _finer(ranked, [own.frame for own in found if bench.fits(own)]):
+        for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
             for weights in WEIGHTS:
                 if not self.enough():
                     self._try(bench, bench.sketch(frame, weights, fine=True))
@@ -452,28 +435,6 @@ class _Run:
                 found.append(own)
         return tuple(found)
 
-    def _neighbours(self, frame: Frame) -> Iterator[Frame]:
-        """Frames that differ in one option."""
-        options = frame.options
-        wanted = option(self.question.constraints, BUCKET)
-        changed: list[Options] = [
-            msgspec.structs.replace(options, bucket=bucket)
-            for bucket in BUCKETS
-            if wanted in (None, bucket)
-        ]
-        changed += [
-            msgspec.structs.replace(options, zero=own.zero, recompute=own.recompute)
-            for own in savings(self.question.constraints)
-            if own.recompute == options.recompute or own.zero == options.zero
-        ]
-        changed += [
-            msgspec.structs.replace(options, micro_batches=micro)
-            for stages, micro in shapes(self.question, self.bench.units)
-            if stages == frame.stages
-            and micro in (options.micro_batches // 2, options.micro_batches * 2)
-        ]
-        return (Frame(frame.stages, own) for own in changed if own != options)
-
     def _bench(self, graph: OperatorGraph, steps: tuple[str, ...]) -> Bench:
         """The bench of a graph; equal graphs share one."""
         for bench in self.benches:
@@ -498,49 +459,6 @@ class _Run:
         used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
         step = self.best.candidate.prediction.step if self.entries else None
         self._progress(Doing(min(1.0, used), step, len(self._seen), doing))
-
-
-def _varied(found: list[Sketch]) -> list[Sketch]:
-    """The first sketches, but not too many of one kind, and the first without a pipeline."""
-    kinds: dict[object, int] = {}
-    chosen: list[Sketch] = []
-    for sketch in found:
-        kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
-        first = not sketch.frame.stages and all(own.frame.stages for own in chosen)
-        if (len(chosen) < FIRST and kinds.get(kind, 0) < ALIKE) or first:
-            kinds[kind] = kinds.get(kind, 0) + 1
-            chosen.append(sketch)
-    return chosen
-
-
-def _finer(frames: list[Frame], fitting: list[Frame]) -> list[Frame]:
-    """The frames to lay out finer: of the best shape and of the best without a pipeline, the best
-    frame and those that should fit with other stages of ZeRO.
-    """
-    plain = [frame for frame in frames if not frame.stages]
-    found = []
-    for best in dict.fromkeys((*plain[:1], *frames[:1])):
-        alike = {own.options.zero: own for own in reversed(fitting) if _shape(own) == _shape(best)}
-        found += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
-    return list(dict.fromkeys(found))
-
-
-def _shape(frame: Frame) -> object:
-    options = frame.options
-    return frame.stages, options.micro_batches, options.recompute
-
-
-def _compile() -> None:
-    """Compile what has not been yet, before the clock runs."""
-    tiny = parse_graph(TINY)
-    cluster = Cluster.named("laptop", process=2)
-    plan = data_parallel(tiny, cluster)
-    simulate(plan)
-    problem = Problem(tiny, cluster)
-    roles = problem.codes([plan.layout[unit.name] for unit in problem.units])
-    search(problem, {"data parallel": roles}, Budget(proposals=1))
-    exhaustive(problem, fits=within(problem, cluster.device.memory))
-    optcnn(tiny, cluster)
 
 
 def _refuse_impossible(question: Question) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from meshwright.foundation.integers import divisors
 from meshwright.parallelize.layout import Factor, factors
@@ -70,7 +70,7 @@ def shapes(question: Question, units: Sequence[Unit]) -> Iterator[tuple[tuple[in
 
 def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Saving) -> Frame:
     """A frame with the user's own options."""
-    options = msgspec.structs.replace(
+    options = replace(
         question.training,
         micro_batches=micro,
         zero=saving.zero,
@@ -88,6 +88,24 @@ def savings(constraints: Constraints) -> list[Saving]:
         for own in SAVINGS
         if zero in (None, own.zero) and recompute in (None, int(own.recompute))
     ]
+
+
+def neighbours(question: Question, units: Sequence[Unit], frame: Frame) -> list[Frame]:
+    """Frames that differ in one option."""
+    options, micro = frame.options, frame.options.micro_batches
+    wanted = option(question.constraints, BUCKET)
+    changed = [replace(options, bucket=size) for size in BUCKETS if wanted in (None, size)]
+    changed += [
+        replace(options, zero=own.zero, recompute=own.recompute)
+        for own in savings(question.constraints)
+        if own.recompute == options.recompute or own.zero == options.zero
+    ]
+    changed += [
+        replace(options, micro_batches=other)
+        for stages, other in shapes(question, units)
+        if stages == frame.stages and other in (micro // 2, micro * 2)
+    ]
+    return [Frame(frame.stages, own) for own in changed if own != options]
 
 
 def samples(units: Sequence[Unit]) -> int:

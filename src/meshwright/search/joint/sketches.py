@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from meshwright.price.memory import LIBRARY
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Saving, framed, savings, shapes
+from meshwright.search.joint.frames import Frame, Saving, framed, savings, shapes
 
 SUMS = 0.5
 """How much gradient sums count where frames are compared."""
@@ -22,6 +22,9 @@ FAR = 1.3
 
 MEMORY = (0.5, 4.0)
 """How much all the memory of a device besides that of libraries counts, in steps."""
+
+FIRST, ALIKE = 8, 3
+"""Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 
 def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
@@ -74,3 +77,33 @@ def _each(
         for share in MEMORY:
             weight = share * sketch.estimate / max(1, bench.question.memory - LIBRARY)
             yield bench.sketch(frame, Weights(sums=SUMS, memory=weight), fine=False)
+
+
+def varied(found: list[Sketch]) -> list[Sketch]:
+    """The first sketches, but not too many of one kind, and the first without a pipeline."""
+    kinds: dict[object, int] = {}
+    chosen: list[Sketch] = []
+    for sketch in found:
+        kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
+        first = not sketch.frame.stages and all(own.frame.stages for own in chosen)
+        if (len(chosen) < FIRST and kinds.get(kind, 0) < ALIKE) or first:
+            kinds[kind] = kinds.get(kind, 0) + 1
+            chosen.append(sketch)
+    return chosen
+
+
+def finer(frames: list[Frame], fitting: list[Frame]) -> list[Frame]:
+    """The frames to lay out finer: of the best shape and of the best without a pipeline, the best
+    frame and those that should fit with other stages of ZeRO.
+    """
+    plain = [frame for frame in frames if not frame.stages]
+    found = []
+    for best in dict.fromkeys((*plain[:1], *frames[:1])):
+        alike = {own.options.zero: own for own in reversed(fitting) if _shape(own) == _shape(best)}
+        found += [best, *(alike[zero] for zero in (0, 1) if zero in alike)]
+    return list(dict.fromkeys(found))
+
+
+def _shape(frame: Frame) -> object:
+    options = frame.options
+    return frame.stages, options.micro_batches, options.recompute

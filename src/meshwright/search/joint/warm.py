@@ -1,0 +1,34 @@
+"""Compiled code, compiled before a clock runs. Enters and leaves: nothing."""
+
+from __future__ import annotations
+
+from meshwright.cluster.model import Cluster
+from meshwright.graph.text import parse_graph
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.baselines.optcnn import optcnn
+from meshwright.search.budget import Budget
+from meshwright.search.exhaustive import exhaustive
+from meshwright.search.mcmc import search
+from meshwright.simulate.held import within
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.simulation import simulate
+
+TINY = """graph tiny
+input x: float32[n=4, k=8]
+parameter w: float32[o=8, k=8]
+operator y: y: float32[n=4, o=8] = linear(x, w)
+operator z: z: float32[n=4, o=8] = relu(y)
+output z"""
+
+
+def warm_up() -> None:
+    """Run all that compiles once, on a tiny graph."""
+    tiny = parse_graph(TINY)
+    cluster = Cluster.named("laptop", process=2)
+    plan = data_parallel(tiny, cluster)
+    simulate(plan)
+    problem = Problem(tiny, cluster)
+    roles = problem.codes([plan.layout[unit.name] for unit in problem.units])
+    search(problem, {"data parallel": roles}, Budget(proposals=1))
+    exhaustive(problem, fits=within(problem, cluster.device.memory))
+    optcnn(tiny, cluster)
