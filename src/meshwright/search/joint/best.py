@@ -225,7 +225,7 @@ class _Run:
             if isinstance(plan, InputError):
                 self.refused.append((name, str(plan)))
                 continue
-            if self.enough():
+            if self.entries and self.enough():
                 self.refused.append((name, "there was no time left for it; give a larger budget"))
                 continue
             candidate = self._simulated(plan)
