@@ -156,7 +156,10 @@ MISTAKES = [
     ([*COMPARE, "--checkpoint", "x", "--save", "./x"], "two different files"),
     ([*COMPARE, "--checkpoint", "garbage.json"], "'garbage.json' cannot be read"),
     ([*COMPARE, "--checkpoint", "plan.json"], "'plan.json' cannot be read"),
-    ([*COMPARE, "--checkpoint", "search.json", "--seed", "1"], "with another model, cluster, constraint, seed"),
+    (
+        [*COMPARE, "--checkpoint", "search.json", "--seed", "1"],
+        "with another model, cluster, constraint, seed",
+    ),
     ([*COMPARE, "--batch", "0"], "the batch is 0"),
     (["compare", "zoo:lent", "--cluster", "laptop"], "did you mean 'lenet'"),
     (["compare", "zoo:lenet", "--cluster", "laptp"], "did you mean 'laptop'"),
