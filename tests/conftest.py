@@ -1,8 +1,9 @@
-"""Hypothesis profiles: quick by default, long on request (`HYPOTHESIS_PROFILE=long`)."""
+"""Hypothesis profiles: quick by default, long on request (`HYPOTHESIS_PROFILE=long`); interrupts."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +12,7 @@ settings.register_profile(
 )
 settings.register_profile("long", parent=settings.get_profile("quick"), max_examples=3000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+# Who starts tests in the background of a shell has them ignore interrupts, and what they start too:
+# a verb that a test interrupts would then never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
