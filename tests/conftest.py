@@ -1,4 +1,4 @@
-"""Hypothesis profiles, quick by default, long on request (`HYPOTHESIS_PROFILE=long`); interrupts."""
+"""Hypothesis profiles: quick, or long on request (`HYPOTHESIS_PROFILE=long`); and interrupts."""
 
 from __future__ import annotations
 
