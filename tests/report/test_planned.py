@@ -208,12 +208,12 @@ def test_sentences_tell_the_gap_the_memory_and_the_end() -> None:
     plan, bound, memory, search = report.describe_planned(planned).splitlines()
     assert plan.startswith("plan: ")
     assert plan.endswith("; rewritten by fuse at conv.")
-    assert bound.startswith("bound: no plan for the 3 graphs is faster than ")
+    assert bound.startswith("bound: no plan for the 3 graphs with one micro-batch is faster than ")
     assert bound.endswith("; this one takes 25.0% more.")
     assert " and holds " in memory
     assert search.endswith("3 graphs looked at in 2 s; it stopped because nothing was left to try.")
     exact = planned._replace(bound=planned.best.prediction.step, graphs=1)
-    assert "no plan for the graph is faster" in report.describe_planned(exact)
+    assert "no plan for the graph with one micro-batch is faster" in report.describe_planned(exact)
     assert "and this one is as fast." in report.describe_planned(exact)
 
 

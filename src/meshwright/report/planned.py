@@ -104,7 +104,10 @@ def describe_planned(planned: Planned) -> str:
 
 def _bound(planned: Planned) -> str:
     graphs = "the graph" if planned.graphs == 1 else f"the {planned.graphs} graphs"
-    bound = f"bound: no plan for {graphs} is faster than {format_seconds(planned.bound)}"
+    micro = planned.best.plan.options.micro_batches
+    with_ = "one micro-batch" if micro == 1 else f"one or {micro} micro-batches"
+    bound = f"bound: no plan for {graphs} with {with_} is faster than "
+    bound += format_seconds(planned.bound)
     if planned.best.prediction.step <= planned.bound:
         return f"{bound}, and this one is as fast"
     return f"{bound}; this one takes {planned.gap:.1%} more"

@@ -37,7 +37,7 @@ from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import stays
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Frame, neighbours, shapes
+from meshwright.search.joint.frames import Frame, neighbours
 from meshwright.search.joint.question import Candidate, Planned, Question, Stopped
 from meshwright.search.joint.rewrites import rewritten
 from meshwright.search.joint.sketches import finer, sketches, varied
@@ -344,7 +344,7 @@ class _Run:
     def _bound(self) -> float:
         if self.proved:
             return self.best.candidate.prediction.step
-        micro = sorted({m for _, m in shapes(self.question, self.bench.units)})
+        micro = sorted({1, self.best.candidate.plan.options.micro_batches})
         least = self.best.candidate.prediction.step
         # The best graph's bound is likely to be the lowest, and none above it counts.
         for bench in sorted(self.benches, key=lambda own: own is not self.best.bench):

@@ -53,7 +53,8 @@ class Planned(NamedTuple):
     front: tuple[Candidate, ...]
     """Of all candidates that were simulated those that no other beats in both time and memory."""
     bound: Seconds
-    """No plan for the graphs that were looked at is faster."""
+    """No plan for the graphs that were looked at, with one micro-batch or as many as the best plan
+    has, is faster."""
     graphs: int
     """How many graphs were looked at."""
     rewrites: tuple[str, ...]
