@@ -171,7 +171,7 @@ class _Reducing:
                 for other, edge in self.edges[node].items():
                     total += edge[:, choice[other]]
                 # By more than rounding, so that it comes to an end.
-                if total.min() < total[x] * (1 - ROUNDING):
+                if total.min() < total[x] - ROUNDING * abs(total[x]):
                     choice[node], changed = int(total.argmin()), True
         return choice
 

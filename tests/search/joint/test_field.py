@@ -66,6 +66,7 @@ def bench_of(
 
 WEIGHTS = st.builds(
     Weights,
+    compute=st.sampled_from((0.0, 0.2, 1.0)),
     sums=st.sampled_from((0.0, 0.3, 1.0)),
     together=st.booleans(),
     memory=st.sampled_from((0.0, 0.01, 10.0)),
