@@ -159,8 +159,8 @@ def test_steps_and_descents_never_get_worse(field: Field, weights: Weights, rand
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
 def test_totals_add_up_to_the_cost(field: Field, weights: Weights, random: Random) -> None:
-    """Where readers of one tensor count once, as they do in totals."""
-    weights = weights._replace(together=True)
+    """Where readers of one tensor count once and computing wholly, as they do in totals."""
+    weights = weights._replace(together=True, compute=1.0)
     rows = [every_row(field, node) for node in range(len(field.first))]
     chosen = np.array([random.choice(own) for own in rows])
     total = field.totals(chosen)
@@ -182,7 +182,8 @@ def test_a_cost_is_that_of_its_units_and_legs(
     expected = 0.0
     for unit, own in enumerate(roles):
         costs = costing.unit(unit, own[None], field._zero)
-        expected += micro * float(costs.there[0] + costs.back[0]) + float(costs.update[0])
+        computing = micro * float(costs.there[0] + costs.back[0]) + float(costs.update[0])
+        expected += weights.compute * computing
         expected += weights.sums * float(costs.sums[0])
         expected += weights.memory * float(field._weigh(unit, own[None])[0])
     for joint in costing.joints:
