@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from meshwright.cluster.model import Cluster
 from meshwright.graph.text import parse_graph
 from meshwright.search.baselines.data import data_parallel
@@ -21,8 +23,9 @@ operator z: z: float32[n=4, o=8] = relu(y)
 output z"""
 
 
+@cache
 def warm_up() -> None:
-    """Run all that compiles once, on a tiny graph."""
+    """Run all that compiles once, on a tiny graph; a process does so once."""
     tiny = parse_graph(TINY)
     cluster = Cluster.named("laptop", process=2)
     plan = data_parallel(tiny, cluster)
