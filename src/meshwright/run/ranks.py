@@ -1,0 +1,158 @@
+"""Ranks on this machine. Enters: a function that can be imported, and how many ranks run it.
+Leaves: what each of them returned, in the order of the ranks.
+
+Ranks are forked from a server that has imported torch and done nothing else, which takes a
+twentieth of a second for each instead of two. Users start theirs with torchrun; what runs in a rank
+does not know the difference.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from typing import NamedTuple
+
+from meshwright.foundation.units import Seconds
+
+PRELOADED = ("torch", "torch.distributed", "meshwright.capture.kernels")
+"""What ranks need not import themselves."""
+
+GRACE = 2.0
+"""Seconds that the others have to end by themselves once a rank has failed."""
+
+
+class Home(NamedTuple):
+    """Where ranks live: the address at which the first is found, and how each goes there."""
+
+    address: str = "127.0.0.1"
+    interface: str = "lo"
+    enter: Callable[[int], None] | None = None
+    """Called in each rank with its number before anything else; can be imported."""
+    port: int | None = None
+    """None: one that is free now."""
+
+
+class RankError(Exception):
+    """A rank that did not return: what it said."""
+
+    def __init__(self, rank: int, said: str) -> None:
+        super().__init__(f"rank {rank} failed:\n{said}")
+        self.rank, self.said = rank, said
+
+
+def run_ranks(
+    body: Callable[..., object],
+    *arguments: object,
+    ranks: int,
+    home: Home | None = None,
+    timeout: Seconds = Seconds(300.0),
+) -> list[object]:
+    """What each rank returns from `body(*arguments)`, with a process group of gloo around it."""
+    own = home or Home()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    port = own.port or _free_port()
+    started: list[tuple[ForkServerProcess, Connection]] = []
+    for rank in range(ranks):
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_rank, args=(there, rank, ranks, own, port, body, arguments), daemon=True
+        )
+        process.start()
+        there.close()
+        started.append((process, here))
+    try:
+        return _collected(started, time.monotonic() + timeout)
+    finally:
+        for process, connection in started:
+            process.kill()
+            process.join()
+            connection.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
+
+
+def _rank(
+    report: Connection,
+    rank: int,
+    ranks: int,
+    home: Home,
+    port: int,
+    body: Callable[..., object],
+    arguments: Sequence[object],
+) -> None:
+    """What a forked process does."""
+    import torch
+    import torch.distributed as dist
+
+    try:
+        if home.enter is not None:
+            home.enter(rank)
+        os.environ |= {
+            "MASTER_ADDR": home.address,
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "GLOO_SOCKET_IFNAME": home.interface,
+            "OMP_NUM_THREADS": "1",
+        }
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        result = body(*arguments)
+        # Who leaves first takes the store along, which the others may still need.
+        dist.barrier()
+        dist.destroy_process_group()
+        report.send((True, result))
+    except BaseException:
+        report.send((False, traceback.format_exc()))
+        os._exit(1)
+
+
+def _collected(
+    started: Sequence[tuple[ForkServerProcess, Connection]], deadline: float
+) -> list[object]:
+    """The results; a `RankError` for the first rank that fails, dies or takes too long."""
+    waiting = {connection: rank for rank, (_, connection) in enumerate(started)}
+    results: dict[int, object] = {}
+    failed: dict[int, str] = {}
+    while waiting:
+        ready = wait(list(waiting), max(0.0, deadline - time.monotonic()))
+        if not ready:
+            break
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            rank = waiting.pop(connection)
+            well, said = _received(connection, started[rank][0])
+            if well:
+                results[rank] = said
+            else:
+                failed[rank] = str(said)
+                # What the others say of it follows; the first is the cause.
+                deadline = min(deadline, time.monotonic() + GRACE)
+    if failed:
+        rank = next(iter(failed))
+        raise RankError(rank, failed[rank])
+    if waiting:
+        raise RankError(min(waiting.values()), "it did not end in time")
+    return [results[rank] for rank in range(len(started))]
+
+
+def _received(connection: Connection, process: ForkServerProcess) -> tuple[bool, object]:
+    try:
+        well, said = connection.recv()
+    except EOFError:
+        process.join(GRACE)
+        return False, f"it died with exit code {process.exitcode}"
+    return bool(well), said
