@@ -16,15 +16,15 @@ def test_every_rank_returns() -> None:
 
 
 def test_the_first_failure_is_told() -> None:
-    with pytest.raises(RankError, match="rank 2 failed:(.|\n)*out of paper"):
+    with pytest.raises(RankError, match=r"rank 2 failed:(.|\n)*out of paper"):
         run_ranks(failing, 2, ranks=3)
 
 
 def test_a_rank_that_dies_is_named() -> None:
-    with pytest.raises(RankError, match="rank 1 failed:\nit died with exit code -9"):
+    with pytest.raises(RankError, match=r"rank 1 failed:\nit died with exit code -9"):
         run_ranks(dying, 1, ranks=2)
 
 
 def test_a_rank_that_hangs_is_ended() -> None:
-    with pytest.raises(RankError, match="rank 0 failed:\nit did not end in time"):
+    with pytest.raises(RankError, match=r"rank 0 failed:\nit did not end in time"):
         run_ranks(failing, 5, ranks=2, timeout=Seconds(3.0))

@@ -23,6 +23,9 @@ from meshwright.foundation.units import Seconds
 PRELOADED = ("torch", "torch.distributed", "meshwright.capture.kernels")
 """What ranks need not import themselves."""
 
+PATIENCE = Seconds(300.0)
+"""How long ranks may take if nothing else is said."""
+
 GRACE = 2.0
 """Seconds that the others have to end by themselves once a rank has failed."""
 
@@ -51,7 +54,7 @@ def run_ranks(
     *arguments: object,
     ranks: int,
     home: Home | None = None,
-    timeout: Seconds = Seconds(300.0),
+    timeout: Seconds = PATIENCE,
 ) -> list[object]:
     """What each rank returns from `body(*arguments)`, with a process group of gloo around it."""
     own = home or Home()
