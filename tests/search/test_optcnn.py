@@ -21,11 +21,11 @@ from meshwright.parallelize.states import WHOLE
 from meshwright.parallelize.units import Port, Unit, units
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.script.bundles import Bundle, Leg, bundles
 from meshwright.search.baselines import BASELINES
 from meshwright.search.baselines.additive import space
 from meshwright.search.baselines.choices import choices
 from meshwright.search.elimination import CostGraph, cheapest, cost
-from meshwright.simulate.bundles import Bundle, Leg, bundles
 from meshwright.simulate.prices import NANO, Prices
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.foundation.errors import InputError
+from meshwright.script.schedule import Schedule, Slot, order
 from meshwright.simulate import full, reference
 from meshwright.simulate.pipeline import Part, pipeline, timed
-from meshwright.simulate.schedule import Schedule, Slot, order
 
 
 @st.composite

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.parallelize.states import State
 from meshwright.parallelize.units import Unit
-from meshwright.simulate.bundles import Bundle, Leg
+from meshwright.script.bundles import Bundle, Leg
 from meshwright.simulate.places import Places
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton
 from meshwright.simulate.tasks import Indices, TaskGraph

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from meshwright.parallelize.reshard import Codes
-from meshwright.simulate.bundles import Bundle
+from meshwright.script.bundles import Bundle
 from meshwright.simulate.held import GRADIENTS, KEPT, PASSING, Curve
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints, Timeline

@@ -18,7 +18,7 @@ from meshwright.graph.layers import layers
 from meshwright.parallelize.reshard import MOST, NAMES, Codes, resharding
 from meshwright.parallelize.states import PARTIAL, WHOLE
 from meshwright.price.training import TRAFFIC
-from meshwright.simulate.bundles import Bundle, Leg, Source
+from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.problem import Problem
 
 Label = tuple[str, int, int]

@@ -16,7 +16,7 @@ from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import PARTIAL, State
 from meshwright.parallelize.units import SAMPLE, Member, Unit
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
-from meshwright.simulate.bundles import Source
+from meshwright.script.bundles import Source
 from meshwright.simulate.parts import Standing
 from meshwright.simulate.places import subcube
 from meshwright.simulate.prices import COMPUTE

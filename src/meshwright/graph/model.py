@@ -209,6 +209,11 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 readers[name].append(operator)
         return {name: tuple(found) for name, found in readers.items()}
 
+    @cached_property
+    def named(self) -> Mapping[str, Operator]:
+        """Every operator by its name."""
+        return {operator.name: operator for operator in self.operators}
+
     @property
     def parameter_count(self) -> int:
         """How many numbers the model learns; a tied weight counts once."""

@@ -77,7 +77,7 @@ def pieces(call: Call, split: Split, parts: int) -> tuple[Piece, ...]:
     (((0, 8), (0, 2)), ((0, 5), (0, 2)), ((0, 5),))
     (((0, 8), (2, 4)), ((0, 5), (2, 4)), None)
     """
-    return tuple(_piece(call, split, start, stop) for start, stop in bounds(split.extent, parts))
+    return tuple(piece_of(call, split, start, stop) for start, stop in bounds(split.extent, parts))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -88,10 +88,11 @@ def largest_piece(call: Call, split: Split, parts: int) -> Call:
     size = part_size(split.extent, parts)
     second = min(2 * size, split.extent)
     candidates = ((0, size), (size, second)) if second == 2 * size else ((0, size),)
-    return max((_piece(call, split, *own).call for own in candidates), key=lambda own: own.bytes)
+    return max((piece_of(call, split, *own).call for own in candidates), key=lambda own: own.bytes)
 
 
-def _piece(call: Call, split: Split, start: int, stop: int) -> Piece:
+def piece_of(call: Call, split: Split, start: int, stop: int) -> Piece:
+    """The part of a call from unit start to unit stop of a split."""
     inputs = tuple(
         None
         if spec is None or (index in split.once and start > 0)

@@ -191,13 +191,7 @@ class _Forming:
         return _REFUSED
 
     def _remember(self, operator: Operator, splits: tuple[Split | None, ...]) -> None:
-        passed = [self.states[name] for name in operator.inputs if name in self.states]
-        for index, tensor in enumerate(operator.outputs):
-            self.states[tensor.name] = tuple(
-                # A view of a pending sum is a pending sum.
-                (passed[0][number] if passed else WHOLE) if split is None else made(split, index)
-                for number, split in enumerate(splits)
-            )
+        self.states |= _made_by(operator, splits, self.states)
 
     def finished(self, graph: OperatorGraph, needing: frozenset[str]) -> Unit:
         """The unit with its ports."""
@@ -228,6 +222,30 @@ class _Forming:
             if readers - own:
                 back = tuple(map(gradient_needed, states)) if name in needing else None
                 yield Port(tensor=name, bytes=graph.specs[name].bytes, there=states, back=back)
+
+
+def states_inside(unit: Unit, graph: OperatorGraph) -> dict[str, tuple[State, ...]]:
+    """Every tensor that a unit makes, with its states under each split."""
+    found: dict[str, tuple[State, ...]] = {}
+    for member in unit.members:
+        found |= _made_by(graph.named[member.operator], member.splits, found)
+    return found
+
+
+def _made_by(
+    operator: Operator,
+    splits: tuple[Split | None, ...],
+    inside: Mapping[str, tuple[State, ...]],
+) -> dict[str, tuple[State, ...]]:
+    passed = [inside[name] for name in filter(None, operator.inputs) if name in inside]
+    return {
+        tensor.name: tuple(
+            # A view of a pending sum is a pending sum.
+            (passed[0][number] if passed else WHOLE) if split is None else made(split, index)
+            for number, split in enumerate(splits)
+        )
+        for index, tensor in enumerate(operator.outputs)
+    }
 
 
 _REFUSED = Split(name="refused", role="sample", extent=0, inputs=(), outputs=())

@@ -31,7 +31,7 @@ from meshwright.parallelize.units import Port, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
-from meshwright.simulate.bundles import Bundle, Leg, Source
+from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.carry import SHARD
 from meshwright.simulate.joined import joined
 from meshwright.simulate.prices import NANO, Prices, Table, price

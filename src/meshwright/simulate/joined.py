@@ -17,7 +17,7 @@ from meshwright.foundation.once import once
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallelize.states import State
 from meshwright.parallelize.units import Unit, units
-from meshwright.simulate.bundles import Bundle, Leg, bucketed, bundles
+from meshwright.script.bundles import Bundle, Leg, bucketed, bundles
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats
 from meshwright.simulate.tasks import Indices
 from meshwright.simulate.times import MOST_SPLITS

@@ -25,13 +25,11 @@ from meshwright.foundation.compiled import compiled
 from meshwright.foundation.integers import divisors
 from meshwright.parallelize.layout import factors
 from meshwright.parallelize.reshard import NAMES
-from meshwright.place.axes import IDLE, Axis
-from meshwright.place.placement import Placement
 from meshwright.price.collective import Collective, Movement, Operation
 from meshwright.price.pattern import Digit, Pattern, Use, concurrent, members
 from meshwright.price.step import Line, Pricer
 from meshwright.reduce.dsl import Program
-from meshwright.reduce.hierarchy import Hierarchy
+from meshwright.reduce.factors import summed_hierarchy
 from meshwright.reduce.predict import PricedProgram, cheapest
 from meshwright.reduce.synthesize import Space
 from meshwright.reduce.verify import verified
@@ -287,7 +285,7 @@ class Prices:
         return sum(1 << i for i, f in enumerate(self.factors) if f.level == depth and bits >> i & 1)
 
     def _reductions(self, inside: int, every: int) -> Iterator[Way]:
-        hierarchy = self.hierarchy(inside, every)
+        hierarchy = summed_hierarchy(self.pricer.cluster, inside, every)
         space, seen = Space(hierarchy), set()
         for payload in PAYLOADS:
             priced = cheapest(hierarchy, self.pricer, payload)
@@ -296,27 +294,6 @@ class Prices:
             if key not in seen and len(priced.steps) > 1:
                 seen.add(key)
                 yield _of_program(space, priced, payload)
-
-    def hierarchy(self, inside: int, every: int) -> Hierarchy:
-        """The synthesis hierarchy of a sum over some factors.
-
-        Factors that do the same are one axis, unless the wiring tells positions apart.
-        """
-        cluster = self.pricer.cluster
-        rows: dict[str, list[int]] = {}
-        for number, factor in enumerate(self.factors):
-            name = "sum" if inside >> number & 1 else "beside" if every >> number & 1 else IDLE
-            if cluster.wired and name != IDLE:
-                name += str(number)
-            rows.setdefault(name, [1] * len(cluster.levels))[factor.level] *= factor.size
-        if IDLE in rows:
-            rows[IDLE] = rows.pop(IDLE)
-        placement = Placement(
-            tuple(Axis(name, math.prod(row)) for name, row in rows.items()),
-            tuple(map(tuple, rows.values())),
-        )
-        summed = [name for name in rows if name.startswith("sum")]
-        return Hierarchy(placement, cluster.level_names, summed)
 
     def _pattern(self, inside: int, every: int) -> Pattern:
         digits: list[list[Digit]] = [[] for _ in self.pricer.cluster.levels]

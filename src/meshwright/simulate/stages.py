@@ -15,8 +15,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.parallelize.layout import Layout
 from meshwright.parallelize.units import Unit
 from meshwright.plan.model import Options
-from meshwright.simulate.bundles import Bundle
-from meshwright.simulate.schedule import Slot, order
+from meshwright.script.bundles import Bundle
+from meshwright.script.schedule import Slot, order
 
 Label = tuple[str, int, int]
 """Of a task: its kind, the number of its unit, its micro-batch."""

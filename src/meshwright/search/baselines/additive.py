@@ -21,10 +21,10 @@ from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.choices import choices_of
 from meshwright.search.elimination import CostGraph
-from meshwright.simulate.bundles import Bundle
 from meshwright.simulate.prices import Prices
 
 

@@ -24,6 +24,7 @@ from meshwright.parallelize.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
+from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.stages import contiguous
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
@@ -31,7 +32,6 @@ from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Candidate, Question
 from meshwright.search.joint.weigh import Scales
-from meshwright.simulate.bundles import bundles
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate

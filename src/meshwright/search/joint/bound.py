@@ -27,11 +27,11 @@ from meshwright.parallelize.units import Unit, units
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
+from meshwright.script.bundles import Bundle, bundles
 from meshwright.search.joint.bounds.crossing import States, networks, seats, trips
 from meshwright.search.joint.bounds.game import Game, Kind
 from meshwright.search.joint.bounds.phases import Floats, Phases, phases
 from meshwright.search.joint.bounds.ways import Cutter
-from meshwright.simulate.bundles import Bundle, bundles
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
 

@@ -28,9 +28,9 @@ from meshwright.parallelize.layout import REPLICA
 from meshwright.parallelize.reshard import Codes
 from meshwright.parallelize.states import WHOLE
 from meshwright.parallelize.units import Unit
+from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.elimination import CostGraph, cheapest
-from meshwright.simulate.bundles import Bundle
 
 LEAST = 1e-3
 """The share of the cost that a round of steps must save for another one."""

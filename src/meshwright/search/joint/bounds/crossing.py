@@ -27,8 +27,8 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.integers import divisors
 from meshwright.parallelize.states import PARTIAL, WHOLE, State
 from meshwright.parallelize.units import Unit
+from meshwright.script.bundles import Bundle
 from meshwright.search.joint.bounds.ways import Ways
-from meshwright.simulate.bundles import Bundle
 from meshwright.simulate.prices import NANO
 
 Floats = NDArray[np.float64]

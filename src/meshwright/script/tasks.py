@@ -1,0 +1,201 @@
+"""What a device computes of a unit. Enters: a unit, its layout, a device's coordinates, a
+micro-batch. Leaves: the piece of each member: the call, and the boxes that it reads and makes.
+
+Micro-batches cut samples first; then the layout's factors cut, each split by itself. Boxes are told
+within the whole tensors; `Samples` tells which part of a tensor a micro-batch has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import from_digits
+from meshwright.graph.model import Call
+from meshwright.graph.pieces import Box, bounds, piece_of, splits_of
+from meshwright.parallelize.layout import Layout
+from meshwright.parallelize.states import WHOLE, State, States, at
+from meshwright.parallelize.units import Member, Unit, states_inside
+from meshwright.plan.model import Plan
+from meshwright.script.boxes import beyond, full
+from meshwright.script.machine import Coordinates, Machine, is_present
+
+
+class MemberPiece(NamedTuple):
+    """What a device runs of one operator."""
+
+    operator: str
+    call: Call
+    inputs: tuple[Box | None, ...]
+    outputs: tuple[Box, ...]
+    silent: tuple[int, ...] = ()
+    """Inputs that another part adds: here they count as nothing, but have their gradient."""
+    summing: tuple[int, ...] = ()
+    """Splits of the unit whose parts sum statistics among themselves."""
+
+
+class Cut(NamedTuple):
+    """One part of a split of the unit."""
+
+    split: int
+    part: int
+    ways: int
+    layout: bool
+    """Whether a layout cuts so, and not micro-batches: the other parts are on other devices."""
+
+
+class Samples(NamedTuple):
+    """Along which split and dims micro-batches cut."""
+
+    micro_batches: int
+    split: tuple[int | None, ...]
+    """[units] the number of the split, None where a unit has no samples."""
+    dims: Mapping[str, State]
+    """Of every tensor that units make, its state under micro-batches; of parameters WHOLE."""
+
+    def frame(self, name: str, shape: tuple[int, ...], micro: int) -> Box:
+        """The part of a tensor that a micro-batch has."""
+        box, dim = full(shape), self.dims.get(name, WHOLE)
+        if dim < 0:
+            return box
+        each = shape[dim] // self.micro_batches
+        return (*box[:dim], (micro * each, (micro + 1) * each), *box[dim + 1 :])
+
+
+class Tasks:
+    """The pieces of one unit under its layout."""
+
+    def __init__(
+        self, unit: Unit, layout: Layout, machine: Machine, samples: Samples, own: int
+    ) -> None:
+        self.unit, self.layout, self.machine = unit, layout, machine
+        self._micro_split, self._micro_batches = samples.split[own], samples.micro_batches
+        self._known: dict[tuple[Cut, ...], tuple[MemberPiece, ...]] = {}
+        self._cutting = {
+            number: tuple(f for f, role in enumerate(layout.roles) if role == split.name)
+            for number, split in enumerate(unit.splits)
+            if split.name in layout.roles
+        }
+
+    @cached_property
+    def place(self) -> States:
+        """As states: at which coordinates it sits, WHOLE where at all."""
+        return tuple(WHOLE if own is None else at(own) for own in self.layout.coordinates())
+
+    def works(self, coordinates: Coordinates) -> bool:
+        """Whether the device at some coordinates works for the unit."""
+        return is_present(self.place, coordinates)
+
+    def parts(self, coordinates: Coordinates) -> dict[int, tuple[int, int]]:
+        """For each split that is cut which part is the device's, and of how many."""
+        sizes = self.machine.sizes
+        return {
+            number: (
+                from_digits([coordinates[f] for f in own], [sizes[f] for f in own]),
+                math.prod(sizes[f] for f in own),
+            )
+            for number, own in self._cutting.items()
+        }
+
+    def group(self, splits: Sequence[int], coordinates: Coordinates) -> tuple[int, ...]:
+        """The devices that hold the parts of some splits beside a device, in ascending order."""
+        own = sorted(f for split in splits for f in self._cutting[split])
+        return tuple(map(self.machine.device, self.machine.along(own, coordinates)))
+
+    def pieces(self, coordinates: Coordinates, micro: int) -> tuple[MemberPiece, ...]:
+        """What the device at some coordinates runs of each member."""
+        cuts = tuple(Cut(number, *own, True) for number, own in self.parts(coordinates).items())
+        if self._micro_split is not None:
+            cuts = (Cut(self._micro_split, micro, self._micro_batches, False), *cuts)
+        if cuts not in self._known:
+            self._known[cuts] = tuple(_piece(member, cuts) for member in self.unit.members)
+        return self._known[cuts]
+
+
+def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
+    """One split after the other, each on the piece that the ones before left."""
+    call = member.call
+    inputs = tuple(None if spec is None else full(spec.shape) for spec in call.inputs)
+    outputs = tuple(full(spec.shape) for spec in call.outputs)
+    silent: set[int] = set()
+    summing: list[int] = []
+    for cut in cuts:
+        split = member.splits[cut.split]
+        if split is None or cut.ways == 1:
+            continue
+        own = next(s for s in splits_of(call) if s.name == split.name)
+        start, stop = bounds(own.extent, cut.ways)[cut.part]
+        piece = piece_of(call, own, start, stop)
+        adding = [i for i in own.once if start and member.wanted[i] and inputs[i] is not None]
+        silent.update(adding)
+        inputs = tuple(
+            outer
+            if index in adding
+            else None
+            if box is None or outer is None
+            else beyond(box, outer)
+            for index, (box, outer) in enumerate(zip(piece.inputs, inputs, strict=True))
+        )
+        outputs = tuple(map(beyond, piece.outputs, outputs))
+        call = _with_inputs(piece.call, call, adding)
+        if own.statistics and cut.layout:
+            summing.append(cut.split)
+    return MemberPiece(
+        member.operator, call, inputs, outputs, tuple(sorted(silent)), tuple(summing)
+    )
+
+
+def _with_inputs(piece: Call, whole: Call, kept: list[int]) -> Call:
+    """A piece's call with some inputs of the call that it is a piece of."""
+    if not kept:
+        return piece
+    inputs = tuple(whole.inputs[i] if i in kept else spec for i, spec in enumerate(piece.inputs))
+    return msgspec.structs.replace(piece, inputs=inputs)
+
+
+def samples_of(plan: Plan) -> Samples:
+    """How micro-batches cut a plan's units; a sentence if they cannot."""
+    count, dims = plan.options.micro_batches, dict[str, State]()
+    chosen: list[int | None] = []
+    for unit in plan.units:
+        number = _sample_split(unit, dims, count)
+        chosen.append(number)
+        dims |= {
+            tensor: WHOLE if number is None else states[number]
+            for tensor, states in states_inside(unit, plan.graph).items()
+        }
+    return Samples(count, tuple(chosen), dims)
+
+
+def _sample_split(unit: Unit, dims: Mapping[str, State], count: int) -> int | None:
+    """The split that takes the micro-batches of all tensors that a unit reads."""
+    arriving = [port for port in unit.inputs if port.tensor in dims]
+    if count > 1:
+        for number in range(len(unit.splits)):
+            fits = all(port.there[number] == dims.get(port.tensor, WHOLE) for port in unit.inputs)
+            if unit.micro_ways(number, count) > 1 and fits:
+                _refuse_uneven(unit, number, count)
+                return number
+        mixed = next((p.tensor for p in arriving if dims[p.tensor] != WHOLE), None)
+        if mixed is not None:
+            raise InputError(
+                f"unit {unit.name!r} needs all samples of {mixed!r} at once, but there are "
+                f"{count} micro-batches",
+                "plan it with one micro-batch",
+            )
+    return None
+
+
+def _refuse_uneven(unit: Unit, number: int, count: int) -> None:
+    name = unit.splits[number].name
+    if any(extent % count for extent in unit.extents[name]):
+        raise InputError(
+            f"unit {unit.name!r} has {max(unit.extents[name])} samples, which make no {count} "
+            "equal micro-batches",
+            "plan with a number of micro-batches that divides them",
+        )

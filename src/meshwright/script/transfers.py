@@ -1,0 +1,189 @@
+r"""What moves a tensor from where it is made to where it is needed. Enters: two `Lying`s of one
+tensor. Leaves: steps, each a collective over some factors or an exchange of boxes.
+
+Equal cuts go the way of `parallelize.reshard`, so that what runs is what was priced. Where pieces
+are unequal, where windows reach over, and where a dim's pieces are numbered anew, devices exchange
+the boxes that overlap. The value at a reader is always
+
+    x[box] = sum over terms t of (what t holds of box)
+
+where the terms are the pieces (disjoint, or overlapping if they are gradients of windows) and the
+parts of pending sums; each is fetched from one of its copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.graph.pieces import Box
+from meshwright.parallelize.reshard import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    MOST,
+    REDUCE,
+    REDUCE_SCATTER,
+    Codes,
+    changes,
+    resharding,
+)
+from meshwright.parallelize.states import PARTIAL, WHOLE, States
+from meshwright.price.collective import Collective
+from meshwright.script.boxes import overlap
+from meshwright.script.lying import Lying
+from meshwright.script.machine import Coordinates
+
+COLLECTIVES = {
+    ALL_REDUCE: Collective.ALL_REDUCE,
+    REDUCE_SCATTER: Collective.REDUCE_SCATTER,
+    REDUCE: Collective.REDUCE,
+    ALL_GATHER: Collective.ALL_GATHER,
+    BROADCAST: Collective.BROADCAST,
+}
+
+
+class Together(NamedTuple):
+    """A collective: each group's members differ along the factors `inside` alone."""
+
+    kind: Collective
+    inside: tuple[int, ...]
+    beside: tuple[int, ...]
+    """The factors along which groups run side by side."""
+    before: Lying
+    after: Lying
+
+
+class Exchange(NamedTuple):
+    """Boxes that overlap go from one copy of each term to every device that needs them."""
+
+    before: Lying
+    after: Lying
+
+
+Step = Together | Exchange
+
+
+class Move(NamedTuple):
+    """A box that one device gives to another, or keeps."""
+
+    source: int
+    target: int
+    box: Box
+    source_box: Box
+    target_box: Box
+
+
+def transfer(before: Lying, after: Lying) -> tuple[Step, ...]:
+    """The steps that lead from one to the other; none if nothing moves."""
+    if before.exact is None and after.exact is None and before.states == after.states:
+        return ()
+    made, needed = before.equal_cuts(), after.equal_cuts()
+    if not (made.divides and needed.divides) or _renumbers(made.states, needed.states):
+        return _exchanged(before, after)
+    steps: list[Step] = []
+    # Gradients of windows overlap: first everybody gets what belongs to its own piece.
+    steps += _exchanged(before, made)
+    steps += _chain(made, needed)
+    steps += _exchanged(needed, after)
+    return tuple(steps)
+
+
+def _exchanged(before: Lying, after: Lying) -> tuple[Step, ...]:
+    """One exchange, if anything changes."""
+    if before.states == after.states:
+        holders = before.machine.present(before.states)
+        if all(before.box(own) == after.box(own) for own in holders):
+            return ()
+    return (Exchange(before, after),)
+
+
+def _codes(states: States) -> Codes:
+    return np.array(states, np.int8)
+
+
+def _renumbers(made: States, needed: States) -> bool:
+    """Whether the pieces of a dim get other numbers than what each factor's change gives them."""
+    alone = np.zeros(len(made), np.int8)
+    exchanging = int(changes(_codes(made), _codes(needed), alone))
+    crossing = sum(
+        1 << f
+        for f, (a, b) in enumerate(zip(made, needed, strict=True))
+        if a != b and min(a, b) >= 0
+    )
+    return exchanging != crossing
+
+
+def _chain(before: Lying, after: Lying) -> Iterator[Step]:
+    """One step for each kind of change, in the order in which little data moves."""
+    sizes = np.array(before.machine.sizes, np.int64)
+    operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
+    scratch = np.zeros(len(sizes), np.int8)
+    count = resharding(
+        _codes(before.states), _codes(after.states), sizes, 1.0, scratch, operation, held
+    )
+    # What is whole everywhere is cut, or dropped but at one place, without moving.
+    own = before._replace(states=_kept(before.states, after.states))
+    if own.states != before.states:
+        yield Exchange(before, own)
+    for kind, inside, beside in operation[:count].tolist():
+        factors = _factors(inside)
+        states = tuple(
+            after.states[f] if f in factors else state for f, state in enumerate(own.states)
+        )
+        following = own._replace(states=states)
+        if kind in COLLECTIVES:
+            yield Together(COLLECTIVES[kind], factors, _factors(beside), own, following)
+        else:
+            yield Exchange(own, following)
+        own = following
+    assert own.states == after.states
+
+
+def _kept(made: States, needed: States) -> States:
+    return tuple(b if a == WHOLE else a for a, b in zip(made, needed, strict=True))
+
+
+def _factors(bits: int) -> tuple[int, ...]:
+    return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
+
+
+def moves_to(step: Exchange, reader: Coordinates) -> Iterator[Move]:
+    """What a device gets."""
+    before, after = step
+    machine = before.machine
+    needed = after.box(reader)
+    for term in before.terms():
+        if _apart(before.states, after.states, term, reader):
+            continue
+        source = before.copy_near(term, reader)
+        own = before.box(source)
+        shared = overlap(own, needed)
+        if shared is not None:
+            yield Move(machine.device(source), machine.device(reader), shared, own, needed)
+
+
+def moves_from(step: Exchange, source: Coordinates) -> Iterator[Move]:
+    """What a device gives to others."""
+    before, after = step
+    machine, own = before.machine, before.machine.device(source)
+    # Everybody takes from the copy with its own coordinates along what is whole.
+    free = [f for f, state in enumerate(before.states) if state != WHOLE]
+    for reader in machine.along(free, source):
+        if reader == source or not after.holds(reader):
+            continue
+        if _apart(before.states, after.states, source, reader):
+            continue
+        shared = overlap(before.box(source), after.box(reader))
+        if shared is not None:
+            yield Move(own, machine.device(reader), shared, before.box(source), after.box(reader))
+
+
+def _apart(before: States, after: States, term: Coordinates, reader: Coordinates) -> bool:
+    """Whether a part of a sum that stays pending belongs to another device than the reader."""
+    return any(
+        a == b == PARTIAL and there != own
+        for a, b, there, own in zip(before, after, term, reader, strict=True)
+    )
