@@ -81,4 +81,3 @@ def limits(namespace: str, text: str) -> None:
 def settle(namespace: str) -> None:
     """Apply the settings of a testbed to a namespace."""
     command("ip", "netns", "exec", namespace, "sysctl", "-q", "-w", *SETTINGS)
-

@@ -125,10 +125,10 @@ def on_the_wire(rate: BytesPerSecond) -> BytesPerSecond:
 
 
 def limit(end: str, rate: BytesPerSecond) -> str:
-    """A token bucket.
+    r"""A token bucket.
 
     >>> limit("eth0", BytesPerSecond(25e6))
-    'qdisc add dev eth0 root tbf rate 200000000bit burst 131072 latency 20ms\\n'
+    'qdisc add dev eth0 root tbf rate 200000000bit burst 131072 latency 20ms\n'
     """
     burst = max(LEAST_BURST, int(rate / 1000))
     return f"qdisc add dev {end} root tbf rate {8 * rate:.0f}bit burst {burst} latency 20ms\n"
