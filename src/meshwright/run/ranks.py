@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from meshwright.foundation.units import Seconds
 
-PRELOADED = ("torch", "torch.distributed", "meshwright.capture.kernels")
-"""What ranks need not import themselves."""
+PRELOADED = ("meshwright.run.quiet", "torch", "torch.distributed", "meshwright.capture.kernels")
+"""What ranks need not import themselves, in this order."""
 
 PATIENCE = Seconds(300.0)
 """How long ranks may take if nothing else is said."""

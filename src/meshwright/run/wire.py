@@ -1,0 +1,169 @@
+"""How a rank talks to others. Enters: tensors and members of a group, as global ranks, ascending.
+Leaves: what the collective's definition says, and a count of the bytes that left this rank.
+
+Gloo does AllReduce, and AllGather of equal parts, in rings of its own; everything else is made of
+sends in `rings`. NCCL does everything itself. What is computed, and why data moves, is not known
+here. A wire is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright.price.collective import Collective
+from meshwright.price.traffic import ring_parts, sent_bytes
+from meshwright.run import rings
+from meshwright.run.groups import Groups
+from meshwright.run.rings import EXCHANGE, Mail
+
+
+class Wire:
+    """How this rank talks to others; counts what it sends.
+
+    Groups of one do nothing. Sums of Booleans are true where any of them is.
+    """
+
+    def __init__(self) -> None:
+        self._rank = dist.get_rank()
+        self._native = dist.get_backend() == "nccl"
+        self._groups = Groups()
+        self._mail = Mail()
+        self._by_library = 0
+        self._leaving: list[tuple[dist.Work, Tensor]] = []
+
+    @property
+    def sent(self) -> int:
+        """Payload bytes that left this rank so far."""
+        return self._mail.sent + self._by_library
+
+    def prepare(self, groups: Iterable[tuple[int, ...]]) -> None:
+        """Make the process groups this rank is in, once each.
+
+        Every member calls it with the same groups in the same order.
+        """
+        self._groups.prepare(groups)
+
+    def all_reduce(self, data: Tensor, members: tuple[int, ...]) -> None:
+        """The sum over the members, in place."""
+        if len(members) < 2 or not data.numel():
+            return
+        flat = _flat(data)
+        # Booleans of gloo are bytes, which sums would make larger than one.
+        operation = dist.ReduceOp.MAX if data.dtype == torch.bool else dist.ReduceOp.SUM
+        dist.all_reduce(flat, operation, group=self._groups.of(members))
+        _put_back(data, flat)
+        parts = ring_parts(flat.numel(), flat.element_size(), len(members))
+        self._count(Collective.ALL_REDUCE, parts, members)
+
+    def reduce_scatter(self, parts: Sequence[Tensor], members: tuple[int, ...]) -> Tensor:
+        """The sum of everybody's part for this member, flat; `parts[i]` is for member i."""
+        own = [_flat(part) for part in parts]
+        if len(members) < 2:
+            return own[0].clone()
+        if not self._native:
+            return rings.reduce_scatter(self._mail, own, members)
+        result = torch.empty_like(own[members.index(self._rank)])
+        dist.reduce_scatter(result, own, group=self._groups.of(members))
+        self._count(Collective.REDUCE_SCATTER, [part.nbytes for part in own], members)
+        return result
+
+    def all_gather(
+        self, own: Tensor, sizes: Sequence[int], members: tuple[int, ...]
+    ) -> list[Tensor]:
+        """Everybody's part, flat; `sizes[i]` is the number of elements of member i."""
+        flat = _flat(own)
+        if len(members) < 2:
+            return [flat.clone()]
+        if not self._native and len(set(sizes)) > 1:
+            return rings.all_gather(self._mail, flat, sizes, members)
+        parts = [flat.new_empty(size) for size in sizes]
+        if any(sizes):
+            dist.all_gather(parts, flat, group=self._groups.of(members))
+        self._count(Collective.ALL_GATHER, [part.nbytes for part in parts], members)
+        return parts
+
+    def reduce(self, data: Tensor, members: tuple[int, ...]) -> None:
+        """The sum over the members on the first of them, in place; the others keep their data."""
+        if len(members) < 2:
+            return
+        flat = _flat(data)
+        if self._native:
+            flat = flat.clone()
+            dist.reduce(flat, members[0], group=self._groups.of(members))
+            self._count(Collective.REDUCE, _evenly(flat, members), members)
+        else:
+            rings.reduce(self._mail, flat, members)
+        if self._rank == members[0]:
+            _put_back(data, flat)
+
+    def broadcast(self, data: Tensor, members: tuple[int, ...]) -> None:
+        """The first member's data on all of them, in place."""
+        if len(members) < 2:
+            return
+        flat = _flat(data)
+        if self._native:
+            dist.broadcast(flat, members[0], group=self._groups.of(members))
+            self._count(Collective.BROADCAST, _evenly(flat, members), members)
+        else:
+            rings.broadcast(self._mail, flat, members)
+        _put_back(data, flat)
+
+    def exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        """Send to and receive from single ranks; several between the same two stay in order.
+
+        It returns when everything is received. What is sent must not be changed before `finish`.
+        """
+        into = [(sender, data, _flat(data)) for sender, data in receives if data.numel()]
+        leaving = [(to, _flat(data)) for to, data in sends if data.numel()]
+        if self._native:
+            self._exchange_at_once(leaving, [(sender, flat) for sender, _, flat in into])
+        else:
+            works = [self._mail.receive(sender, flat, EXCHANGE) for sender, _, flat in into]
+            self._leaving += [(self._mail.send(to, flat, EXCHANGE), flat) for to, flat in leaving]
+            for work in works:
+                work.wait()
+        for _, data, flat in into:
+            _put_back(data, flat)
+
+    def finish(self) -> None:
+        """Wait for the sends of `exchange` that are still under way."""
+        for work, _ in self._leaving:
+            work.wait()
+        self._leaving.clear()
+
+    def _exchange_at_once(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        """NCCL has no tags, and hangs on two ranks that send to each other one by one."""
+        batch = [dist.P2POp(dist.isend, flat, to) for to, flat in sends]
+        batch += [dist.P2POp(dist.irecv, flat, sender) for sender, flat in receives]
+        for work in dist.batch_isend_irecv(batch) if batch else ():
+            work.wait()
+        self._by_library += sum(flat.nbytes for _, flat in sends)
+
+    def _count(
+        self, collective: Collective, sizes: Sequence[int], members: tuple[int, ...]
+    ) -> None:
+        self._by_library += sent_bytes(collective, sizes, members.index(self._rank))
+
+
+def _flat(data: Tensor) -> Tensor:
+    """The data in one row: itself where it lies so, else a copy."""
+    return data.detach().contiguous().view(-1)
+
+
+def _put_back(data: Tensor, flat: Tensor) -> None:
+    """Write what was done to a copy into the data."""
+    if not data.is_contiguous():
+        data.detach().copy_(flat.view(data.shape))
+
+
+def _evenly(flat: Tensor, members: tuple[int, ...]) -> tuple[int, ...]:
+    """The bytes of a whole as parts: only their sum matters to a chain."""
+    return (flat.nbytes, *(0 for _ in members[1:]))

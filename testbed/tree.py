@@ -1,0 +1,134 @@
+"""The tree that tiers make. Enters: `Tier`s. Leaves: its edges, in the order of their lower ends,
+and what must be said to `ip` and `tc` to lay them: texts for their batch mode. Nothing here runs
+anything.
+
+All switches are bridges in one namespace, the fabric; a leaf is a namespace of its own. An edge is
+a veth pair: its upper end `down<n>` is a port of the switch above, its lower end a port `up<n>` of
+the switch below or `eth0` of a leaf. Each end limits what it sends with a token bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from meshwright.foundation.units import BytesPerSecond
+from testbed.tiers import Tier
+
+INTERFACE = "eth0"
+FABRIC = "fabric"
+
+SEGMENT, FRAME = 1448, 1514
+"""Bytes of data in a full TCP segment, and of the Ethernet frame that carries it."""
+
+LEAST_BURST = 128 * 1024
+"""Smaller than two packets of 64 KiB, and the bucket cuts them into segments at four times the
+work."""
+
+
+class Edge(NamedTuple):
+    """What joins an instance of a level to the switch above it."""
+
+    level: str
+    instance: int
+    """Which of all instances of its level, in row-major order."""
+    number: int
+    """Which of all edges."""
+    above: int
+    """The switch above."""
+    below: int | None
+    """The switch below; None: a leaf, the one numbered like the instance."""
+    out: BytesPerSecond
+    into: BytesPerSecond
+
+    @property
+    def upper(self) -> str:
+        """The end at the switch above."""
+        return f"down{self.number}"
+
+    @property
+    def lower(self) -> str:
+        """The end at the switch below, or in the leaf."""
+        return INTERFACE if self.below is None else f"up{self.number}"
+
+
+def edges(tiers: Sequence[Tier]) -> tuple[Edge, ...]:
+    """All edges, outer tiers first. Switch 0 is the root; every edge not above a leaf adds one.
+
+    >>> slow, fast = Tier("rack", 2, 1e7, 1e7), Tier("node", 2, 1e8, 1e8)
+    >>> [(e.level, e.instance, e.above, e.below) for e in edges([slow, fast])]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [('rack', 0, 0, 1), ('rack', 1, 0, 2),
+     ('node', 0, 1, None), ('node', 1, 1, None), ('node', 2, 2, None), ('node', 3, 2, None)]
+    """
+    found: list[Edge] = []
+    first_above, instances = 0, 1
+    for depth, tier in enumerate(tiers):
+        instances *= tier.cardinality
+        is_leaf = depth == len(tiers) - 1
+        first_below = len(found) + 1
+        for i in range(instances):
+            above = first_above + i // tier.cardinality
+            below = None if is_leaf else first_below + i
+            found.append(Edge(tier.level, i, len(found), above, below, tier.out, tier.into))
+        first_above = first_below
+    return tuple(found)
+
+
+def address(leaf: int) -> str:
+    """Where a leaf is found. Namespaces see only their own tree, so every tree may use the same."""
+    return f"10.77.0.{leaf + 1}"
+
+
+def fabric_links(tree: Sequence[Edge], leaf_names: Sequence[str]) -> str:
+    """What `ip` does in the fabric: bridges, pairs, and their ends plugged in."""
+    switches = sorted({0} | {edge.below for edge in tree if edge.below is not None})
+    lines = [
+        line
+        for switch in switches
+        for line in (
+            f"link add switch{switch} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
+            f"link set switch{switch} up",
+        )
+    ]
+    for edge in tree:
+        where = f" netns {leaf_names[edge.instance]}" if edge.below is None else ""
+        lines.append(f"link add {edge.upper} type veth peer name {edge.lower}{where}")
+        lines.append(f"link set {edge.upper} master switch{edge.above} up")
+        if edge.below is not None:
+            lines.append(f"link set {edge.lower} master switch{edge.below} up")
+    return "\n".join(lines) + "\n"
+
+
+def fabric_limits(tree: Sequence[Edge]) -> str:
+    """What `tc` does in the fabric: a limit at every end there."""
+    lines = [limit(edge.upper, on_the_wire(edge.into)) for edge in tree]
+    lines += [limit(edge.lower, on_the_wire(edge.out)) for edge in tree if edge.below is not None]
+    return "".join(lines)
+
+
+def leaf_links(leaf: int) -> str:
+    """What `ip` does in a leaf."""
+    return (
+        "link set lo up\n"
+        f"addr add {address(leaf)}/24 dev {INTERFACE}\n"
+        f"link set {INTERFACE} up\n"
+    )  # fmt: skip
+
+
+def on_the_wire(rate: BytesPerSecond) -> BytesPerSecond:
+    """The rate of frames that carry data at `rate`.
+
+    Cluster files give effective rates, what a large message gets, and a bucket counts headers too.
+    """
+    return BytesPerSecond(rate * FRAME / SEGMENT)
+
+
+def limit(end: str, rate: BytesPerSecond) -> str:
+    r"""A token bucket.
+
+    >>> limit("eth0", BytesPerSecond(25e6))
+    'qdisc add dev eth0 root tbf rate 200000000bit burst 131072 latency 20ms\n'
+    """
+    burst = max(LEAST_BURST, int(rate / 1000))
+    return f"qdisc add dev {end} root tbf rate {8 * rate:.0f}bit burst {burst} latency 20ms\n"
