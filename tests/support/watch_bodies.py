@@ -1,0 +1,206 @@
+"""What watched ranks do in tests and benchmarks; they import it by name.
+
+Each writes what it says on standard error to a file of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Seconds
+from meshwright.run.agreement import Statement, agree
+from meshwright.run.watch import Watch
+
+
+def speak_to(folder: str, rank: int) -> None:
+    """Have standard error go to a file."""
+    file = os.open(Path(folder) / f"{rank}.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def train(watch: Watch, steps: int, pause: float = 0.0) -> None:
+    """Steps that compute a little and add up over all ranks."""
+    weight = torch.ones(64, 64)
+    for number in range(steps):
+        watch.step(number)
+        gradient = weight @ weight
+        time.sleep(pause)
+        watch.progress(waiting=True)
+        dist.all_reduce(gradient)
+        watch.progress()
+
+
+def misbehave(kind: str, number: int) -> None:
+    """Go wrong in one of several ways, in a step."""
+    match kind:
+        case "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "sleeps":
+            time.sleep(600)
+        case "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "raises":
+            raise KeyError(f"no paper in step {number}")
+        case "refuses":
+            raise InputError("the batch is 7", "make it 8")
+        case "spins":
+            while True:
+                pass
+        case "terminated":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(600)
+        case _:
+            raise AssertionError(kind)
+
+
+def goes_wrong(folder: str, bad: int, kind: str, at: int, marked: bool) -> None:
+    """One rank goes wrong in a step; the others wait for it in a collective."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    with Watch(store, rank, ranks, limit=Seconds(2.0)) as watch:
+        for number in range(at + 5):
+            watch.step(number)
+            if rank == bad and number == at:
+                misbehave(kind, number)
+            watch.progress(waiting=marked)
+            dist.all_reduce(torch.ones(8))
+            watch.progress()
+
+
+def half_checkpoint(folder: str, bad: int) -> None:
+    """One rank dies while the others are in the middle of a file."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+        watch.step(0)
+        whole = Path(folder) / f"{rank}.whole"
+        with watch.written_whole(whole) as part:
+            part.write_text("whole")
+        watch.rest()
+        half = Path(folder) / f"{rank}.half"
+        with watch.written_whole(half) as part:
+            part.write_text("half")
+            dist.barrier()
+            if rank == bad:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(600)
+
+
+def at_different_times(folder: str) -> int:
+    """Ranks begin late, compile longer than the limit, are stopped, and finish one by one."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    time.sleep(0.3 * rank)
+    store = dist.distributed_c10d._get_default_store()
+    for _ in range(2):
+        with Watch(store, rank, ranks, limit=Seconds(2.0)) as watch:
+            if rank == 1:
+                time.sleep(3.0)
+            train(watch, 5)
+            watch.rest()
+            time.sleep(0.3 * (ranks - rank))
+    return rank
+
+
+def slow_but_alive(folder: str) -> int:
+    """Others wait longer than the limit for a rank that makes progress all the time."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    with Watch(store, rank, ranks, limit=Seconds(1.5)) as watch:
+        watch.step(0)
+        for _ in range(16 if rank == 2 else 0):
+            time.sleep(0.3)
+            watch.progress()
+        watch.progress(waiting=True)
+        dist.all_reduce(torch.ones(8))
+    return rank
+
+
+def in_a_circle(folder: str) -> None:
+    """Each waits for a message that the next never sends."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    with Watch(store, rank, ranks, limit=Seconds(2.0)) as watch:
+        watch.step(7)
+        watch.progress(waiting=True)
+        dist.recv(torch.ones(8), (rank + 1) % ranks)
+
+
+def long_training(folder: str, steps: int, pause: float) -> None:
+    """Plain training under a watch, to be disturbed from outside."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    (Path(folder) / f"{rank}.pid").write_text(str(os.getpid()))
+    store = dist.distributed_c10d._get_default_store()
+    with Watch(store, rank, ranks) as watch:
+        train(watch, steps, pause)
+
+
+def loses_the_first(folder: str) -> None:
+    """Rank 0, which serves the store, dies before the others have joined."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.5)
+    with Watch(store, rank, ranks, joining=Seconds(3.0)) as watch:
+        train(watch, 5)
+
+
+def comes_alone(folder: str, missing: int) -> None:
+    """One rank never joins, though it lives."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == missing:
+        time.sleep(600)
+    with Watch(store, rank, ranks, joining=Seconds(2.0)) as watch:
+        train(watch, 5)
+
+
+def disagrees(folder: str, bad: int, field: str, value: str) -> None:
+    """One rank states something else than the others."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    stated = {"backend": "gloo", "plan": "p" * 16, "graph": "g" * 16, "dtype": "float32"}
+    own = stated | ({field: value} if rank == bad else {})
+    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks):
+        agree(Statement(ranks=ranks, **own))
+
+
+def miscounts(folder: str, bad: int) -> None:
+    """One rank believes in another number of ranks."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    with Watch(store, rank, ranks + (rank == bad), joining=Seconds(3.0)) as watch:
+        train(watch, 5)
+
+
+def forks(folder: str, bad: int) -> None:
+    """A rank dies that has forked a process which lives on."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+        watch.step(3)
+        dist.all_reduce(torch.ones(8))
+        if rank == bad:
+            if os.fork() == 0:
+                time.sleep(8)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.barrier(timeout=timedelta(seconds=60))
