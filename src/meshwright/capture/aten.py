@@ -139,6 +139,53 @@ def call(kind: str, inputs: Sequence[torch.Tensor | None], attributes: Attribute
     )
 
 
+class _Place(int):
+    """Where among the tensors of a call one is."""
+
+
+def prepared(
+    kind: str, given: Sequence[bool], attributes: Attributes
+) -> Callable[[Sequence[torch.Tensor | None]], object]:
+    """What PyTorch runs for a kind, its overload found once; `given` says which tensors there are.
+
+    >>> prepared("add", (True, True), (("alpha", 2),))((torch.ones(1), torch.ones(1)))
+    tensor([3.])
+    """
+    places: Any = [_Place(i) if own else None for i, own in enumerate(given)]
+    for overload in overloads(kind):
+        bound = _bound(overload, places, dict(attributes))
+        if bound is not None:
+            return _filled(overload, bound)
+    return lambda inputs: call(kind, inputs, attributes)
+
+
+def _filled(
+    overload: OpOverload, bound: Mapping[str, object]
+) -> Callable[[Sequence[torch.Tensor | None]], object]:
+    """A call with tensors in the places of their numbers."""
+    fixed = {key: own for key, own in bound.items() if not _holds_place(own)}
+    single = [(key, int(own)) for key, own in bound.items() if isinstance(own, _Place)]
+    listed: list[tuple[str, list[_Place | None]]] = [
+        (key, own) for key, own in bound.items() if isinstance(own, list) and _holds_place(own)
+    ]
+
+    def run(inputs: Sequence[torch.Tensor | None]) -> object:
+        filled = dict(fixed)
+        for key, place in single:
+            filled[key] = inputs[place]
+        for key, places in listed:
+            filled[key] = [None if place is None else inputs[place] for place in places]
+        return overload(**filled)
+
+    return run
+
+
+def _holds_place(value: object) -> bool:
+    if isinstance(value, list):
+        return any(isinstance(item, _Place) for item in value)
+    return isinstance(value, _Place)
+
+
 @cache
 def overloads(kind: str) -> tuple[OpOverload, ...]:
     """All overloads of a kind that give new tensors, and that take dims by number."""

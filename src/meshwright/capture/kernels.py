@@ -36,6 +36,22 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     return tuple(aten.tensors_in(result))
 
 
+def prepared_operator(
+    kind: str, given: Sequence[bool], attributes: Attributes
+) -> Callable[[Arguments], tuple[Tensor, ...]]:
+    """What gives the results of one operator, again and again; `given` says which inputs it has.
+
+    >>> import torch
+    >>> prepared_operator("relu", (True,), ())((torch.tensor([-1.0, 1.0]),))
+    (tensor([0., 1.]),)
+    """
+    if kind.removeprefix("aten.") in KERNELS:
+        return lambda inputs: run_operator(kind, inputs, attributes)
+    told = tuple((key, value) for key, value in attributes if key not in NOTES)
+    run = aten.prepared(kind, given, told)
+    return lambda inputs: tuple(aten.tensors_in(run(inputs)))
+
+
 def _on_copied_statistics(kind: str) -> Kernel:
     """With copies of the running statistics, which ATen updates in place."""
 

@@ -102,10 +102,11 @@ class Tasks:
             for number, own in self._cutting.items()
         }
 
-    def group(self, splits: Sequence[int], coordinates: Coordinates) -> tuple[int, ...]:
-        """The devices that hold the parts of some splits beside a device, in ascending order."""
-        own = sorted(f for split in splits for f in self._cutting[split])
-        return tuple(map(self.machine.device, self.machine.along(own, coordinates)))
+    def along(self, splits: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The factors that cut some splits, and all others at all of whose coordinates it works."""
+        inside = tuple(sorted(f for split in splits for f in self._cutting[split]))
+        beside = (f for f, own in enumerate(self.place) if own == WHOLE and f not in inside)
+        return inside, tuple(beside)
 
     def pieces(self, coordinates: Coordinates, micro: int) -> tuple[MemberPiece, ...]:
         """What the device at some coordinates runs of each member."""

@@ -1,0 +1,241 @@
+"""A rank's segments, ready to run. Enters: a script. Leaves: `Compiled` segments: what they read,
+the operators they run, what they make.
+
+Operators of a segment run one after the other over a row of slots; their backward pass is one call
+of autograd from the segment's outputs to its leaves. Each segment is compiled once for each
+micro-batch, whose pieces lie elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from meshwright.graph.counts import needing_gradient
+from meshwright.graph.pieces import Box
+from meshwright.run.moving import cut
+from meshwright.run.operators import Kernel, Moment, Surroundings, kernel
+from meshwright.script.boxes import beyond, within
+from meshwright.script.machine import Coordinates
+from meshwright.script.script import Script
+from meshwright.script.tasks import MemberPiece
+
+Total = Callable[[tuple[int, ...], tuple[int, ...], Tensor], Tensor]
+"""Sums a tensor over factors `inside`, side by side along others."""
+
+
+class Leaf(NamedTuple):
+    """What enters a segment from elsewhere: a delivery, and how its gradient leaves."""
+
+    tensor: str
+    delivery: int
+    return_: int | None
+    parameter: bool
+
+
+class Operand(NamedTuple):
+    """Where an operator finds an input: in a slot, all of it or a box."""
+
+    slot: int
+    box: Box | None
+
+
+class Operation(NamedTuple):
+    """One operator's piece."""
+
+    kernel: Kernel
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[int, ...]
+
+
+class Compiled(NamedTuple):
+    """A segment on this rank, for one micro-batch."""
+
+    slots: int
+    leaves: tuple[tuple[Leaf, int], ...]
+    """With their slots."""
+    fixed: tuple[tuple[str, int], ...]
+    """Inputs and buffers, whole, with their slots."""
+    operations: tuple[Operation, ...]
+    outputs: tuple[tuple[str, int], ...]
+    """Tensors that are wanted elsewhere, or the loss, with their slots."""
+
+    def run(self, arriving: Sequence[Tensor], fixed: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs."""
+        row: list[Tensor | None] = [None] * self.slots
+        for (_, slot), value in zip(self.leaves, arriving, strict=True):
+            row[slot] = value
+        for (_, slot), value in zip(self.fixed, fixed, strict=True):
+            row[slot] = value
+        for operation in self.operations:
+            results = operation.kernel(tuple(_fetched(row, own) for own in operation.inputs))
+            for slot, result in zip(operation.outputs, results, strict=False):
+                row[slot] = result
+        return [_present(row[slot]) for _, slot in self.outputs]
+
+
+def _fetched(row: Sequence[Tensor | None], operand: Operand | None) -> Tensor | None:
+    if operand is None:
+        return None
+    value = _present(row[operand.slot])
+    return value if operand.box is None else cut(value, operand.box)
+
+
+def _present(value: Tensor | None) -> Tensor:
+    assert value is not None, "operators run in an order in which their inputs are there"
+    return value
+
+
+class Compiler:
+    """Compiles the segments of a script for one rank."""
+
+    def __init__(
+        self, script: Script, here: Coordinates, total: Total, moment: Callable[[], Moment]
+    ) -> None:
+        self._script, self._here, self._total, self._moment = script, here, total, moment
+        graph = script.plan.graph
+        self._position = {own.name: number for number, own in enumerate(graph.operators)}
+        self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
+        self._wanted = self._wanted_elsewhere()
+        self.needing = needing_gradient(graph)
+
+    def _wanted_elsewhere(self) -> set[str]:
+        """Tensors that another segment reads, or that travel; and the loss."""
+        script, wiring = self._script, self._script.wiring
+        found = {script.plan.graph.loss or ""}
+        for (unit, _), reading in wiring.readings.items():
+            delivery = wiring.deliveries[reading.delivery]
+            made = wiring.made[delivery.tensor]
+            if made.parameter:
+                continue
+            if delivery.steps or script.home[made.unit] != script.home[unit]:
+                found.add(delivery.tensor)
+        return found
+
+    def compiled(self, number: int, micro: int) -> Compiled:
+        """A segment of which this rank runs a part."""
+        return _Draft(self, number, micro).finished()
+
+
+class _Draft:
+    """A segment as it is compiled."""
+
+    def __init__(self, own: Compiler, number: int, micro: int) -> None:
+        self.own, self.number, self.micro = own, number, micro
+        self.slots: dict[object, int] = {}
+        self.frames: dict[object, Box] = {}
+        """The box that a slot holds of its tensor."""
+        self.leaves: dict[Leaf, int] = {}
+        self.fixed: dict[str, int] = {}
+        self.operations: list[Operation] = []
+        self.made: dict[str, int] = {}
+
+    def finished(self) -> Compiled:
+        script = self.own._script
+        for unit in script.segments[self.number].units:
+            pieces = script.wiring.tasks[unit].pieces(self.own._here, self.micro)
+            for member, piece in enumerate(pieces):
+                self._add(unit, member, piece)
+        return Compiled(
+            slots=len(self.slots),
+            leaves=tuple(self.leaves.items()),
+            fixed=tuple(self.fixed.items()),
+            operations=tuple(self.operations),
+            outputs=tuple(
+                (name, slot) for name, slot in self.made.items() if name in self.own._wanted
+            ),
+        )
+
+    def _add(self, unit: int, member: int, piece: MemberPiece) -> None:
+        script = self.own._script
+        operator = script.plan.graph.named[piece.operator]
+        inputs = tuple(
+            None if name is None or box is None else self._operand(unit, (member, index), name, box)
+            for index, (name, box) in enumerate(zip(operator.inputs, piece.inputs, strict=True))
+        )
+        for tensor, box in zip(operator.outputs, piece.outputs, strict=True):
+            self.made[tensor.name] = self._slot(tensor.name, box)
+        self.operations.append(
+            Operation(
+                kernel=kernel(piece, self._around(unit, piece)),
+                inputs=inputs,
+                outputs=tuple(self.made[tensor.name] for tensor in operator.outputs),
+            )
+        )
+
+    def _around(self, unit: int, piece: MemberPiece) -> Surroundings:
+        own, wiring = self.own, self.own._script.wiring
+        graph = own._script.plan.graph
+        inside, beside = wiring.tasks[unit].along(piece.summing)
+        cut = wiring.samples.split[unit] is not None
+        return Surroundings(
+            number=own._position[piece.operator],
+            whole=graph.call(graph.named[piece.operator]),
+            micro_batches=wiring.samples.micro_batches if cut else 1,
+            summed=lambda data: own._total(inside, beside, data),
+            moment=own._moment,
+        )
+
+    def _operand(self, unit: int, place: tuple[int, int], name: str, box: Box) -> Operand:
+        """Where a member finds an input, of which it needs a box."""
+        key: object = name
+        if name not in self.made:
+            key = self._entering(unit, place, name)
+        frame = self.frames[key]
+        needed = None if box == frame else within(box, frame)
+        return Operand(self.slots[key], needed)
+
+    def _entering(self, unit: int, place: tuple[int, int], name: str) -> object:
+        """The key of what enters the segment for a member."""
+        wiring = self.own._script.wiring
+        shape = wiring.plan.graph.specs[name].shape
+        if name in self.own._fixed:
+            self.fixed[name] = self._slot(name, tuple((0, size) for size in shape))
+            return name
+        reading = wiring.readings[unit, wiring.ports[unit][place]]
+        delivery = wiring.deliveries[reading.delivery]
+        leaf = Leaf(name, *reading, wiring.made[name].parameter)
+        if leaf not in self.leaves:
+            frame = wiring.samples.frame(name, shape, self.micro)
+            box = beyond(delivery.lying.box(self.own._here), frame)
+            self.leaves[leaf] = self._slot(leaf, box)
+        return leaf
+
+    def _slot(self, key: object, box: Box) -> int:
+        if key not in self.slots:
+            self.slots[key] = len(self.slots)
+            self.frames[key] = box
+        return self.slots[key]
+
+
+def grown(leaves: Sequence[Leaf], values: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Values that enter a segment, ready to get gradients where any is wanted."""
+    for leaf, value in zip(leaves, values, strict=True):
+        wanted = leaf.return_ is not None and value.is_floating_point()
+        yield value.detach().requires_grad_() if wanted else value
+
+
+def gradients(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], arriving: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of leaves, given those of outputs; None where there is none."""
+    flowing = [
+        (output, gradient)
+        for output, gradient in zip(outputs, arriving, strict=True)
+        if gradient is not None and output.requires_grad
+    ]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not flowing or not wanted:
+        return (None,) * len(leaves)
+    found = iter(
+        torch.autograd.grad(
+            [output for output, _ in flowing],
+            wanted,
+            [gradient for _, gradient in flowing],
+            allow_unused=True,
+        )
+    )
+    return tuple(next(found) if leaf.requires_grad else None for leaf in leaves)

@@ -1,0 +1,291 @@
+"""A step of training on one rank. Enters: a script, and the inputs of a step. Leaves: the loss, and
+gradients beside this rank's parameters.
+
+The rank goes through the script's instructions and does its part of each. What travels does so in a
+lane of its own, in the order of the script; whoever needs it waits for it. Values are dropped after
+their last reader, which the instructions tell beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from meshwright.foundation.errors import InputError
+from meshwright.plan.model import Plan
+from meshwright.run.computing import Compiled, Compiler, Leaf, gradients, grown
+from meshwright.run.lane import Handle, Lane
+from meshwright.run.moving import Action, Mover
+from meshwright.run.operators import Moment
+from meshwright.run.parameters import Parameters
+from meshwright.run.settling import Settler
+from meshwright.run.wire import Wire
+from meshwright.script.script import Instruction, Script
+from meshwright.script.transfers import Step
+
+Value = Tensor | Handle[Tensor | None]
+Key = tuple[str, str | int, int]
+"""A tensor by its name, or a delivery by its number; and a micro-batch."""
+
+
+class Executor:
+    """One rank's part of a plan."""
+
+    def __init__(self, plan: Plan, wire: Wire, rank: int, device: torch.device) -> None:
+        if plan.graph.loss is None:
+            raise InputError(
+                f"graph {plan.graph.name!r} has no loss", "capture the model with its loss"
+            )
+        self.script, self.wire, self.rank, self.device = Script(plan), wire, rank, device
+        self._here = self.script.wiring.machine.coordinates(rank)
+        self._mover = Mover(plan, wire, rank, device)
+        self._lane = Lane(device)
+        self._compiler = Compiler(self.script, self._here, self._total, lambda: self._moment)
+        self.parameters = Parameters(self.script, self._mover, self._here, device)
+        self._settler = Settler(self.script, self.parameters, self._mover, wire)
+        self.instructions = tuple(filter(self._mine, self.script.instructions))
+        self._compiled: dict[tuple[int, int], Compiled] = {}
+        self._actions: dict[tuple[str, int], Action] = {}
+        self._dropped = self._last_uses()
+        self._moment = Moment(0, False)
+        self.steps = 0
+
+    def step(self, inputs: Mapping[str, Tensor], *, train: bool = True) -> Tensor:
+        """The loss of a batch, of which every rank gets all; with `train` gradients too."""
+        self._begin(inputs)
+        for number, own in enumerate(self.instructions):
+            self._perform(own, train)
+            for key in self._dropped[number]:
+                self._values.pop(key, None)
+        for handle in self._settling:
+            handle.result()
+        self.steps += 1
+        return self._lane.begin(self._whole_loss).result()
+
+    def close(self) -> None:
+        """End the lane; nothing runs afterwards."""
+        self._lane.close()
+
+    def _begin(self, inputs: Mapping[str, Tensor]) -> None:
+        self._inputs = inputs
+        self._values: dict[Key, Value] = {}
+        self._tape: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
+        self._gradients: dict[tuple[str, int], Tensor] = {}
+        """Of tensors where they were made, by name and micro-batch."""
+        self._left: dict[tuple[int, int], Tensor] = {}
+        """What this rank leaves on a return, by number and micro-batch; of parameters summed."""
+        self._brought: dict[tuple[str, int], list[Handle[Tensor | None]]] = {}
+        self._settling: list[Handle[None]] = []
+        self._losses: list[Tensor] = []
+
+    def _mine(self, own: Instruction) -> bool:
+        """Whether this rank has a part in an instruction."""
+        wiring = self.script.wiring
+        match own.kind:
+            case "Run" | "Reverse":
+                first = self.script.segments[own.number].units[0]
+                return wiring.tasks[first].works(self._here)
+            case "Carry":
+                return self._mover.takes_part(wiring.deliveries[own.number].steps)
+            case "Bring":
+                return self._mover.takes_part(wiring.returns[own.number].steps)
+            case "Gather" | "Settle":
+                return self._in_bucket(own.number)
+
+    def _in_bucket(self, number: int) -> bool:
+        bucket, wiring = self.script.buckets[number], self.script.wiring
+        return any(
+            kept.name in self.parameters.pieces
+            or any(self._mover.takes_part(wiring.returns[r].steps) for r in kept.returns)
+            for kept in bucket.parameters
+        )
+
+    def _perform(self, own: Instruction, train: bool) -> None:
+        match own.kind:
+            case "Run":
+                if train or not own.again:
+                    self._run(own, train)
+            case "Carry":
+                if train or not own.again:
+                    self._carry(own)
+            case "Reverse":
+                if train:
+                    self._reverse(own)
+            case "Bring":
+                if train:
+                    self._bring(own)
+            case "Settle":
+                if train:
+                    self._settle(own)
+            case "Gather":
+                bucket = self.script.buckets[own.number]
+                self._lane.begin(partial(self._settler.gather, bucket)).result()
+
+    def _segment(self, number: int, micro: int) -> Compiled:
+        key = number, micro
+        if key not in self._compiled:
+            self._compiled[key] = self._compiler.compiled(*key)
+        return self._compiled[key]
+
+    def _run(self, own: Instruction, train: bool) -> None:
+        compiled = self._segment(own.number, own.micro_batch)
+        layer = self.script.segments[own.number].layer
+        keeps = train and self.script.flows[own.number] and (layer is None or own.again)
+        self._moment = Moment(self.steps * 4096 + own.micro_batch, own.again)
+        leaves = [leaf for leaf, _ in compiled.leaves]
+        values = list(grown(leaves, [self._arrived(leaf, own) for leaf in leaves]))
+        fixed = [self._inputs[name] for name, _ in compiled.fixed]
+        with torch.set_grad_enabled(keeps):
+            outputs = compiled.run(values, fixed)
+        for (name, _), output in zip(compiled.outputs, outputs, strict=True):
+            self._values["tensor", name, own.micro_batch] = output.detach()
+            if name == self.script.plan.graph.loss and not own.again:
+                self._losses.append(output.detach())
+        if keeps:
+            self._tape[own.number, own.micro_batch] = values, outputs
+
+    def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
+        """What enters a segment: carried here, made here, or a parameter."""
+        value = self._values.get(self._source(leaf.delivery, own.micro_batch))
+        if value is None:
+            assert leaf.parameter
+            return self.parameters.pieces[leaf.tensor].data
+        if isinstance(value, Handle):
+            arrived = value.result()
+            assert arrived is not None
+            return arrived
+        return value
+
+    def _source(self, delivery: int, micro: int) -> Key:
+        """Under which key the value of a delivery is."""
+        own = self.script.wiring.deliveries[delivery]
+        if self.script.wiring.made[own.tensor].parameter:
+            return "delivery", delivery, 0
+        return ("delivery", delivery, micro) if own.steps else ("tensor", own.tensor, micro)
+
+    def _carry(self, own: Instruction) -> None:
+        delivery = self.script.wiring.deliveries[own.number]
+        action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
+        piece = self.parameters.pieces.get(delivery.tensor)
+        if self.script.wiring.made[delivery.tensor].parameter:
+            value = None if piece is None else piece.data.detach()
+        else:
+            held = self._values.get(("tensor", delivery.tensor, own.micro_batch))
+            assert held is None or isinstance(held, Tensor)
+            value = held
+        key: Key = ("delivery", own.number, own.micro_batch)
+        self._values[key] = self._lane.begin(partial(action, value))
+
+    def _action(self, kind: str, number: int, steps: Sequence[Step], tensor: str) -> Action:
+        key = kind, number
+        if key not in self._actions:
+            self._actions[key] = self._mover.action(steps, self._mover.dtype(tensor))
+        return self._actions[key]
+
+    def _reverse(self, own: Instruction) -> None:
+        compiled = self._segment(own.number, own.micro_batch)
+        values, outputs = self._tape.pop((own.number, own.micro_batch))
+        self._moment = Moment(self.steps * 4096 + own.micro_batch, True)
+        arriving = [
+            self._gradient(name, own.micro_batch, output)
+            for (name, _), output in zip(compiled.outputs, outputs, strict=True)
+        ]
+        found = gradients(outputs, values, arriving)
+        for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
+            if leaf.return_ is not None and gradient is not None:
+                self._leave(leaf, own.micro_batch, gradient)
+
+    def _gradient(self, name: str, micro: int, output: Tensor) -> Tensor | None:
+        """The gradient of a tensor that was made here, from all its readers."""
+        if name == self.script.plan.graph.loss:
+            return torch.ones_like(output)
+        total = self._gradients.pop((name, micro), None)
+        for handle in self._brought.pop((name, micro), ()):
+            arrived = handle.result()
+            if arrived is not None:
+                total = arrived if total is None else total + arrived
+        return total
+
+    def _leave(self, leaf: Leaf, micro: int, gradient: Tensor) -> None:
+        """Put a gradient where it travels from, or where it is wanted if that is here."""
+        assert leaf.return_ is not None
+        if leaf.parameter:
+            _add(self._left, (leaf.return_, 0), gradient)
+        elif self.script.wiring.returns[leaf.return_].steps:
+            _add(self._left, (leaf.return_, micro), gradient)
+        else:
+            _add(self._gradients, (leaf.tensor, micro), gradient)
+
+    def _bring(self, own: Instruction) -> None:
+        back = self.script.wiring.returns[own.number]
+        action = self._action("Bring", own.number, back.steps, back.tensor)
+        left = self._left.pop((own.number, own.micro_batch), None)
+        value = self._mover.filled(left, back.lying, self._mover.dtype(back.tensor))
+        handle = self._lane.begin(partial(action, value))
+        self._brought.setdefault((back.tensor, own.micro_batch), []).append(handle)
+
+    def _settle(self, own: Instruction) -> None:
+        bucket = self.script.buckets[own.number]
+        left = {
+            number: self._left.pop((number, 0), None)
+            for kept in bucket.parameters
+            for number in kept.returns
+        }
+        self._settling.append(self._lane.begin(partial(self._settler.settle, bucket, left)))
+
+    def _total(self, inside: tuple[int, ...], beside: tuple[int, ...], data: Tensor) -> Tensor:
+        """Statistics, summed over the devices that share them."""
+        own = data.contiguous()
+        reducer = self._mover.reducer(inside, beside, float(own.nbytes))
+        self._lane.begin(lambda: reducer.all_reduce(own)).result()
+        return own
+
+    def _whole_loss(self) -> Tensor:
+        """The loss on every rank: all its terms, each from one holder."""
+        lying = self.script.wiring.made[self.script.plan.graph.loss or ""].there
+        total = torch.zeros((), dtype=torch.float64)
+        if self._losses and any(term == self._here for term in lying.terms()):
+            total += sum(float(own) for own in self._losses)
+        return self.wire.told(total)
+
+    def _last_uses(self) -> list[list[Key]]:
+        """For each instruction the values that nobody needs after it."""
+        dropped: list[list[Key]] = [[] for _ in self.instructions]
+        needed: set[Key] = set()
+        for number in range(len(self.instructions) - 1, -1, -1):
+            own = self.instructions[number]
+            for key in self._writes(own):
+                if key not in needed:
+                    dropped[number].append(key)
+                needed.discard(key)
+            for key in self._reads(own):
+                if key not in needed:
+                    needed.add(key)
+                    dropped[number].append(key)
+        return dropped
+
+    def _writes(self, own: Instruction) -> list[Key]:
+        if own.kind == "Carry":
+            return [("delivery", own.number, own.micro_batch)]
+        if own.kind != "Run":
+            return []
+        made = self._segment(own.number, own.micro_batch).outputs
+        return [("tensor", name, own.micro_batch) for name, _ in made]
+
+    def _reads(self, own: Instruction) -> list[Key]:
+        if own.kind == "Carry":
+            return [("tensor", self.script.wiring.deliveries[own.number].tensor, own.micro_batch)]
+        if own.kind != "Run":
+            return []
+        leaves = self._segment(own.number, own.micro_batch).leaves
+        return [self._source(leaf.delivery, own.micro_batch) for leaf, _ in leaves]
+
+
+Sums = dict[tuple[str, int], Tensor] | dict[tuple[int, int], Tensor]
+
+
+def _add(totals: dict, key: object, gradient: Tensor) -> None:  # type: ignore[type-arg]
+    totals[key] = gradient if key not in totals else totals[key] + gradient

@@ -1,0 +1,185 @@
+"""What a rank runs for one operator's piece. Enters: a piece, and what its device knows. Leaves:
+a function of its operands.
+
+Most pieces run as `capture.pieces` says. Here are those that have to know more: random ones their
+place and the step, normalisations how to sum over devices and where their statistics are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from meshwright.capture.pieces import Operands, prepared_call
+from meshwright.graph.model import Call
+from meshwright.run.normalising import Norm, Summed, normalised
+from meshwright.run.randomness import kept
+from meshwright.script.tasks import MemberPiece
+
+Kernel = Callable[[Operands], tuple[Tensor, ...]]
+
+
+class Moment(NamedTuple):
+    """What changes from run to run: a key for random numbers, and whether it is a first run."""
+
+    key: int
+    again: bool
+
+
+class Surroundings(NamedTuple):
+    """What an operator's piece may have to know."""
+
+    number: int
+    """The operator's place in the graph."""
+    whole: Call
+    """The operator that it is a piece of."""
+    micro_batches: int
+    """How many make up the whole."""
+    summed: Summed
+    """Sums statistics over the devices that share them."""
+    moment: Callable[[], Moment]
+
+
+def kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
+    """What gives the results of a piece."""
+    run = _kernel(piece, around)
+    if not piece.silent:
+        return run
+
+    def silenced(operands: Operands) -> tuple[Tensor, ...]:
+        # They add nothing, but their gradients are what they would be.
+        return run(
+            tuple(
+                own - own.detach() if own is not None and i in piece.silent else own
+                for i, own in enumerate(operands)
+            )
+        )
+
+    return silenced
+
+
+def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
+    call = piece.call
+    match call.kind:
+        case "dropout" if call.get("train", True) and call.get("p", 0.5):
+            return _dropout(piece, around)
+        case "scaled_dot_product_attention" if call.get("dropout_p", 0.0):
+            return _attention(piece, around)
+        case "batch_norm" if call.get("training", True):
+            return _batch_norm(piece, around)
+        case _:
+            return prepared_call(call)
+
+
+def _drawn(around: Surroundings) -> int:
+    """A key for one operator in one step."""
+    return around.moment().key * 1_000_003 + around.number * 7919
+
+
+def _number(call: Call, key: str, default: float) -> float:
+    value = call.get(key, default)
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _dropout(piece: MemberPiece, around: Surroundings) -> Kernel:
+    probability = _number(piece.call, "p", 0.5)
+    box, shape = piece.outputs[0], around.whole.outputs[0].shape
+
+    def run(operands: Operands) -> tuple[Tensor, ...]:
+        (x,) = operands
+        assert x is not None
+        mask = kept(_drawn(around), box, shape, 1 - probability, x.device)
+        return (x * mask / (1 - probability) if probability < 1 else x * 0,)
+
+    return run
+
+
+def _attention(piece: MemberPiece, around: Surroundings) -> Kernel:
+    """Attention with its weights in the open, so that each can be dropped by its place."""
+    call = piece.call
+    probability = _number(call, "dropout_p", 0.0)
+    query, key = around.whole.inputs[0], around.whole.inputs[1]
+    assert query is not None
+    assert key is not None
+    keys = key.shape[-2]
+    box = (*piece.outputs[0][:-1], (0, keys))
+    shape = (*query.shape[:-1], keys)
+    first = call.get("first", 0)
+
+    def run(operands: Operands) -> tuple[Tensor, ...]:
+        q, k, v, *rest = operands
+        assert q is not None
+        assert k is not None
+        assert v is not None
+        heads = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1
+        if heads > 1:
+            k, v = k.repeat_interleave(heads, -3), v.repeat_interleave(heads, -3)
+        scale = call.get("scale")
+        rate = scale if isinstance(scale, int | float) else q.shape[-1] ** -0.5
+        weights = (q * rate) @ k.transpose(-1, -2)
+        mask = rest[0] if rest else None
+        if call.get("is_causal", False):
+            assert isinstance(first, int)
+            rows = torch.arange(first, first + q.shape[-2], device=q.device)
+            mask = rows[:, None] >= torch.arange(keys, device=q.device)
+        if mask is not None and mask.dtype == torch.bool:
+            weights = weights.masked_fill(~mask, -torch.inf)
+        elif mask is not None:
+            weights = weights + mask
+        left = kept(_drawn(around), box, shape, 1 - probability, q.device)
+        return ((weights.softmax(-1) * left / (1 - probability)) @ v,)
+
+    return run
+
+
+def _batch_norm(piece: MemberPiece, around: Surroundings) -> Kernel:
+    call = piece.call
+    momentum, epsilon = _number(call, "momentum", 0.1), _number(call, "eps", 1e-5)
+
+    def plain(operands: Operands) -> tuple[Tensor, ...]:
+        x, weight, bias, mean, variance = (*operands, None, None, None, None)[:5]
+        assert x is not None
+        if around.moment().again:
+            mean = variance = None
+        return (functional.batch_norm(x, mean, variance, weight, bias, True, momentum, epsilon),)
+
+    def shared(operands: Operands) -> tuple[Tensor, ...]:
+        x, weight, bias, *running = (*operands, None, None, None, None)[:5]
+        assert x is not None
+        dims = (0, *range(2, x.dim()))
+        count = _count(around, dims)
+        made, mean, variance = normalised(x, Norm(dims, count, epsilon, around.summed))
+        if not around.moment().again:
+            _follow(running, mean, variance * count / max(1, count - 1), momentum)
+        return (_scaled(made, weight, bias),)
+
+    return shared if piece.summing else plain
+
+
+def _follow(running: list[Tensor | None], mean: Tensor, variance: Tensor, momentum: float) -> None:
+    """Update running statistics, as the library does."""
+    with torch.no_grad():
+        for own, now in zip(running, (mean, variance), strict=True):
+            if own is not None:
+                own.lerp_(now.reshape(own.shape).to(own.dtype), momentum)
+
+
+def _count(around: Surroundings, dims: tuple[int, ...]) -> int:
+    """Elements that a mean is over, on all devices."""
+    whole = around.whole.inputs[0]
+    assert whole is not None
+    return math.prod(whole.shape[dim] for dim in dims) // around.micro_batches
+
+
+def _scaled(made: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """With weight and bias, one number for each channel."""
+    shape = (-1, *(1,) * (made.dim() - 2))
+    if weight is not None:
+        made = made * weight.view(shape)
+    return made if bias is None else made + bias.view(shape)

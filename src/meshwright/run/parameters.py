@@ -1,0 +1,103 @@
+"""A rank's parameters. Enters: a script. Leaves: `Parameters`: this rank's piece of each, what the
+optimizer sees of it, and its gradient.
+
+A sharded parameter (ZeRO) is cut once more, as a row of numbers, over the devices that would hold
+copies: the optimizer sees the rank's shard, and the piece is gathered before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from meshwright.capture.dtypes import torch_dtype
+from meshwright.graph.pieces import Box
+from meshwright.run.moving import Mover, cut
+from meshwright.script.boxes import elements, shape_of
+from meshwright.script.machine import Coordinates
+from meshwright.script.script import Script
+
+
+class Sharing(NamedTuple):
+    """How a piece is cut among devices."""
+
+    members: tuple[int, ...]
+    sizes: tuple[int, ...]
+    """Elements of each member's shard."""
+    own: int
+    """This rank's place among them."""
+
+    def shard(self, flat: Tensor) -> Tensor:
+        """This rank's shard of a piece."""
+        return torch.split(flat, self.sizes)[self.own]
+
+
+class Piece:
+    """This rank's part of one parameter."""
+
+    def __init__(
+        self, name: str, box: Box, data: Tensor, sharing: Sharing | None, *, trained: bool
+    ) -> None:
+        self.name, self.box, self.sharing = name, box, sharing
+        self.data = data
+        """The piece; of a sharded one only good between gathering and the next update."""
+        seen = data if sharing is None else sharing.shard(data.view(-1)).clone()
+        self.seen = nn.Parameter(seen, requires_grad=trained)
+        """What the optimizer sees."""
+        self.gradient: Tensor | None = None
+        """Of what is seen, from the last step."""
+
+    def set(self, data: Tensor) -> None:
+        """Take over values of the piece."""
+        with torch.no_grad():
+            self.data.copy_(data)
+            if self.sharing is not None:
+                self.seen.copy_(self.sharing.shard(self.data.view(-1)))
+
+    def hide(self) -> None:
+        """Give back the memory of the piece; what is seen stays."""
+        self.data.untyped_storage().resize_(0)
+
+    def show(self) -> None:
+        """Have memory for the piece again."""
+        self.data.untyped_storage().resize_(self.data.numel() * self.data.element_size())
+
+
+class Parameters:
+    """All pieces of a rank."""
+
+    def __init__(
+        self, script: Script, mover: Mover, here: Coordinates, device: torch.device
+    ) -> None:
+        self._script, self._mover, self._here, self._device = script, mover, here, device
+        self.pieces: dict[str, Piece] = dict(self._pieces())
+
+    def _pieces(self) -> Iterator[tuple[str, Piece]]:
+        wiring = self._script.wiring
+        shards = {own.name: own.shards for b in self._script.buckets for own in b.parameters}
+        for parameter in wiring.plan.graph.parameters:
+            name, spec = parameter.tensor.name, parameter.tensor.spec
+            made = wiring.made.get(name)
+            if made is None or not made.there.holds(self._here):
+                continue
+            box = made.there.box(self._here)
+            data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
+            sharing = self._sharing(shards.get(name, ()), elements(box))
+            yield name, Piece(name, box, data, sharing, trained=parameter.trainable)
+
+    def _sharing(self, factors: tuple[int, ...], count: int) -> Sharing | None:
+        if not factors:
+            return None
+        members = self._mover.members(factors)
+        each = -(-count // len(members))
+        ends = [min(count, each * i) for i in range(len(members) + 1)]
+        sizes = tuple(b - a for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return Sharing(members, sizes, members.index(self._mover.rank))
+
+    def load(self, values: Mapping[str, Tensor]) -> None:
+        """Take this rank's pieces of whole parameters."""
+        for name, piece in self.pieces.items():
+            piece.set(cut(values[name].detach(), piece.box))

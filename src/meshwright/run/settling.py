@@ -1,0 +1,165 @@
+"""Gradients summed over devices, and sharded parameters gathered. Enters: a bucket of parameters.
+Leaves: for each of this rank's pieces the gradient of what its optimizer sees.
+
+Gradients of a bucket that are summed over the same devices travel as one row of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from meshwright.price.collective import Collective
+from meshwright.run.moving import Mover
+from meshwright.run.parameters import Parameters, Piece, Sharing
+from meshwright.run.wire import Wire
+from meshwright.script.buckets import Bucket, Kept
+from meshwright.script.script import Script
+from meshwright.script.transfers import Step, Together
+
+Left = dict[int, Tensor | None]
+"""The gradient that this rank leaves on each return."""
+
+
+class Settler:
+    """What this rank does to settle the gradients of buckets."""
+
+    def __init__(self, script: Script, parameters: Parameters, mover: Mover, wire: Wire) -> None:
+        self._script, self._parameters, self._mover, self._wire = script, parameters, mover, wire
+        self._returns = script.wiring.returns
+
+    def settle(self, bucket: Bucket, left: Left) -> None:
+        """Sum the gradients of a bucket and put them beside what the optimizer sees."""
+        found: dict[str, Tensor] = {}
+        for group in self._alike(bucket):
+            self._sum_together(group, left, found)
+        for kept in bucket.parameters:
+            for number in self._others(kept):
+                self._add(kept, number, left, found)
+        for kept in bucket.parameters:
+            piece = self._parameters.pieces.get(kept.name)
+            if piece is not None and kept.returns:
+                piece.gradient = found.get(kept.name, torch.zeros_like(piece.seen))
+
+    def gather(self, bucket: Bucket) -> None:
+        """Put the sharded pieces of a bucket together from what the optimizers have seen."""
+        sharded = [
+            piece
+            for kept in bucket.parameters
+            if (piece := self._parameters.pieces.get(kept.name)) and piece.sharing
+        ]
+        for members, pieces in _by(sharded, lambda piece: _sharing(piece).members).items():
+            sharings = [_sharing(piece) for piece in pieces]
+            own = torch.cat([piece.seen.detach() for piece in pieces])
+            sizes = [sum(s.sizes[i] for s in sharings) for i in range(len(members))]
+            parts = self._wire.all_gather(own, sizes, members)
+            for i, part in enumerate(parts):
+                shards = torch.split(part, [s.sizes[i] for s in sharings])
+                for piece, sharing, shard in zip(pieces, sharings, shards, strict=True):
+                    first = sum(sharing.sizes[:i])
+                    # Autograd does not look: what it keeps is gathered again before it is used.
+                    piece.data.data.view(-1)[first : first + sharing.sizes[i]].copy_(shard)
+
+    def _alike(self, bucket: Bucket) -> Iterable[list[tuple[Kept, int, Together | None]]]:
+        """Gradients that are summed over the same devices by one collective."""
+        found: dict[object, list[tuple[Kept, int, Together | None]]] = {}
+        for kept in bucket.parameters:
+            piece = self._parameters.pieces.get(kept.name)
+            if piece is None or not kept.returns:
+                continue
+            number = kept.returns[0]
+            if piece.sharing is not None:
+                found.setdefault(piece.sharing.members, []).append((kept, number, None))
+            elif (step := _single_sum(self._returns[number].steps)) is not None:
+                key = step.inside, step.beside, piece.data.dtype
+                found.setdefault(key, []).append((kept, number, step))
+        return found.values()
+
+    def _others(self, kept: Kept) -> list[int]:
+        """The returns of a parameter that travel by themselves."""
+        piece = self._parameters.pieces.get(kept.name)
+        if not kept.returns:
+            return []
+        first = self._returns[kept.returns[0]].steps
+        together = (piece is not None and piece.sharing is not None) or _single_sum(first)
+        return list(kept.returns[1:] if together else kept.returns)
+
+    def _sum_together(
+        self,
+        group: Sequence[tuple[Kept, int, Together | None]],
+        left: Left,
+        found: dict[str, Tensor],
+    ) -> None:
+        pieces = [self._parameters.pieces[kept.name] for kept, _, _ in group]
+        rows = [
+            _row(left.get(number), piece)
+            for (_, number, _), piece in zip(group, pieces, strict=True)
+        ]
+        step = group[0][2]
+        if step is None:
+            self._scatter(pieces, rows, found)
+            return
+        row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
+        self._mover.reducer(step.inside, step.beside, float(row.nbytes)).all_reduce(row)
+        for piece, own in zip(pieces, torch.split(row, [r.numel() for r in rows]), strict=True):
+            found[piece.name] = own.view(piece.data.shape)
+
+    def _scatter(
+        self, pieces: Sequence[Piece], rows: Sequence[Tensor], found: dict[str, Tensor]
+    ) -> None:
+        sharings = [_sharing(piece) for piece in pieces]
+        cuts = [torch.split(row, s.sizes) for row, s in zip(rows, sharings, strict=True)]
+        members = sharings[0].members
+        parts = [torch.cat([cut[i] for cut in cuts]) for i in range(len(members))]
+        own = self._wire.reduce_scatter(parts, members)
+        sizes = [sharing.sizes[sharing.own] for sharing in sharings]
+        for piece, shard in zip(pieces, torch.split(own, sizes), strict=True):
+            found[piece.name] = shard
+
+    def _add(self, kept: Kept, number: int, left: Left, found: dict[str, Tensor]) -> None:
+        """One more gradient of a parameter, from readers that need it otherwise than it lies."""
+        back = self._returns[number]
+        piece = self._parameters.pieces.get(kept.name)
+        own = left.get(number)
+        if back.steps:
+            if not self._mover.takes_part(back.steps):
+                return
+            own = self._mover.filled(own, back.lying, self._dtype(kept.name))
+            own = self._mover.action(back.steps, self._dtype(kept.name))(own)
+        if piece is None or own is None:
+            return
+        if piece.sharing is not None:
+            own = piece.sharing.shard(own.reshape(-1))
+        found[kept.name] = own if kept.name not in found else found[kept.name] + own
+
+    def _dtype(self, name: str) -> torch.dtype:
+        return self._mover.dtype(name)
+
+
+def _single_sum(steps: tuple[Step, ...]) -> Together | None:
+    if len(steps) == 1 and isinstance(steps[0], Together):
+        return steps[0] if steps[0].kind is Collective.ALL_REDUCE else None
+    return None
+
+
+def _sharing(piece: Piece) -> Sharing:
+    assert piece.sharing is not None
+    return piece.sharing
+
+
+def _row(gradient: Tensor | None, piece: Piece) -> Tensor:
+    """A gradient as a row of numbers; zeros where none came."""
+    if gradient is None:
+        return piece.data.new_zeros(piece.data.numel())
+    return gradient.reshape(-1)
+
+
+def _by(
+    pieces: Iterable[Piece], key: Callable[[Piece], tuple[int, ...]]
+) -> dict[tuple[int, ...], list[Piece]]:
+    found: dict[tuple[int, ...], list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(key(piece), []).append(piece)
+    return found
