@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from meshwright.reduce.dsl import Program as Program
     from meshwright.reduce.hierarchy import reduction_hierarchy as reduction_hierarchy
     from meshwright.reduce.lower import lower as lower
+    from meshwright.reduce.plan import ReductionPlan as ReductionPlan
     from meshwright.reduce.predict import cheapest as cheapest
     from meshwright.reduce.predict import predict as predict
     from meshwright.reduce.synthesize import synthesize as synthesize
+    from meshwright.run.hook import use_reduction_plan as use_reduction_plan
+    from meshwright.run.programs import all_reduce as all_reduce
     from meshwright.search.budget import Budget as Budget
     from meshwright.search.compare import compare as compare
     from meshwright.search.rank import Ranker as Ranker
@@ -53,9 +56,12 @@ _ROOMS = {
     "Program": "reduce.dsl",
     "reduction_hierarchy": "reduce.hierarchy",
     "lower": "reduce.lower",
+    "ReductionPlan": "reduce.plan",
     "cheapest": "reduce.predict",
     "predict": "reduce.predict",
     "synthesize": "reduce.synthesize",
+    "use_reduction_plan": "run.hook",
+    "all_reduce": "run.programs",
     "Budget": "search.budget",
     "compare": "search.compare",
     "Ranker": "search.rank",
@@ -67,9 +73,9 @@ _ROOMS = {
 """Where each name is; behind a colon what it is called there."""
 
 __all__ = ["BACKENDS", "Axis", "Budget", "Cluster", "InputError", "Placement", "Plan", "Pricer"]
-__all__ += ["Program", "Ranker", "Reduction", "cheapest", "compare", "load_plan", "lower"]
-__all__ += ["placements", "predict", "rank", "reduction_hierarchy", "save_plan", "simulate_plan"]
-__all__ += ["synthesize"]
+__all__ += ["Program", "Ranker", "Reduction", "ReductionPlan", "all_reduce", "cheapest", "compare"]
+__all__ += ["load_plan", "lower", "placements", "predict", "rank", "reduction_hierarchy"]
+__all__ += ["save_plan", "simulate_plan", "synthesize", "use_reduction_plan"]
 
 
 def __dir__() -> list[str]:

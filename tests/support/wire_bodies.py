@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+import meshwright
+from meshwright.foundation.errors import InputError
 from meshwright.price.collective import Collective
 from meshwright.price.traffic import ring_parts, sent_bytes
+from meshwright.reduce.plan import ReductionPlan
+from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
@@ -72,8 +77,8 @@ def _check(
     assert torch.equal(data, total)
     counted.expect(Collective.ALL_REDUCE, ring_parts(whole, item, len(members)))
 
-    scattered = wire.reduce_scatter(torch.split(own, sizes), members)
-    assert torch.equal(scattered, torch.split(total, sizes)[position])
+    scattered = wire.reduce_scatter(torch.split(own, list(sizes)), members)
+    assert torch.equal(scattered, torch.split(total, list(sizes))[position])
     assert torch.equal(own, everyone[position])
     counted.expect(Collective.REDUCE_SCATTER, cut)
 
@@ -152,3 +157,96 @@ def sends_that_wait() -> float:
         assert torch.equal(into[1], second)
     wire.finish()
     return total.item()
+
+
+LENGTHS = (0, 1, 7, 64, 1001)
+
+
+def programs_sum(plans: Sequence[ReductionPlan]) -> int:
+    """Each plan sums up what its definition says, by as many bytes as its recipe says."""
+    wire, rank = Wire(), dist.get_rank()
+    for plan in plans:
+        recipe = plan.recipe(rank)
+        made = Reducer(wire, recipe)
+        for length in LENGTHS:
+            for dtype in (torch.int64, torch.float64):
+                before = wire.sent
+                data = contribution(length, dtype, rank)
+                made.all_reduce(data)
+                _expect_sum(plan, data)
+                assert wire.sent - before == recipe.sent(length, data.element_size()), str(plan)
+    return len(plans)
+
+
+def contribution(length: int, dtype: torch.dtype, rank: int) -> Tensor:
+    random = torch.Generator().manual_seed(rank)
+    if dtype == torch.int64:
+        return torch.randint(-(10**15), 10**15, (length,), generator=random)
+    return torch.randn(length, dtype=dtype, generator=random)
+
+
+def _expect_sum(plan: ReductionPlan, data: Tensor) -> None:
+    rank = dist.get_rank()
+    together = next((group for group in plan.groups if rank in group), (rank,))
+    terms = [contribution(data.numel(), data.dtype, member) for member in together]
+    total = torch.stack(terms).sum(0)
+    if data.dtype == torch.int64:
+        assert torch.equal(data, total), str(plan)
+    else:
+        torch.testing.assert_close(data, total, rtol=1e-12, atol=1e-12)
+
+
+def plain_function(plan: ReductionPlan) -> None:
+    """The public function, on a tensor that does not lie in one row, beside torch's own."""
+    for _ in range(2):
+        data = torch.randn(5, 3, dtype=torch.float64).t()
+        plain = data.clone()
+        dist.all_reduce(plain)
+        meshwright.all_reduce(data, plan)
+        torch.testing.assert_close(data, plain, rtol=1e-12, atol=1e-12)
+
+
+def refused(plan: ReductionPlan) -> str:
+    try:
+        meshwright.all_reduce(torch.ones(3), plan)
+    except InputError as error:
+        return str(error)
+    return "nothing was wrong"
+
+
+def trained(plans: Sequence[ReductionPlan | None], steps: int) -> list[list[list[float]]]:
+    """A small model under DDP, by each plan."""
+    return [_trained(plan, steps) for plan in plans]
+
+
+def _trained(plan: ReductionPlan | None, steps: int) -> list[list[float]]:
+    """All gradients of the first step, all parameters after the last."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 30), nn.Linear(30, 1))
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    if plan is not None:
+        meshwright.use_reduction_plan(parallel, plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    random = torch.Generator().manual_seed(dist.get_rank())
+    found: list[list[float]] = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        parallel(torch.randn(8, 40, generator=random)).square().mean().backward()
+        if step == 0:
+            found.append(_flattened(p.grad for p in model.parameters() if p.grad is not None))
+        optimizer.step()
+    found.append(_flattened(p.detach() for p in model.parameters()))
+    return found
+
+
+def _flattened(tensors: Iterable[Tensor]) -> list[float]:
+    return [number for tensor in tensors for number in tensor.flatten().tolist()]
+
+
+def refused_hook(plan: ReductionPlan) -> str:
+    parallel = DistributedDataParallel(nn.Linear(2, 2))
+    try:
+        meshwright.use_reduction_plan(parallel, plan)
+    except InputError as error:
+        return str(error)
+    return "nothing was wrong"

@@ -14,6 +14,7 @@ from meshwright.place.axes import Axis
 from meshwright.place.placement import Placement
 from meshwright.reduce.check import check
 from meshwright.reduce.dsl import Program
+from meshwright.reduce.execute import run
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.lower import lower, reduction_groups
 
@@ -24,10 +25,20 @@ LARGE = 256
 def verified(hierarchy: Hierarchy, program: Program) -> Program:
     """The program, once the judge that replays chunk states has found nothing wrong with it."""
     judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
-    problem = check(lower(judged, program), reduction_groups(judged))
-    if problem is not None:
-        raise AssertionError(f"the synthesizer returned a wrong program, {program}: {problem}")
+    found = check(lower(judged, program), reduction_groups(judged))
+    if found is not None:
+        raise AssertionError(f"the synthesizer returned a wrong program, {program}: {found}")
     return program
+
+
+def problem(hierarchy: Hierarchy, program: Program) -> str | None:
+    """What is wrong with a program that somebody gives, by both judges, or None."""
+    judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
+    steps, groups = lower(judged, program), reduction_groups(judged)
+    found = check(steps, groups)
+    if found is None and not run(steps, groups):
+        found = "it does not leave the sum on every device"
+    return found
 
 
 def _small_copy(hierarchy: Hierarchy) -> Hierarchy:

@@ -13,10 +13,10 @@ import torch.distributed as dist
 
 
 class Groups:
-    """The process groups that this rank is in."""
+    """The process groups that this rank is in; of everybody there is one already."""
 
-    def __init__(self) -> None:
-        self._whole = tuple(range(dist.get_world_size()))
+    def __init__(self, world: dist.ProcessGroup | None) -> None:
+        self._world, self._whole = world, tuple(range(dist.get_world_size()))
         self._rank = dist.get_rank()
         self._made: dict[tuple[int, ...], dist.ProcessGroup] = {}
 
@@ -27,9 +27,9 @@ class Groups:
                 self.of(members)
 
     def of(self, members: tuple[int, ...]) -> dist.ProcessGroup | None:
-        """The group of some ranks, ascending; None, as torch says it, is everybody."""
+        """The group of some ranks, ascending; None, as torch has it, is everybody."""
         if members == self._whole:
-            return None
+            return self._world
         if members not in self._made:
             group = dist.new_group(list(members), use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup), "only members ask for a group"

@@ -26,17 +26,17 @@ EXCHANGE, COLLECTIVE = 0, 1
 class Mail:
     """Sends to and receives from single ranks; counts what it sends."""
 
-    def __init__(self) -> None:
-        self.sent = 0
+    def __init__(self, world: dist.ProcessGroup | None) -> None:
+        self._world, self.sent = world, 0
 
     def send(self, to: int, data: Tensor, tag: int = COLLECTIVE) -> dist.Work:
         """Begin to send contiguous data, which must live until the work is done."""
         self.sent += data.nbytes
-        return _begun(dist.isend(data, to, tag=tag))
+        return _begun(dist.isend(data, to, group=self._world, tag=tag))
 
     def receive(self, sender: int, data: Tensor, tag: int = COLLECTIVE) -> dist.Work:
         """Begin to receive into contiguous data."""
-        return _begun(dist.irecv(data, sender, tag=tag))
+        return _begun(dist.irecv(data, sender, group=self._world, tag=tag))
 
 
 def _begun(work: dist.Work | None) -> dist.Work:

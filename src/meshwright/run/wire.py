@@ -27,11 +27,15 @@ class Wire:
     Groups of one do nothing. Sums of Booleans are true where any of them is.
     """
 
-    def __init__(self) -> None:
-        self._rank = dist.get_rank()
+    def __init__(self, world: dist.ProcessGroup | None = None) -> None:
+        """All goes through a group of all ranks, the default one if None.
+
+        Wires of several threads need groups of their own.
+        """
+        self._rank, self._world = dist.get_rank(), world
         self._native = dist.get_backend() == "nccl"
-        self._groups = Groups()
-        self._mail = Mail()
+        self._groups = Groups(world)
+        self._mail = Mail(world)
         self._by_library = 0
         self._leaving: list[tuple[dist.Work, Tensor]] = []
 
@@ -141,8 +145,8 @@ class Wire:
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:
         """NCCL has no tags, and hangs on two ranks that send to each other one by one."""
-        batch = [dist.P2POp(dist.isend, flat, to) for to, flat in sends]
-        batch += [dist.P2POp(dist.irecv, flat, sender) for sender, flat in receives]
+        batch = [dist.P2POp(dist.isend, flat, to, self._world) for to, flat in sends]
+        batch += [dist.P2POp(dist.irecv, flat, sender, self._world) for sender, flat in receives]
         for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
         self._by_library += sum(flat.nbytes for _, flat in sends)
