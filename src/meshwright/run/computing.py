@@ -16,15 +16,17 @@ from torch import Tensor
 
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.pieces import Box
+from meshwright.parallelize.units import STATISTIC
 from meshwright.run.moving import cut
+from meshwright.run.normalising import Summed
 from meshwright.run.operators import Kernel, Moment, Surroundings, kernel
 from meshwright.script.boxes import beyond, within
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
 from meshwright.script.tasks import MemberPiece
 
-Total = Callable[[tuple[int, ...], tuple[int, ...], Tensor], Tensor]
-"""Sums a tensor over factors `inside`, side by side along others."""
+Total = Callable[[tuple[int, ...], tuple[int, ...], int], Summed]
+"""What sums so many bytes over factors, side by side along others."""
 
 
 class Leaf(NamedTuple):
@@ -169,15 +171,21 @@ class _Draft:
     def _around(self, unit: int, piece: MemberPiece) -> Surroundings:
         own, wiring = self.own, self.own._script.wiring
         graph = own._script.plan.graph
-        inside, beside = wiring.tasks[unit].along(piece.summing)
         cut = wiring.samples.split[unit] is not None
         return Surroundings(
             number=own._position[piece.operator],
             whole=graph.call(graph.named[piece.operator]),
             micro_batches=wiring.samples.micro_batches if cut else 1,
-            summed=lambda data: own._total(inside, beside, data),
+            summed=self._summed(unit, piece),
             moment=own._moment,
         )
+
+    def _summed(self, unit: int, piece: MemberPiece) -> Summed | None:
+        if not piece.summing:
+            return None
+        splits = self.own._script.plan.units[unit].splits
+        size = STATISTIC * max(splits[number].statistics for number in piece.summing)
+        return self.own._total(*self.own._script.wiring.tasks[unit].along(piece.summing), size)
 
     def _operand(self, unit: int, place: tuple[int, int], name: str, box: Box) -> Operand:
         """Where a member finds an input, of which it needs a box."""

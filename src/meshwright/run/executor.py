@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.foundation.errors import InputError
@@ -19,6 +21,7 @@ from meshwright.plan.model import Plan
 from meshwright.run.computing import Compiled, Compiler, Leaf, gradients, grown
 from meshwright.run.lane import Handle, Lane
 from meshwright.run.moving import Action, Mover
+from meshwright.run.normalising import Summed
 from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters
 from meshwright.run.settling import Settler
@@ -49,9 +52,28 @@ class Executor:
         self.instructions = tuple(filter(self._mine, self.script.instructions))
         self._compiled: dict[tuple[int, int], Compiled] = {}
         self._actions: dict[tuple[str, int], Action] = {}
+        self._prepare()
         self._dropped = self._last_uses()
         self._moment = Moment(0, False)
         self.steps = 0
+
+    def _prepare(self) -> None:
+        """Compile everything in the order of the script: so members make their groups together."""
+        wiring = self.script.wiring
+        for own in self.instructions:
+            match own.kind:
+                case "Run":
+                    self._segment(own.number, own.micro_batch)
+                case "Carry":
+                    delivery = wiring.deliveries[own.number]
+                    self._action("Carry", own.number, delivery.steps, delivery.tensor)
+                case "Bring":
+                    back = wiring.returns[own.number]
+                    self._action("Bring", own.number, back.steps, back.tensor)
+                case "Gather" | "Settle":
+                    self._settler.prepare(self.script.buckets[own.number])
+                case "Reverse":
+                    pass
 
     def step(self, inputs: Mapping[str, Tensor], *, train: bool = True) -> Tensor:
         """The loss of a batch, of which every rank gets all; with `train` gradients too."""
@@ -236,20 +258,26 @@ class Executor:
         }
         self._settling.append(self._lane.begin(partial(self._settler.settle, bucket, left)))
 
-    def _total(self, inside: tuple[int, ...], beside: tuple[int, ...], data: Tensor) -> Tensor:
-        """Statistics, summed over the devices that share them."""
-        own = data.contiguous()
-        reducer = self._mover.reducer(inside, beside, float(own.nbytes))
-        self._lane.begin(lambda: reducer.all_reduce(own)).result()
-        return own
+    def _total(self, inside: tuple[int, ...], beside: tuple[int, ...], size: int) -> Summed:
+        """What sums statistics of so many bytes over the devices that share them."""
+        reducer = self._mover.reducer(inside, beside, size)
+
+        def summed(data: Tensor) -> Tensor:
+            own = data.contiguous()
+            self._lane.begin(lambda: reducer.all_reduce(own)).result()
+            return own
+
+        return summed
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""
         lying = self.script.wiring.made[self.script.plan.graph.loss or ""].there
-        total = torch.zeros((), dtype=torch.float64)
-        if self._losses and any(term == self._here for term in lying.terms()):
-            total += sum(float(own) for own in self._losses)
-        return self.wire.told(total)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        if self._here in lying.terms():
+            total += torch.stack(self._losses).double().sum()
+        if dist.get_world_size() > 1:
+            dist.all_reduce(total)
+        return total
 
     def _last_uses(self) -> list[list[Key]]:
         """For each instruction the values that nobody needs after it."""
@@ -284,8 +312,8 @@ class Executor:
         return [self._source(leaf.delivery, own.micro_batch) for leaf, _ in leaves]
 
 
-Sums = dict[tuple[str, int], Tensor] | dict[tuple[int, int], Tensor]
+Name = TypeVar("Name")
 
 
-def _add(totals: dict, key: object, gradient: Tensor) -> None:  # type: ignore[type-arg]
+def _add(totals: dict[Name, Tensor], key: Name, gradient: Tensor) -> None:
     totals[key] = gradient if key not in totals else totals[key] + gradient

@@ -63,7 +63,7 @@ class Mover:
         return torch_dtype(self._graph.specs[tensor].dtype)
 
     def filled(self, own: Tensor | None, lying: Lying, dtype: torch.dtype) -> Tensor | None:
-        """This rank's piece; zeros if it should hold one and nothing came."""
+        """A piece of this rank; zeros if it should hold one and nothing came."""
         if own is not None or not lying.holds(self._here):
             return own
         return torch.zeros(shape_of(lying.box(self._here)), dtype=dtype, device=self._device)
@@ -106,7 +106,7 @@ class Mover:
             return lambda own: own
         match step.kind:
             case Collective.ALL_REDUCE:
-                return self._all_reduce(step)
+                return self._all_reduce(step, dtype)
             case Collective.REDUCE_SCATTER:
                 return self._reduce_scatter(step)
             case Collective.ALL_GATHER:
@@ -118,11 +118,14 @@ class Mover:
             case _:
                 assert_never(step.kind)
 
-    def _all_reduce(self, step: Together) -> Action:
+    def _all_reduce(self, step: Together, dtype: torch.dtype) -> Action:
+        size = elements(step.before.box(self._here)) * dtype.itemsize
+        reducer = self.reducer(step.inside, step.beside, size)
+
         def act(own: Tensor | None) -> Tensor | None:
             assert own is not None
             data = own.clone(memory_format=torch.contiguous_format)
-            self.reducer(step.inside, step.beside, float(data.nbytes)).all_reduce(data)
+            reducer.all_reduce(data)
             return data
 
         return act

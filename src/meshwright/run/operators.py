@@ -40,8 +40,8 @@ class Surroundings(NamedTuple):
     """The operator that it is a piece of."""
     micro_batches: int
     """How many make up the whole."""
-    summed: Summed
-    """Sums statistics over the devices that share them."""
+    summed: Summed | None
+    """What sums statistics over the devices that share them, if any do."""
     moment: Callable[[], Moment]
 
 
@@ -152,6 +152,7 @@ def _batch_norm(piece: MemberPiece, around: Surroundings) -> Kernel:
     def shared(operands: Operands) -> tuple[Tensor, ...]:
         x, weight, bias, *running = (*operands, None, None, None, None)[:5]
         assert x is not None
+        assert around.summed is not None
         dims = (0, *range(2, x.dim()))
         count = _count(around, dims)
         made, mean, variance = normalised(x, Norm(dims, count, epsilon, around.summed))

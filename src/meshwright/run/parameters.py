@@ -8,6 +8,7 @@ copies: the optimizer sees the rank's shard, and the piece is gathered before it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -31,12 +32,12 @@ class Sharing(NamedTuple):
     """This rank's place among them."""
 
     def shard(self, flat: Tensor) -> Tensor:
-        """This rank's shard of a piece."""
+        """The shard of this rank."""
         return torch.split(flat, self.sizes)[self.own]
 
 
 class Piece:
-    """This rank's part of one parameter."""
+    """A part of one parameter, on this rank."""
 
     def __init__(
         self, name: str, box: Box, data: Tensor, sharing: Sharing | None, *, trained: bool
@@ -94,7 +95,7 @@ class Parameters:
         members = self._mover.members(factors)
         each = -(-count // len(members))
         ends = [min(count, each * i) for i in range(len(members) + 1)]
-        sizes = tuple(b - a for a, b in zip(ends[:-1], ends[1:], strict=True))
+        sizes = tuple(b - a for a, b in pairwise(ends))
         return Sharing(members, sizes, members.index(self._mover.rank))
 
     def load(self, values: Mapping[str, Tensor]) -> None:

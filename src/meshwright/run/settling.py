@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from meshwright.price.collective import Collective
-from meshwright.run.moving import Mover
+from meshwright.run.moving import Action, Mover
 from meshwright.run.parameters import Parameters, Piece, Sharing
+from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 from meshwright.script.buckets import Bucket, Kept
 from meshwright.script.script import Script
@@ -29,6 +30,27 @@ class Settler:
     def __init__(self, script: Script, parameters: Parameters, mover: Mover, wire: Wire) -> None:
         self._script, self._parameters, self._mover, self._wire = script, parameters, mover, wire
         self._returns = script.wiring.returns
+        self._actions: dict[int, Action] = {}
+        """Of the returns that travel by themselves."""
+
+    def prepare(self, bucket: Bucket) -> None:
+        """Make the process groups that a bucket needs, at a moment when all members do."""
+        for group in self._alike(bucket):
+            pieces = [self._parameters.pieces[kept.name] for kept, _, _ in group]
+            step = group[0][2]
+            if step is None:
+                self._wire.prepare([_sharing(pieces[0]).members])
+            else:
+                self._reducer(step, pieces)
+        for kept in bucket.parameters:
+            for number in self._others(kept):
+                steps = self._returns[number].steps
+                if steps and self._mover.takes_part(steps):
+                    self._actions[number] = self._mover.action(steps, self._mover.dtype(kept.name))
+
+    def _reducer(self, step: Together, pieces: Sequence[Piece]) -> Reducer:
+        size = sum(piece.data.nbytes for piece in pieces)
+        return self._mover.reducer(step.inside, step.beside, size)
 
     def settle(self, bucket: Bucket, left: Left) -> None:
         """Sum the gradients of a bucket and put them beside what the optimizer sees."""
@@ -102,7 +124,7 @@ class Settler:
             self._scatter(pieces, rows, found)
             return
         row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
-        self._mover.reducer(step.inside, step.beside, float(row.nbytes)).all_reduce(row)
+        self._reducer(step, pieces).all_reduce(row)
         for piece, own in zip(pieces, torch.split(row, [r.numel() for r in rows]), strict=True):
             found[piece.name] = own.view(piece.data.shape)
 
@@ -124,18 +146,15 @@ class Settler:
         piece = self._parameters.pieces.get(kept.name)
         own = left.get(number)
         if back.steps:
-            if not self._mover.takes_part(back.steps):
+            if number not in self._actions:
                 return
-            own = self._mover.filled(own, back.lying, self._dtype(kept.name))
-            own = self._mover.action(back.steps, self._dtype(kept.name))(own)
+            own = self._mover.filled(own, back.lying, self._mover.dtype(kept.name))
+            own = self._actions[number](own)
         if piece is None or own is None:
             return
         if piece.sharing is not None:
             own = piece.sharing.shard(own.reshape(-1))
         found[kept.name] = own if kept.name not in found else found[kept.name] + own
-
-    def _dtype(self, name: str) -> torch.dtype:
-        return self._mover.dtype(name)
 
 
 def _single_sum(steps: tuple[Step, ...]) -> Together | None:

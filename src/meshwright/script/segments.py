@@ -1,4 +1,4 @@
-"""Units that a device runs in one go. Enters: wiring. Leaves: `Segment`s, in the order of the graph.
+"""Units that a device runs in one go. Enters: wiring. Leaves: `Segment`s, in the graph's order.
 
 Inside of a segment nothing moves between devices, so that its backward pass is one call of the
 library's. A segment ends where something moves, where the devices change, where a layer ends that

@@ -1,0 +1,125 @@
+"""Plans carried out on real ranks, and the same graph on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright.capture.execute import execute, values_of
+from meshwright.capture.export import capture
+from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.run.executor import Executor
+from meshwright.run.step import real_example
+from meshwright.run.wire import Wire
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+class Model(NamedTuple):
+    """A graph with values for all that enters it."""
+
+    graph: OperatorGraph
+    values: Arrays
+
+
+class Result(NamedTuple):
+    """What a rank has after a step."""
+
+    loss: float
+    gradients: dict[str, tuple[Any, Array]]
+    """With the boxes that they are of."""
+    sent: int
+
+
+@cache
+def tiny(name: str, batch: int, dtype: str = "float64") -> Model:
+    """A tiny model of the zoo."""
+    torch.manual_seed(1)
+    example = real_example(name, batch, torch.device("cpu"), tiny=True)
+    graph = capture(example, name)
+    values = values_of(example, graph)
+    real = getattr(torch, dtype)
+    return Model(
+        in_dtype(graph, dtype),
+        {
+            key: (own.to(real) if own.is_floating_point() else own).detach().numpy().copy()
+            for key, own in values.items()
+        },
+    )
+
+
+def tensors(values: Mapping[str, Array]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(own.copy()) for name, own in values.items()}
+
+
+def one_device(model: Model) -> tuple[float, Arrays]:
+    """The loss and the gradients of all parameters."""
+    graph, values = model.graph, tensors(model.values)
+    learnt = [p.tensor.name for p in graph.parameters if p.trainable]
+    for name in learnt:
+        values[name].requires_grad_()
+    assert graph.loss is not None
+    loss = execute(graph, values)[graph.loss]
+    found = torch.autograd.grad(loss, [values[name] for name in learnt], allow_unused=True)
+    return loss.item(), {
+        name: np.zeros(values[name].shape) if own is None else own.numpy()
+        for name, own in zip(learnt, found, strict=True)
+    }
+
+
+def on_rank(plan: Plan, arrays: Arrays) -> Result:
+    """What this rank has after a step of a plan."""
+    import faulthandler; faulthandler.dump_traceback_later(25, exit=True)
+    executor = Executor(plan, Wire(), dist.get_rank(), torch.device("cpu"))
+    values = tensors(arrays)
+    executor.parameters.load(values)
+    loss = executor.step(values)
+    executor.wire.finish()
+    executor.close()
+    found = {
+        name: (piece.box, piece.gradient.numpy().copy())
+        for name, piece in executor.parameters.pieces.items()
+        if piece.gradient is not None
+    }
+    return Result(loss.item(), found, executor.wire.sent)
+
+
+def largest_error(expected: Arrays, results: list[Result]) -> float:
+    """Over all gradients, relative to the largest number of each; infinite if one is missing."""
+    worst = 0.0
+    missing = set(expected)
+    for result in results:
+        for name, (box, found) in result.gradients.items():
+            missing.discard(name)
+            own = expected[name][tuple(slice(a, b) for a, b in box)]
+            scale = max(np.abs(expected[name]).max(initial=0.0), 1e-30)
+            worst = max(worst, float(np.abs(own - found.reshape(own.shape)).max(initial=0.0) / scale))
+    return float("inf") if missing - unused(expected) else worst
+
+
+def unused(expected: Arrays) -> set[str]:
+    return {name for name, own in expected.items() if not own.any()}
+
+
+def on_rank_each(plans: list[Plan], arrays: Arrays) -> list[Result | str]:
+    """What this rank has after a step of each plan, or what went wrong."""
+    import traceback
+
+    found: list[Result | str] = []
+    for plan in plans:
+        try:
+            found.append(on_rank(plan, arrays))
+        except Exception:
+            found.append(traceback.format_exc())
+            break
+    return found
