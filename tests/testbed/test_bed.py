@@ -211,7 +211,7 @@ def test_up_list_down() -> None:
         assert f"{bed}  4 leaves, stays up\n" in verb("list").stdout
         leaf, other = printed[0].split()[0], printed[3].split()[1]
         commands.command("ip", "netns", "exec", leaf, "python3", "-c", _UNREACHED.format(other))
-        assert f"{bed}  4 leaves, stays up\n" in verb("down", bed).stdout
+        assert f"{bed}  removed\n" in verb("down", bed).stdout
         assert bed not in {found.name for found in standing()}
     finally:
         remove(name for name in commands.namespaces() if name.startswith(bed))
