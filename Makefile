@@ -18,7 +18,7 @@ check: $(VENV)/.developer
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --doctest-modules src
+	$(BIN)/python -m pytest --doctest-modules src testbed
 
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/placements.py

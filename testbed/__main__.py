@@ -5,7 +5,6 @@ exit code, 0 if all went well, 2 with one sentence for a mistake.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ from meshwright.foundation.errors import InputError
 from testbed.bed import Testbed
 from testbed.commands import require_available
 from testbed.owners import NOBODY, Owner
-from testbed.removal import Standing, remove_kept, remove_leftovers, standing
+from testbed.removal import remove_kept, remove_leftovers, standing
 from testbed.tree import address
 
 app = typer.Typer(
@@ -45,18 +44,15 @@ def down(
 ) -> None:
     """Take down what stays up and what dead owners left; never what a living process uses."""
     require_available()
-    _tell((*remove_kept(name), *remove_leftovers()))
+    for bed in (*remove_kept(name), *remove_leftovers()):
+        print(f"{bed.name}  removed")
 
 
 @app.command("list")
 def list_all() -> None:
     """Tell which testbeds there are."""
     require_available()
-    _tell(standing())
-
-
-def _tell(beds: Iterable[Standing]) -> None:
-    for bed in beds:
+    for bed in standing():
         print(f"{bed.name}  {len(bed.namespaces) - 1} leaves, {_state(bed.owner)}")
 
 

@@ -5,6 +5,7 @@ or a sentence with what they complained of. Which networks are made of them is n
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from testbed.owners import Owner
 SETTINGS = (
     # bbr probes the limits and makes concurrent groups vary by 20 %; reno's runs agree to 1 %.
     "net.ipv4.tcp_congestion_control=reno",
+    # A window far above what is ever on its way here, and far below what a bucket holds.
+    "net.ipv4.tcp_rmem=4096 131072 262144",
     # Nothing but what ranks send shall cross an edge.
     "net.ipv6.conf.all.disable_ipv6=1",
     "net.ipv6.conf.default.disable_ipv6=1",
@@ -45,7 +48,7 @@ def require_available() -> None:
             raise InputError(
                 f"the testbed needs {tool!r}, which is not installed", "install iproute2 and procps"
             )
-    name = Owner.this().name("probe", "lo")
+    name = Owner.this().name(secrets.token_hex(3), "probe")
     command("ip", "netns", "add", name)
     try:
         limits(name, "qdisc add dev lo root tbf rate 1mbit burst 131072 latency 20ms\n")

@@ -1,6 +1,6 @@
 """Bytes that crossed the edges. Enters: edges and what `ip` counts in their fabric. Leaves: a
-`Carried` for each. Counted are frames as the kernel hands them over, headers included: a percent
-or so above the data, and what TCP sends again.
+`Carried` for each. Counted are packets as the kernel hands them over, headers included: half a
+percent above the data of large messages, and what ranks say to find each other.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def tiers(cluster: Cluster) -> tuple[Tier, ...]:
     outer = cluster.levels[:-1]
     if not outer:
         raise InputError(
-            f"cluster {cluster.name!r} has one level, {cluster.levels[0].name!r}, and so no network",
+            f"cluster {cluster.name!r} has one level, {cluster.levels[0].name!r}, and no network",
             "run local ranks instead, or add a level above it",
         )
     if cluster.wired:
@@ -66,8 +66,8 @@ def tiers(cluster: Cluster) -> tuple[Tier, ...]:
         _refuse_latency(link)
         if link.outward:
             raise InputError(
-                f"link {link.name!r} of the innermost level is outward, but what leaves a leaf does "
-                "not cross its loopback",
+                f"link {link.name!r} of the innermost level is outward, but what leaves a leaf "
+                "does not cross its loopback",
                 "leave the word out",
             )
     return tuple(_tier(level, outermost=depth == 0) for depth, level in enumerate(outer))

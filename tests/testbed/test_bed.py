@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.ranks, pytest.mark.skipif(REASON is not None, reason=R
 ROOT = Path(__file__).parent.parent.parent
 CLUSTERS = ROOT / "testbed" / "clusters"
 SIZE = 4 << 20
-OVERHEAD = 1.05
-"""Headers are half a percent of what a large message carries; the rest is the ranks finding each
-other, and what TCP sends again."""
+OVERHEAD = 1.03
+"""Headers are half a percent of what a large message carries, the rest is the ranks finding each
+other: as little as it can be only because nothing is dropped and sent again."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,8 @@ def together(bed: Testbed, size: int, pairs: list[tuple[int, int]]) -> float:
     """Bytes a second of all pairs together until the last has ended, the best of three."""
     results = bed.run(rates, size, pairs)
     received = [cast("list[float]", results[target]) for _, target in pairs]
-    return max(len(pairs) * min(one_time) for one_time in zip(*received, strict=True))
+    slowest: list[float] = [min(one_time) for one_time in zip(*received, strict=True)]
+    return len(pairs) * max(slowest)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_up_list_down() -> None:
         assert f"{bed}  4 leaves, stays up\n" in verb("list").stdout
         leaf, other = printed[0].split()[0], printed[3].split()[1]
         commands.command("ip", "netns", "exec", leaf, "python3", "-c", _UNREACHED.format(other))
-        assert f"{bed}  4 leaves, stays up\n" in verb("down", bed).stdout
+        assert f"{bed}  removed\n" in verb("down", bed).stdout
         assert bed not in {found.name for found in standing()}
     finally:
         remove(name for name in commands.namespaces() if name.startswith(bed))

@@ -95,8 +95,8 @@ def test_what_is_laid() -> None:
         "link set down1 master switch0 up\n"
     )
     assert fabric_limits(tree) == (
-        "qdisc add dev down0 root tbf rate 209116022bit burst 131072 latency 20ms\n"
-        "qdisc add dev down1 root tbf rate 209116022bit burst 131072 latency 20ms\n"
+        "qdisc add dev down0 root tbf rate 209116022bit burst 131072 limit 16777216\n"
+        "qdisc add dev down1 root tbf rate 209116022bit burst 131072 limit 16777216\n"
     )
 
 
