@@ -85,19 +85,22 @@ class Settler:
                     piece.data.data.view(-1)[first : first + sharing.sizes[i]].copy_(shard)
 
     def _alike(self, bucket: Bucket) -> Iterable[list[tuple[Kept, int, Together | None]]]:
-        """Gradients that are summed over the same devices by one collective."""
-        found: dict[object, list[tuple[Kept, int, Together | None]]] = {}
+        """Gradients that are summed over the same devices by one collective.
+
+        In an order that does not depend on which of them a rank has.
+        """
+        found: dict[tuple[str, ...], list[tuple[Kept, int, Together | None]]] = {}
         for kept in bucket.parameters:
             piece = self._parameters.pieces.get(kept.name)
             if piece is None or not kept.returns:
                 continue
             number = kept.returns[0]
             if piece.sharing is not None:
-                found.setdefault(piece.sharing.members, []).append((kept, number, None))
+                found.setdefault(("", str(kept.shards)), []).append((kept, number, None))
             elif (step := _single_sum(self._returns[number].steps)) is not None:
-                key = step.inside, step.beside, piece.data.dtype
+                key = str(step.inside), str(step.beside), str(piece.data.dtype)
                 found.setdefault(key, []).append((kept, number, step))
-        return found.values()
+        return [own for _, own in sorted(found.items())]
 
     def _others(self, kept: Kept) -> list[int]:
         """The returns of a parameter that travel by themselves."""

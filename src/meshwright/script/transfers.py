@@ -13,7 +13,9 @@ parts of pending sums; each is fetched from one of its copies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +36,7 @@ from meshwright.parallelize.states import PARTIAL, WHOLE, States
 from meshwright.price.collective import Collective
 from meshwright.script.boxes import overlap
 from meshwright.script.lying import Lying
-from meshwright.script.machine import Coordinates
+from meshwright.script.machine import Coordinates, Machine
 
 COLLECTIVES = {
     ALL_REDUCE: Collective.ALL_REDUCE,
@@ -83,12 +85,11 @@ def transfer(before: Lying, after: Lying) -> tuple[Step, ...]:
     made, needed = before.equal_cuts(), after.equal_cuts()
     if not (made.divides and needed.divides) or _renumbers(made.states, needed.states):
         return _exchanged(before, after)
-    steps: list[Step] = []
+    chain = tuple(_chain(made, needed))
+    if not all(map(_fits, chain)):
+        return _exchanged(before, after)
     # Gradients of windows overlap: first everybody gets what belongs to its own piece.
-    steps += _exchanged(before, made)
-    steps += _chain(made, needed)
-    steps += _exchanged(needed, after)
-    return tuple(steps)
+    return (*_exchanged(before, made), *chain, *_exchanged(needed, after))
 
 
 def _exchanged(before: Lying, after: Lying) -> tuple[Step, ...]:
@@ -124,22 +125,50 @@ def _chain(before: Lying, after: Lying) -> Iterator[Step]:
     count = resharding(
         _codes(before.states), _codes(after.states), sizes, 1.0, scratch, operation, held
     )
-    # What is whole everywhere is cut, or dropped but at one place, without moving.
-    own = before._replace(states=_kept(before.states, after.states))
-    if own.states != before.states:
-        yield Exchange(before, own)
+    # What is whole everywhere is cut, or dropped but at one place, without moving: when a sum is
+    # scattered in the same go, before it otherwise.
+    cut = before._replace(states=_kept(before.states, after.states))
+    own = before
+    if cut.states != before.states and not (count and operation[0, 0] == REDUCE_SCATTER):
+        yield Exchange(before, cut)
+        own = cut
     for kind, inside, beside in operation[:count].tolist():
         factors = _factors(inside)
         states = tuple(
-            after.states[f] if f in factors else state for f, state in enumerate(own.states)
+            after.states[f] if f in factors else state for f, state in enumerate(cut.states)
         )
-        following = own._replace(states=states)
+        cut = cut._replace(states=states)
         if kind in COLLECTIVES:
-            yield Together(COLLECTIVES[kind], factors, _factors(beside), own, following)
+            yield Together(COLLECTIVES[kind], factors, _factors(beside), own, cut)
         else:
-            yield Exchange(own, following)
-        own = following
+            yield Exchange(own, cut)
+        own = cut
     assert own.states == after.states
+
+
+def _fits(step: Step) -> bool:
+    """Whether what a collective scatters or gathers are parts of what its members hold."""
+    if isinstance(step, Exchange) or step.kind not in (
+        Collective.REDUCE_SCATTER,
+        Collective.ALL_GATHER,
+    ):
+        return True
+    return _nested(step.before.machine, step.inside, step.before.states, step.after.states)
+
+
+@cache
+def _nested(machine: Machine, inside: tuple[int, ...], one: States, other: States) -> bool:
+    """Whether each member's box is a part of that of the group, or the other way round."""
+    shape = (math.prod(machine.sizes),) * (1 + max(0, *one, *other))
+    before, after = Lying(machine, shape, one), Lying(machine, shape, other)
+    if not one.count(PARTIAL):
+        before, after = after, before
+    return all(
+        overlap(before.box(own), after.box(member)) == after.box(member)
+        for own in machine.present(before.states)
+        if after.holds(own)
+        for member in machine.along(inside, own)
+    )
 
 
 def _kept(made: States, needed: States) -> States:

@@ -90,7 +90,6 @@ class Wiring:
         self.ports: list[dict[Place, int]] = []
         """For each unit the port through which each member gets each input."""
         self._known: dict[object, int] = {}
-        self._parameters = {own.tensor.name: own for own in plan.graph.parameters}
         for number, unit in enumerate(plan.units):
             self._add(number, unit)
 
@@ -110,7 +109,7 @@ class Wiring:
     def _reading(self, number: int, port: Port, places: list[Place]) -> Reading:
         lying = self._lying_read(number, port, port.there, places)
         if port.tensor not in self.made:
-            self.made[port.tensor] = self._home(number, port)
+            self.made[port.tensor] = self._home(number, port, lying)
         made = self.made[port.tensor]
         back = None
         if port.back is not None and made.back is not None:
@@ -134,14 +133,13 @@ class Wiring:
                 self.returns.append(own)
         return self._known[key]
 
-    def _home(self, number: int, port: Port) -> Made:
+    def _home(self, number: int, port: Port, there: Lying) -> Made:
         """Where a parameter lies: as its first reader needs it."""
-        layout, shape = self.layouts[number], self.plan.graph.specs[port.tensor].shape
-        there = Lying(self.machine, shape, _along(self.plan.units[number], port.there, layout))
         back = None
         if port.back is not None:
             wanted = tuple(map(gradient_needed, port.there))
-            back = there._replace(states=_along(self.plan.units[number], wanted, layout))
+            states = _along(self.plan.units[number], wanted, self.layouts[number])
+            back = there._replace(states=states)
         return Made(unit=number, there=there, back=back, parameter=True)
 
     def _lying_read(
@@ -149,7 +147,7 @@ class Wiring:
     ) -> Lying:
         states = _along(self.plan.units[number], by_split, self.layouts[number])
         exact = None
-        if port.tensor not in self._parameters and not self._equal(number, port):
+        if not self._equal(number, port):
             exact = partial(self._box_read, number, port.tensor, tuple(places))
         return Lying(self.machine, self._shape(port.tensor), states, exact)
 
