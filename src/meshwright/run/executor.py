@@ -26,7 +26,7 @@ from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters
 from meshwright.run.settling import Settler
 from meshwright.run.wire import Wire
-from meshwright.script.script import Instruction, Script
+from meshwright.script.script import WHOLLY_SHARDED, Instruction, Script
 from meshwright.script.transfers import Step
 
 Value = Tensor | Handle[Tensor | None]
@@ -143,8 +143,21 @@ class Executor:
                 if train:
                     self._settle(own)
             case "Gather":
-                bucket = self.script.buckets[own.number]
-                self._lane.begin(partial(self._settler.gather, bucket)).result()
+                self._gather(own)
+
+    def _gather(self, own: Instruction) -> None:
+        bucket = self.script.buckets[own.number]
+        for kept in bucket.parameters:
+            if kept.name in self.parameters.pieces:
+                self.parameters.pieces[kept.name].show()
+        self._lane.begin(partial(self._settler.gather, bucket)).result()
+
+    def _hide(self, compiled: Compiled) -> None:
+        """Give back the memory of parameters that are sharded until their next use."""
+        if self.script.plan.options.zero == WHOLLY_SHARDED:
+            for leaf, _ in compiled.leaves:
+                if leaf.parameter and leaf.tensor in self.parameters.pieces:
+                    self.parameters.pieces[leaf.tensor].hide()
 
     def _segment(self, number: int, micro: int) -> Compiled:
         key = number, micro
@@ -168,6 +181,7 @@ class Executor:
                 self._losses.append(output.detach())
         if keeps:
             self._tape[own.number, own.micro_batch] = values, outputs
+        self._hide(compiled)
 
     def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
@@ -219,6 +233,7 @@ class Executor:
         for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
             if leaf.return_ is not None and gradient is not None:
                 self._leave(leaf, own.micro_batch, gradient)
+        self._hide(compiled)
 
     def _gradient(self, name: str, micro: int, output: Tensor) -> Tensor | None:
         """The gradient of a tensor that was made here, from all its readers."""
