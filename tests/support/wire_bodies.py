@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -96,6 +97,51 @@ def _check(
     wire.broadcast(data, members)
     assert torch.equal(data, everyone[0])
     counted.expect(Collective.BROADCAST, cut)
+
+
+def summed_in_groups(groups: Sequence[tuple[int, ...]]) -> list[int]:
+    """The sum of the ranks of each group that this rank is in."""
+    wire, rank = Wire(), dist.get_rank()
+    wire.prepare(groups)
+    found = []
+    for members in groups:
+        if rank in members:
+            total = torch.tensor(rank)
+            wire.all_reduce(total, members)
+            found.append(int(total))
+    return found
+
+
+HEADER = 48
+"""Bytes in front of every message of gloo's."""
+
+
+def written_bytes() -> list[tuple[int, int]]:
+    """For several collectives the bytes that were counted, and how many more were written."""
+    wire, rank, members = Wire(), dist.get_rank(), tuple(range(dist.get_world_size()))
+    sizes = [100_000, 7, 30_001][: len(members)]
+    data = torch.ones(sum(sizes))
+    parts = torch.split(data, sizes)
+    found = []
+    for perform in (
+        lambda: wire.all_reduce(data[:5], members),
+        lambda: wire.all_reduce(data, members),
+        lambda: wire.reduce_scatter(parts, members),
+        lambda: wire.all_gather(parts[rank], sizes, members),
+        lambda: wire.all_gather(data, [data.numel()] * len(members), members),
+    ):
+        dist.barrier()
+        counted, written = wire.sent, _written()
+        perform()
+        counted, written = wire.sent - counted, _written() - written
+        found.append((counted, written - counted))
+    return found
+
+
+def _written() -> int:
+    """Bytes that this process has handed to the kernel."""
+    words = Path("/proc/self/io").read_text().split()
+    return int(words[words.index("wchar:") + 1])
 
 
 def strided() -> None:
