@@ -14,7 +14,7 @@ import torch
 from meshwright.reduce.plan import ReductionPlan
 from meshwright.run.ranks import run_ranks
 from support.machines import machine
-from support.wire_bodies import refused_hook, trained
+from support.wire_bodies import broken_program, refused_hook, trained
 
 pytestmark = pytest.mark.ranks
 
@@ -70,3 +70,8 @@ def _block(page: str, kind: str, begin: str) -> str:
     mark = f"```{kind}\n{begin}"
     assert page.count(mark) == 1
     return begin + page.partition(mark)[2].partition("```")[0]
+
+
+def test_a_program_that_fails_fails_the_backward_pass() -> None:
+    (said,) = run_ranks(broken_program, ranks=1)
+    assert "out of paper" in str(said)

@@ -15,6 +15,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.price.collective import Collective
 from meshwright.price.traffic import ring_parts, sent_bytes
 from meshwright.reduce.plan import ReductionPlan
+from meshwright.run import hook
 from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 
@@ -296,3 +297,41 @@ def refused_hook(plan: ReductionPlan) -> str:
     except InputError as error:
         return str(error)
     return "nothing was wrong"
+
+
+class _Broken:
+    def all_reduce(self, data: Tensor) -> None:
+        raise ValueError("out of paper")
+
+
+def broken_program() -> str:
+    """A program that fails in its thread fails the backward pass."""
+    parallel = DistributedDataParallel(nn.Linear(2, 2))
+    state = hook._State(_Broken(), dist.get_world_size())  # type: ignore[arg-type]
+    parallel.register_comm_hook(state, hook._averaged)
+    try:
+        parallel(torch.ones(1, 2)).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing was wrong"
+
+
+def busy_wire(kind: str, megabytes: int) -> int:
+    """One collective of uneven parts among all; what this rank counts as sent."""
+    wire, rank, members = Wire(), dist.get_rank(), tuple(range(dist.get_world_size()))
+    unit = (megabytes << 20) // 4 // sum(range(1, len(members) + 1))
+    sizes = [unit * (member + 1) for member in members]
+    data = torch.ones(sum(sizes))
+    parts = torch.split(data, sizes)
+    match kind:
+        case "all_reduce":
+            wire.all_reduce(data, members)
+        case "reduce_scatter":
+            wire.reduce_scatter(parts, members)
+        case "all_gather":
+            wire.all_gather(parts[rank], sizes, members)
+        case "reduce":
+            wire.reduce(data, members)
+        case "broadcast":
+            wire.broadcast(data, members)
+    return wire.sent
