@@ -19,6 +19,7 @@ from support.wire_bodies import (
     sends_that_wait,
     strided,
     summed_in_groups,
+    two_threads,
     written_bytes,
 )
 
@@ -50,6 +51,12 @@ def test_the_kernel_counts_what_the_wire_counts() -> None:
 
 def test_tensors_need_not_lie_in_one_row() -> None:
     run_ranks(strided, ranks=3)
+
+
+def test_wires_of_two_threads_do_not_mix() -> None:
+    """The sum of 4 ones is scattered and summed again: 16, and twice that where the pair sums."""
+    results = run_ranks(two_threads, ranks=4)
+    assert results == [[32.0, 64.0], [32.0, 64.0], [16.0, 32.0], [16.0, 32.0]]
 
 
 def test_messages_between_two_ranks_keep_their_order() -> None:
