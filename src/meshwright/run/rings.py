@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-SEGMENT = 1 << 18
+SEGMENT = 1 << 19
 """Bytes that are sent on at once: small against a message, large against what a send costs."""
 
 EXCHANGE, COLLECTIVE = 0, 1
