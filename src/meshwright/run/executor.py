@@ -169,7 +169,7 @@ class Executor:
         compiled = self._segment(own.number, own.micro_batch)
         layer = self.script.segments[own.number].layer
         keeps = train and self.script.flows[own.number] and (layer is None or own.again)
-        self._moment = Moment(self.steps * 4096 + own.micro_batch, own.again)
+        self._moment = Moment(self.steps, own.again)
         leaves = [leaf for leaf, _ in compiled.leaves]
         values = list(grown(leaves, [self._arrived(leaf, own) for leaf in leaves]))
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
@@ -224,7 +224,7 @@ class Executor:
     def _reverse(self, own: Instruction) -> None:
         compiled = self._segment(own.number, own.micro_batch)
         values, outputs = self._tape.pop((own.number, own.micro_batch))
-        self._moment = Moment(self.steps * 4096 + own.micro_batch, True)
+        self._moment = Moment(self.steps, True)
         arriving = [
             self._gradient(name, own.micro_batch, output)
             for (name, _), output in zip(compiled.outputs, outputs, strict=True)
