@@ -28,11 +28,14 @@ def speak_to(folder: str, rank: int) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
-def train(watch: Watch, steps: int, pause: float = 0.0) -> None:
-    """Steps that compute a little and add up over all ranks."""
+def train(watch: Watch, steps: int, pause: float = 0.0, note: Path | None = None) -> None:
+    """Steps that compute a little and add up over all ranks; a note says which has begun."""
     weight = torch.ones(64, 64)
+    noted = os.open(note, os.O_WRONLY | os.O_CREAT) if note else None
     for number in range(steps):
         watch.step(number)
+        if noted is not None:
+            os.pwrite(noted, number.to_bytes(8, "big"), 0)
         gradient = weight @ weight
         time.sleep(pause)
         watch.progress(waiting=True)
@@ -146,7 +149,7 @@ def long_training(folder: str, steps: int, pause: float) -> None:
     (Path(folder) / f"{rank}.pid").write_text(str(os.getpid()))
     store = dist.distributed_c10d._get_default_store()
     with Watch(store, rank, ranks) as watch:
-        train(watch, steps, pause)
+        train(watch, steps, pause, Path(folder) / f"{rank}.step")
 
 
 def loses_the_first(folder: str) -> None:
@@ -176,7 +179,12 @@ def disagrees(folder: str, bad: int, field: str, value: str) -> None:
     """One rank states something else than the others."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
-    stated = {"backend": "gloo", "plan": "p" * 16, "graph": "g" * 16, "dtype": "float32"}
+    stated: dict[str, str] = {
+        "backend": "gloo",
+        "plan": "p" * 16,
+        "graph": "g" * 16,
+        "dtype": "float32",
+    }
     own = stated | ({field: value} if rank == bad else {})
     with Watch(dist.distributed_c10d._get_default_store(), rank, ranks):
         agree(Statement(ranks=ranks, **own))
@@ -200,7 +208,8 @@ def forks(folder: str, bad: int) -> None:
         dist.all_reduce(torch.ones(8))
         if rank == bad:
             if os.fork() == 0:
-                time.sleep(8)
+                # Longer than others wait for a beat.
+                time.sleep(25)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier(timeout=timedelta(seconds=60))

@@ -17,9 +17,11 @@ import os
 import secrets
 import socket
 import time
+from typing import NamedTuple
 
 import msgspec
-from torch.distributed import DistError, PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import DistError
 
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import DisagreementError
@@ -30,8 +32,10 @@ NEAR = ("127.0.0.1", "localhost")
 ANSWER = 2.0
 """Seconds for a stranger to say who it is, and for a host to take up a connection."""
 
-POLL = 0.02
+POLL = 0.1
 """Seconds between two looks."""
+
+CANCELLED = "cancelled"
 
 
 class JoinError(Exception):
@@ -66,73 +70,113 @@ def children_of(rank: int, ranks: int) -> tuple[int, ...]:
 
 def join(store: Store, rank: int, ranks: int, links: list[Link], patience: Seconds) -> None:
     """Connect to the parent and to the children; `links` has those that came, if one does not."""
-    until = time.monotonic() + patience
-    with socket.create_server(("", 0)) as server:
-        own = Address(_hosts(), server.getsockname()[1], secrets.token_hex(8))
+    try:
+        # Each counts for itself how often it has joined, so that no old address is read.
+        turn = store.add(f"meshwright/watch/{rank}", 1)
+        common = PrefixStore(f"meshwright/watch/{turn}", store)
+        meeting = _Meeting(common, rank, ranks, time.monotonic() + patience)
         try:
-            # Each counts for itself how often it has joined, so that no old address is read.
-            turn = store.add(f"meshwright/watch/{rank}", 1)
-            common = PrefixStore(f"meshwright/watch/{turn}", store)
-            common.set(str(rank), msgspec.json.encode(own).decode())
-            if (parent := parent_of(rank)) is not None:
-                there = _address(common, parent, until)
-                links.append(_called(there, Hello(rank, ranks, there.token), parent, until))
-        except DistError as error:
-            raise JoinError(_lost_store(error)) from None
-        missing = set(children_of(rank, ranks))
-        while missing:
-            link = _answered(server, missing, Hello(rank, ranks, own.token), until)
-            if link is not None:
-                links.append(link)
-                missing.remove(link.peer)
+            meeting.join(links)
+        except (JoinError, DisagreementError) as error:
+            meeting.cancel(str(error))
+            raise
+    except DistError:
+        raise JoinError(_lost_store()) from None
 
 
-def _lost_store(error: DistError) -> str:
-    first = str(error).partition("\n")[0]
-    return (
-        f"the store at which ranks meet is gone ({first}): rank 0 has died, or the torchrun "
-        "that serves it"
-    )
+def _lost_store() -> str:
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return "torchrun, which serves the store at which ranks meet, died before the first step"
+    return "rank 0, which serves the store at which ranks meet, died before its first step"
 
 
-def _address(store: Store, rank: int, until: float) -> Address:
-    while not store.check([str(rank)]):
-        if time.monotonic() > until:
-            raise JoinError(f"rank {rank} has not come before the first step")
-        time.sleep(POLL)
-    return msgspec.json.decode(store.get(str(rank)), type=Address)
+class _Meeting(NamedTuple):
+    """Ranks that look for each other through a store."""
 
+    store: PrefixStore
+    rank: int
+    ranks: int
+    until: float
 
-def _called(address: Address, own: Hello, peer: int, until: float) -> Link:
-    """A connection to a rank that listens, by the first of its names at which it answers."""
-    while time.monotonic() < until:
-        for host in address.hosts:
+    def join(self, links: list[Link]) -> None:
+        with socket.create_server(("", 0)) as server:
+            server.settimeout(POLL)
+            own = Address(_hosts(), server.getsockname()[1], secrets.token_hex(8))
+            self.store.set(str(self.rank), msgspec.json.encode(own).decode())
+            if (parent := parent_of(self.rank)) is not None:
+                links.append(self._called(parent))
+            missing = set(children_of(self.rank, self.ranks))
+            while missing:
+                self._look(min(missing))
+                link = _answered(server, missing, Hello(self.rank, self.ranks, own.token))
+                if link is not None:
+                    links.append(link)
+                    missing.remove(link.peer)
+
+    def cancel(self, sentence: str) -> None:
+        """Tell those that still look, and give them the time to see it: the store may be here."""
+        if not self.store.check([CANCELLED]):
+            self.store.set(CANCELLED, sentence)
+        time.sleep(10 * POLL)
+
+    def _look(self, awaited: int) -> None:
+        """Go on looking for a rank, unless it is time to give up or others have done so."""
+        if self.store.check([CANCELLED]):
+            raise JoinError(self.store.get(CANCELLED).decode())
+        if time.monotonic() > self.until:
+            raise JoinError(f"rank {awaited} did not come before its first step")
+
+    def _called(self, peer: int) -> Link:
+        """A connection to a rank that listens, by the first of its names at which it answers."""
+        while not self.store.check([str(peer)]):
+            self._look(peer)
+            time.sleep(POLL)
+        address = msgspec.json.decode(self.store.get(str(peer)), type=Address)
+        own = Hello(self.rank, self.ranks, address.token)
+        while True:
+            for host in address.hosts:
+                self._look(peer)
+                if (connection := _connection(host, address.port)) is None:
+                    continue
+                link = Link(connection, peer)
+                link.send(own)
+                heard = self._greeting(link)
+                if heard is not None and (heard.rank, heard.token) == (peer, own.token):
+                    _require_equal(heard, own)
+                    return link
+                connection.close()
+            time.sleep(POLL)
+
+    def _greeting(self, link: Link) -> Hello | None:
+        """What a rank answers, which may have to find its own parent first."""
+        while True:
+            self._look(link.peer)
             try:
-                connection = socket.create_connection((host, address.port), ANSWER)
-            except OSError:
+                return _hello(link, POLL)
+            except TimeoutError:
                 continue
-            link = Link(connection, peer)
-            link.send(own)
-            # It may still wait for its own parent.
-            heard = _hello(link, until - time.monotonic())
-            if heard is not None and (heard.rank, heard.token) == (peer, own.token):
-                _require_equal(heard, own)
-                return link
-            link.socket.close()
-        time.sleep(POLL)
-    raise JoinError(f"rank {peer} has not answered before the first step")
+            except OSError:
+                return None
 
 
-def _answered(server: socket.socket, missing: set[int], own: Hello, until: float) -> Link | None:
-    """A connection that one of the missing has made; None if it was somebody else."""
-    server.settimeout(max(POLL, until - time.monotonic()))
+def _connection(host: str, port: int) -> socket.socket | None:
+    try:
+        return socket.create_connection((host, port), ANSWER)
+    except OSError:
+        return None
+
+
+def _answered(server: socket.socket, missing: set[int], own: Hello) -> Link | None:
+    """A connection that one of the missing has made; None if nobody has, or somebody else."""
     try:
         connection, _ = server.accept()
     except TimeoutError:
-        names = " and ".join(f"rank {rank}" for rank in sorted(missing))
-        raise JoinError(f"{names} did not come before the first step") from None
+        return None
     link = Link(connection, -1)
-    heard = _hello(link, ANSWER)
+    try:
+        heard = _hello(link, ANSWER)
+    except OSError:
+        heard = None
     if heard is None or heard.token != own.token or heard.rank not in missing:
         connection.close()
         return None
@@ -144,14 +188,14 @@ def _answered(server: socket.socket, missing: set[int], own: Hello, until: float
 
 def _hello(link: Link, wait: float) -> Hello | None:
     """The first message, if it is one that is due first."""
-    link.socket.settimeout(max(POLL, wait))
-    try:
-        while True:
-            link.fill()
+    link.socket.settimeout(wait)
+    while True:
+        link.fill()
+        try:
             for message in link.messages():
                 return message if isinstance(message, Hello) else None
-    except (OSError, msgspec.DecodeError):
-        return None
+        except msgspec.DecodeError:
+            return None
 
 
 def _require_equal(above: Hello, below: Hello) -> None:

@@ -60,15 +60,28 @@ def _close_inherited() -> None:
 os.register_at_fork(after_in_child=_close_inherited)
 
 
+def _notice_lost_hosts(connection: socket.socket) -> None:
+    """Have the system find within 20 s that the other machine, not only its process, is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_NODELAY, 1),
+        (socket.TCP_KEEPIDLE, 5),
+        (socket.TCP_KEEPINTVL, 5),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, 20_000),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 class Link:
     """A connection to another rank, and what was last heard from there."""
 
     def __init__(self, connection: socket.socket, peer: int) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _notice_lost_hosts(connection)
         _OPEN.add(connection)
         self.socket, self.peer = connection, peer
         self.mark, self.outlook = Mark(), UNKNOWN
-        self.silence, self.known = 0.0, False
+        self.silence = 0.0
         self._incoming, self._outgoing = bytearray(), bytearray()
         self._lock = threading.Lock()
 

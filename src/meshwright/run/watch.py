@@ -35,7 +35,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
@@ -51,7 +51,7 @@ EXIT_CODE = 3
 LIMIT = Seconds(20.0)
 """How long a rank may make no progress within a step, if nothing else is said."""
 
-JOINING = Seconds(25.0)
+JOINING = Seconds(20.0)
 """How long ranks wait for each other at the beginning, if nothing else is said."""
 
 PARTING = 1.0
@@ -85,7 +85,7 @@ class Watch:
             join(self._store, self._rank, self._ranks, links, self._joining)
         except (JoinError, DisagreementError) as error:
             self._end(links, End(str(error)))
-        self._lookout = Lookout(self._rank, links, self._limit, self._joining)
+        self._lookout = Lookout(self._rank, links, self._limit)
         self._signals = _Signals(self._lookout.bell)
         self._thread.start()
         return self
