@@ -1,4 +1,4 @@
-"""kill -9 of a random rank at a random moment of a training loop: how do the others end?
+"""kill -9 of a random rank at a random moment of a training loop, and how the others end.
 
 Run as `PYTHONPATH=tests python benchmarks/kills.py [TIMES] [RANKS]` (50 times, 4 ranks). Prints for
 each time who was killed when, the seconds until all others had ended, their exit codes and what

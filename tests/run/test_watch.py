@@ -95,22 +95,45 @@ def test_no_false_alarm(tmp_path: Path, body: object) -> None:
     assert outcome(body, tmp_path, ranks=4) == {(0, ""): [0, 1, 2, 3]}
 
 
-def test_a_short_stop_is_forgiven(tmp_path: Path) -> None:
-    with started(bodies.long_training, tmp_path, 40, 0.05, ranks=3) as processes:
-        while not (tmp_path / "1.pid").exists():
+@pytest.mark.parametrize(
+    ("stopped", "limit"),
+    [
+        ((1,), 20.0),
+        # As when a machine sleeps: nobody has missed anybody.
+        ((0, 1, 2), 2.0),
+    ],
+)
+def test_a_stop_is_forgiven(tmp_path: Path, stopped: tuple[int, ...], limit: float) -> None:
+    with started(bodies.long_training, tmp_path, 40, 0.05, limit, ranks=3) as processes:
+        while any(not (tmp_path / f"{rank}.step").exists() for rank in range(3)):
             time.sleep(0.05)
-        pid = int((tmp_path / "1.pid").read_text())
-        time.sleep(0.5)
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(3.0)
-        os.kill(pid, signal.SIGCONT)
+        pids = [int((tmp_path / f"{rank}.pid").read_text()) for rank in stopped]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4.0)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
         assert exit_codes(processes) == [0, 0, 0]
 
 
+def test_a_rank_alone(tmp_path: Path) -> None:
+    assert outcome(bodies.long_training, tmp_path, 3, 0.0, ranks=1) == {(0, ""): [0]}
+    found = outcome(bodies.goes_wrong, tmp_path, 0, "sleeps", 1, True, ranks=1)
+    said = "rank 0 has made no progress in step 1 for N s"
+    assert without_seconds(found) == {(EXIT_CODE, said): [0]}
+
+
 def test_the_rank_with_the_store_dies_before_all_have_joined(tmp_path: Path) -> None:
-    found = outcome(bodies.loses_the_first, tmp_path, ranks=3)
+    found = outcome(bodies.loses_the_first, tmp_path, signal.SIGKILL, ranks=3)
     said = "rank 0, which serves the store at which ranks meet, died before its first step"
     assert found == {(-signal.SIGKILL, ""): [0], (EXIT_CODE, said): [1, 2]}
+
+
+def test_the_rank_with_the_store_hangs_before_all_have_joined(tmp_path: Path) -> None:
+    with started(bodies.loses_the_first, tmp_path, signal.SIGSTOP, ranks=3) as processes:
+        assert exit_codes(processes[1:]) == [EXIT_CODE] * 2
+    words = {last_words(tmp_path, rank) for rank in (1, 2)}
+    assert words == {"rank 0, or what else serves the store at which ranks meet, does not answer"}
 
 
 def test_a_rank_that_never_joins(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import Statement, agree
-from meshwright.run.watch import Watch
+from meshwright.run.watch import LIMIT, Watch
 
 
 def speak_to(folder: str, rank: int) -> None:
@@ -142,25 +142,25 @@ def in_a_circle(folder: str) -> None:
         dist.recv(torch.ones(8), (rank + 1) % ranks)
 
 
-def long_training(folder: str, steps: int, pause: float) -> None:
+def long_training(folder: str, steps: int, pause: float, limit: float = LIMIT) -> None:
     """Plain training under a watch, to be disturbed from outside."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     (Path(folder) / f"{rank}.pid").write_text(str(os.getpid()))
     store = dist.distributed_c10d._get_default_store()
-    with Watch(store, rank, ranks) as watch:
+    with Watch(store, rank, ranks, limit=Seconds(limit)) as watch:
         train(watch, steps, pause, Path(folder) / f"{rank}.step")
 
 
-def loses_the_first(folder: str) -> None:
-    """Rank 0, which serves the store, dies before the others have joined."""
+def loses_the_first(folder: str, sign: int) -> None:
+    """Rank 0, which serves the store, is killed or stopped before the others have joined."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), sign)
     time.sleep(0.5)
-    with Watch(store, rank, ranks, joining=Seconds(3.0)) as watch:
+    with Watch(store, rank, ranks, joining=Seconds(1.0)) as watch:
         train(watch, 5)
 
 

@@ -60,24 +60,23 @@ def _close_inherited() -> None:
 os.register_at_fork(after_in_child=_close_inherited)
 
 
-def _notice_lost_hosts(connection: socket.socket) -> None:
-    """Have the system find within 20 s that the other machine, not only its process, is gone."""
+KEEPING = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
+"""With these a system finds within 20 s that another machine, not only a process on it, is gone."""
+
+
+def _prepare(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_NODELAY, 1),
-        (socket.TCP_KEEPIDLE, 5),
-        (socket.TCP_KEEPINTVL, 5),
-        (socket.TCP_KEEPCNT, 3),
-        (socket.TCP_USER_TIMEOUT, 20_000),
-    ):
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    # Not every system has them all.
+    for name in KEEPING.keys() & vars(socket).keys():
+        connection.setsockopt(socket.IPPROTO_TCP, vars(socket)[name], KEEPING[name])
 
 
 class Link:
     """A connection to another rank, and what was last heard from there."""
 
     def __init__(self, connection: socket.socket, peer: int) -> None:
-        _notice_lost_hosts(connection)
+        _prepare(connection)
         _OPEN.add(connection)
         self.socket, self.peer = connection, peer
         self.mark, self.outlook = Mark(), UNKNOWN

@@ -65,6 +65,11 @@ class Lookout:
         except BlockingIOError:
             return
 
+    def close(self) -> None:
+        """Take the bell down."""
+        self.bell.close()
+        self._ear.close()
+
     def watch(self) -> Over | End:
         """Look out until all ranks are done or one has failed."""
         with selectors.DefaultSelector() as selector:
@@ -102,10 +107,11 @@ class Lookout:
             link.fill()
         except BlockingIOError:
             return None
-        except TimeoutError:
-            return End(f"rank {link.peer} cannot be reached any more, last {link.mark.when}")
-        except OSError:
+        except ConnectionError:
             return End(f"rank {link.peer} died {link.mark.when}")
+        except OSError:
+            # The machine or the way to it is gone.
+            return End(f"rank {link.peer} cannot be reached any more, last {link.mark.when}")
         link.silence = 0.0
         return self._read(link)
 

@@ -81,10 +81,17 @@ class Watch:
 
     def __enter__(self) -> Self:
         links: list[Link] = []
+        # A store that neither answers nor breaks has no limit of its own that is short enough.
+        silent = End("rank 0, or what else serves the store at which ranks meet, does not answer")
+        guard = threading.Timer(self._joining + ENDING, self._end, [links, silent])
+        guard.daemon = True
+        guard.start()
         try:
             join(self._store, self._rank, self._ranks, links, self._joining)
         except (JoinError, DisagreementError) as error:
             self._end(links, End(str(error)))
+        finally:
+            guard.cancel()
         self._lookout = Lookout(self._rank, links, self._limit)
         self._signals = _Signals(self._lookout.bell)
         self._thread.start()
@@ -103,6 +110,7 @@ class Watch:
         self._lookout.ring()
         self._thread.join()
         self._signals.restore()
+        self._lookout.close()
 
     def step(self, number: int) -> None:
         """A step begins, and with it the one before it is over."""
