@@ -55,6 +55,18 @@ def test_a_failing_rank_shows_where(tmp_path: Path) -> None:
     assert "Traceback" not in (tmp_path / "0.err").read_text()
 
 
+def test_what_looks_like_a_loss_waits_for_its_cause(tmp_path: Path) -> None:
+    found = outcome(bodies.hears_too_late, tmp_path, True, ranks=3)
+    assert found == {(EXIT_CODE, "rank 2 died in step 6"): [0, 1], (-signal.SIGKILL, ""): [2]}
+    assert "Traceback" not in (tmp_path / "1.err").read_text()
+
+
+def test_what_looks_like_a_loss_and_has_no_cause(tmp_path: Path) -> None:
+    found = outcome(bodies.hears_too_late, tmp_path, False, ranks=3)
+    said = "rank 1 failed in step 6: RuntimeError: Connection closed by peer"
+    assert found == {(EXIT_CODE, said): [0, 1, 2]}
+
+
 def test_a_stopped_rank_is_missed_and_ends_when_it_goes_on(tmp_path: Path) -> None:
     with started(bodies.goes_wrong, tmp_path, 3, "stops", 4, True, ranks=4) as processes:
         said = "rank 3 has not been heard of for N s, last in step 4"

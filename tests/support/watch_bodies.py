@@ -199,6 +199,20 @@ def miscounts(folder: str, bad: int) -> None:
         train(watch, 5)
 
 
+def hears_too_late(folder: str, cause: bool) -> None:
+    """A rank runs into what looks like the loss of another, which is told only then, if at all."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+        watch.step(6)
+        if rank == 1:
+            raise RuntimeError("Connection closed by peer")
+        if rank == 2 and cause:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
+
+
 def forks(folder: str, bad: int) -> None:
     """A rank dies that has forked a process which lives on."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
