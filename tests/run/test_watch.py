@@ -155,6 +155,17 @@ def test_a_rank_that_never_joins(tmp_path: Path) -> None:
     assert words == {"rank 1 did not come before its first step"}
 
 
+@pytest.mark.parametrize("bad", [0, 1, 3])
+@pytest.mark.parametrize("after", [0.0, 0.3, 0.7])
+def test_a_rank_that_dies_while_ranks_join(tmp_path: Path, bad: int, after: float) -> None:
+    with started(bodies.dies_while_joining, tmp_path, bad, after, ranks=4) as processes:
+        others = [rank for rank in range(4) if rank != bad]
+        assert exit_codes([processes[rank] for rank in others]) == [EXIT_CODE] * 3
+    for rank in others:
+        said = rf"rank {bad}\b.* (died|did not come) (before its first step|in step \d)"
+        assert re.fullmatch(said, last_words(tmp_path, rank))
+
+
 def test_another_number_of_ranks(tmp_path: Path) -> None:
     said = (
         "rank 2 was started as one of 5 ranks, rank 0 as one of 4; "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -173,6 +174,19 @@ def comes_alone(folder: str, missing: int) -> None:
         time.sleep(600)
     with Watch(store, rank, ranks, joining=Seconds(2.0)) as watch:
         train(watch, 5)
+
+
+def dies_while_joining(folder: str, bad: int, after: float) -> None:
+    """One rank is killed some time after it has begun to join; the others are late or early."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == bad:
+        threading.Timer(after, os.kill, [os.getpid(), signal.SIGKILL]).start()
+    else:
+        time.sleep(0.2 * rank)
+    with Watch(store, rank, ranks, joining=Seconds(2.0)) as watch:
+        train(watch, 10**6, 0.05)
 
 
 def disagrees(folder: str, bad: int, field: str, value: str) -> None:

@@ -12,11 +12,12 @@ The store is used once, to tell each other's addresses. It does not know what is
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
+import select
 import socket
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,29 +26,20 @@ from torch.distributed import DistError
 
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import DisagreementError
-from meshwright.run.links import Hello, Link
-
-NEAR = ("127.0.0.1", "localhost")
-
-ANSWER = 2.0
-"""Seconds for a stranger to say who it is, and for a host to take up a connection."""
+from meshwright.run.greeting import Address, answered, connection, hello, hosts, require_equal
+from meshwright.run.links import End, Go, Hello, Link, Ready
 
 POLL = 0.1
 """Seconds between two looks."""
+
+LATER = 4.0
+"""Seconds by which ranks that have joined wait longer for the others."""
 
 CANCELLED = "cancelled"
 
 
 class JoinError(Exception):
     """A rank that did not come; the message is the sentence."""
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where a rank listens; by which of its names it can be reached, the others find out."""
-
-    hosts: tuple[str, ...]
-    port: int
-    token: str
 
 
 def parent_of(rank: int) -> int | None:
@@ -69,7 +61,10 @@ def children_of(rank: int, ranks: int) -> tuple[int, ...]:
 
 
 def join(store: Store, rank: int, ranks: int, links: list[Link], patience: Seconds) -> None:
-    """Connect to the parent and to the children; `links` has those that came, if one does not."""
+    """Connect to the parent and to the children, and wait until all ranks have done so.
+
+    If one does not come, `links` has those that came.
+    """
     try:
         # Each counts for itself how often it has joined, so that no old address is read.
         turn = store.add(f"meshwright/watch/{rank}", 1)
@@ -77,6 +72,7 @@ def join(store: Store, rank: int, ranks: int, links: list[Link], patience: Secon
         meeting = _Meeting(common, rank, ranks, time.monotonic() + patience)
         try:
             meeting.join(links)
+            meeting.assemble(links)
         except (JoinError, DisagreementError) as error:
             meeting.cancel(str(error))
             raise
@@ -101,17 +97,45 @@ class _Meeting(NamedTuple):
     def join(self, links: list[Link]) -> None:
         with socket.create_server(("", 0)) as server:
             server.settimeout(POLL)
-            own = Address(_hosts(), server.getsockname()[1], secrets.token_hex(8))
+            own = Address(hosts(), server.getsockname()[1], secrets.token_hex(8))
             self.store.set(str(self.rank), msgspec.json.encode(own).decode())
             if (parent := parent_of(self.rank)) is not None:
                 links.append(self._called(parent))
             missing = set(children_of(self.rank, self.ranks))
             while missing:
-                self._look(min(missing))
-                link = _answered(server, missing, Hello(self.rank, self.ranks, own.token))
+                self._look(f"rank {min(missing)}")
+                link = answered(server, missing, Hello(self.rank, self.ranks, own.token))
                 if link is not None:
                     links.append(link)
                     missing.remove(link.peer)
+
+    def assemble(self, links: Sequence[Link]) -> None:
+        """Return when all ranks have joined: nobody begins while another may still fail to come."""
+        parent = parent_of(self.rank)
+        above = [link for link in links if link.peer == parent]
+        below = [link for link in links if link.peer != parent]
+        # Who has joined waits a little longer than those it waits for, which know who is missing.
+        later = self._replace(until=self.until + LATER)
+        for link in below:
+            later._await(Ready, link, links)
+        for link in above:
+            link.send(Ready())
+            later._await(Go, link, links)
+        for link in below:
+            link.send(Go())
+
+    def _await(self, kind: type[Ready | Go], link: Link, links: Sequence[Link]) -> None:
+        """Wait for a word from one rank, while none is lost."""
+        while True:
+            for message in link.messages():
+                if isinstance(message, kind):
+                    return
+                if isinstance(message, End):
+                    raise JoinError(message.sentence)
+            self._look(f"rank {link.peer}, or a rank that it waits for,")
+            sockets = {other.socket: other for other in links}
+            for ready in select.select(list(sockets), [], [], POLL)[0]:
+                _fill(sockets[ready])
 
     def cancel(self, sentence: str) -> None:
         """Tell those that still look, and give them the time to see it: the store may be here."""
@@ -119,111 +143,49 @@ class _Meeting(NamedTuple):
             self.store.set(CANCELLED, sentence)
         time.sleep(10 * POLL)
 
-    def _look(self, awaited: int) -> None:
+    def _look(self, awaited: str) -> None:
         """Go on looking for a rank, unless it is time to give up or others have done so."""
         if self.store.check([CANCELLED]):
             raise JoinError(self.store.get(CANCELLED).decode())
         if time.monotonic() > self.until:
-            raise JoinError(f"rank {awaited} did not come before its first step")
+            raise JoinError(f"{awaited} did not come before its first step")
 
     def _called(self, peer: int) -> Link:
         """A connection to a rank that listens, by the first of its names at which it answers."""
         while not self.store.check([str(peer)]):
-            self._look(peer)
+            self._look(f"rank {peer}")
             time.sleep(POLL)
         address = msgspec.json.decode(self.store.get(str(peer)), type=Address)
         own = Hello(self.rank, self.ranks, address.token)
         while True:
             for host in address.hosts:
-                self._look(peer)
-                if (connection := _connection(host, address.port)) is None:
+                self._look(f"rank {peer}")
+                if (called := connection(host, address.port)) is None:
                     continue
-                link = Link(connection, peer)
+                link = Link(called, peer)
                 link.send(own)
                 heard = self._greeting(link)
                 if heard is not None and (heard.rank, heard.token) == (peer, own.token):
-                    _require_equal(heard, own)
+                    require_equal(heard, own)
                     return link
-                connection.close()
+                called.close()
             time.sleep(POLL)
 
     def _greeting(self, link: Link) -> Hello | None:
         """What a rank answers, which may have to find its own parent first."""
         while True:
-            self._look(link.peer)
+            self._look(f"rank {link.peer}")
             try:
-                return _hello(link, POLL)
+                return hello(link, POLL)
             except TimeoutError:
                 continue
             except OSError:
                 return None
 
 
-def _connection(host: str, port: int) -> socket.socket | None:
+def _fill(link: Link) -> None:
     try:
-        return socket.create_connection((host, port), ANSWER)
-    except OSError:
-        return None
-
-
-def _answered(server: socket.socket, missing: set[int], own: Hello) -> Link | None:
-    """A connection that one of the missing has made; None if nobody has, or somebody else."""
-    try:
-        connection, _ = server.accept()
-    except TimeoutError:
-        return None
-    link = Link(connection, -1)
-    try:
-        heard = _hello(link, ANSWER)
-    except OSError:
-        heard = None
-    if heard is None or heard.token != own.token or heard.rank not in missing:
-        connection.close()
-        return None
-    link.peer = heard.rank
-    link.send(own)
-    _require_equal(own, heard)
-    return link
-
-
-def _hello(link: Link, wait: float) -> Hello | None:
-    """The first message, if it is one that is due first."""
-    link.socket.settimeout(wait)
-    while True:
         link.fill()
-        try:
-            for message in link.messages():
-                return message if isinstance(message, Hello) else None
-        except msgspec.DecodeError:
-            return None
-
-
-def _require_equal(above: Hello, below: Hello) -> None:
-    if above.ranks != below.ranks:
-        raise DisagreementError(
-            f"rank {below.rank} was started as one of {below.ranks} ranks, rank {above.rank} as "
-            f"one of {above.ranks}",
-            "start all of them with the same WORLD_SIZE",
-        )
-
-
-def _hosts() -> tuple[str, ...]:
-    """The addresses at which this rank may be found, the likeliest first."""
-    master = os.environ.get("MASTER_ADDR", "")
-    found = [_address_towards(master)] if master else []
-    # Some systems give a host's own name an address that only the host itself can reach.
-    if master not in NEAR and all(host.startswith("127.") for host in found):
-        with contextlib.suppress(OSError):
-            found += socket.gethostbyname_ex(socket.gethostname())[2]
-    return tuple(dict.fromkeys(found)) or NEAR[:1]
-
-
-def _address_towards(host: str) -> str:
-    """The address of this machine on the way to another."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))
-            own: str = probe.getsockname()[0]
-            return own
     except OSError:
-        return NEAR[0]
+        ends = [message.sentence for message in link.messages() if isinstance(message, End)]
+        raise JoinError(*ends or [f"rank {link.peer} died before its first step"]) from None

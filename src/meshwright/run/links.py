@@ -25,6 +25,14 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     token: str
 
 
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The sender and all below it have joined."""
+
+
+class Go(msgspec.Struct, frozen=True, tag=True):
+    """All ranks have joined."""
+
+
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """A sign of life."""
 
@@ -43,7 +51,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
     sentence: str
 
 
-Message = Hello | Beat | Over | End
+Message = Hello | Ready | Go | Beat | Over | End
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

@@ -17,7 +17,7 @@ from typing import NamedTuple, assert_never
 
 from meshwright.foundation.units import Seconds
 from meshwright.run.kin import parent_of
-from meshwright.run.links import Beat, End, Hello, Link, Over
+from meshwright.run.links import Beat, End, Go, Hello, Link, Over, Ready
 from meshwright.run.outlook import Mark, Outlook, complaint, merged, outlook_of
 
 BEAT = 0.25
@@ -123,7 +123,7 @@ class Lookout:
                     link.mark, link.outlook = mark, outlook or link.outlook
                 case Over() | End():
                     return message
-                case Hello():
+                case Hello() | Ready() | Go():
                     pass
                 case _:
                     assert_never(message)

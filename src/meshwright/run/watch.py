@@ -40,7 +40,7 @@ from torch._C._distributed_c10d import Store
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import DisagreementError
-from meshwright.run.kin import JoinError, join
+from meshwright.run.kin import LATER, JoinError, join
 from meshwright.run.links import End, Link, Over
 from meshwright.run.lookout import SETTLING, Fault, Lookout
 from meshwright.run.outlook import Mark
@@ -57,7 +57,7 @@ JOINING = Seconds(20.0)
 PARTING = 1.0
 """Seconds for the last message to arrive."""
 
-ENDING = 4.0
+ENDING = 3.0
 """Seconds after which a process ends even if printing or cleaning up hangs."""
 
 
@@ -83,7 +83,7 @@ class Watch:
         links: list[Link] = []
         # A store that neither answers nor breaks has no limit of its own that is short enough.
         silent = End("rank 0, or what else serves the store at which ranks meet, does not answer")
-        guard = threading.Timer(self._joining + ENDING, self._end, [links, silent])
+        guard = threading.Timer(self._joining + LATER + ENDING, self._end, [links, silent])
         guard.daemon = True
         guard.start()
         try:
