@@ -15,8 +15,9 @@ Outside steps (before the first, after `rest`) a rank may take as long as it lik
 waits until all are done, so that all end together or none does.
 
 Within 30 s: a death is known at once (closed connections, `kin`); a rank that stands still is named
-after `LIMIT` and `SETTLING`, 22 s. Not seen: a rank that hangs outside steps, and a rank that never
-leaves a loop in which it calls `progress`.
+after `LIMIT` and `SETTLING`, 22 s; a machine that is lost after 20 s; a rank that never joins after
+`JOINING`, 21 s. Not seen: a rank that hangs outside steps, and one that calls `progress` in a loop
+that it never leaves. A stopped process (SIGSTOP) ends when it goes on.
 """
 
 from __future__ import annotations
