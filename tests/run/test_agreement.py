@@ -15,7 +15,7 @@ from support.watch_bodies import disagrees
 from support.watched import outcome
 
 PLAIN = Statement(ranks=4, backend="gloo", plan="a" * 16, graph="b" * 16, dtype="float32")
-words = st.text(st.characters(min_codepoint=1), max_size=60)
+words = st.text(st.characters(codec="utf-8", min_codepoint=1), max_size=60)
 
 
 def test_every_value_has_words() -> None:

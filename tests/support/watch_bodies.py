@@ -181,7 +181,11 @@ def dies_while_joining(folder: str, bad: int, after: float) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
+    store.add("grouped", 1)
     if rank == bad:
+        # What is lost while process groups are made is not watched yet.
+        while store.add("grouped", 0) < ranks:
+            time.sleep(0.01)
         threading.Timer(after, os.kill, [os.getpid(), signal.SIGKILL]).start()
     else:
         time.sleep(0.2 * rank)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import msgspec
 import torch
 import torch.distributed as dist
 
-import meshwright
 from meshwright.foundation.errors import InputError
 
 WIDTH = 48
@@ -52,7 +52,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     """Whatever else has to be the same."""
     torch: str = torch.__version__
-    meshwright: str = meshwright.__version__
+    meshwright: str = version("meshwright")
 
 
 def digest(content: bytes) -> str:
