@@ -100,9 +100,15 @@ class Compiler:
     """Compiles the segments of a script for one rank."""
 
     def __init__(
-        self, script: Script, here: Coordinates, total: Total, moment: Callable[[], Moment]
+        self,
+        script: Script,
+        here: Coordinates,
+        total: Total,
+        moment: Callable[[], Moment],
+        device: torch.device,
     ) -> None:
-        self._script, self._here, self._total, self._moment = script, here, total, moment
+        self._script, self._here, self._total = script, here, total
+        self._moment, self._device = moment, device
         graph = script.plan.graph
         self._position = {own.name: number for number, own in enumerate(graph.operators)}
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
@@ -184,6 +190,7 @@ class _Draft:
             micro_batches=wiring.samples.micro_batches if cut else 1,
             summed=self._summed(unit, piece),
             moment=own._moment,
+            device=own._device,
         )
 
     def _summed(self, unit: int, piece: MemberPiece) -> Summed | None:

@@ -57,7 +57,9 @@ class Executor:
         self._here = self.script.wiring.machine.coordinates(rank)
         self._mover = Mover(plan, wire, rank, device)
         self._lane = Lane(device)
-        self._compiler = Compiler(self.script, self._here, self._total, lambda: self._moment)
+        self._compiler = Compiler(
+            self.script, self._here, self._total, lambda: self._moment, device
+        )
         self.parameters = Parameters(self.script, self._mover, self._here, device)
         self._settler = Settler(self.script, self.parameters, self._mover, wire)
         self.instructions = tuple(filter(self._mine, self.script.instructions))

@@ -47,6 +47,7 @@ class Surroundings(NamedTuple):
     summed: Summed | None
     """What sums statistics over the devices that share them, if any do."""
     moment: Callable[[], Moment]
+    device: torch.device
 
 
 def kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
@@ -76,8 +77,21 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
             return _attention(piece, around)
         case "batch_norm" if call.get("training", True):
             return _batch_norm(piece, around)
+        case _ if not any(spec is not None for spec in call.inputs):
+            return _made_there(call, around.device)
         case _:
             return prepared_call(call)
+
+
+def _made_there(call: Call, device: torch.device) -> Kernel:
+    """What makes tensors of nothing makes them on the rank's device."""
+    made = prepared_call(call)
+
+    def run(operands: Operands) -> tuple[Tensor, ...]:
+        with device:
+            return made(operands)
+
+    return run
 
 
 def _drawn(around: Surroundings) -> int:
