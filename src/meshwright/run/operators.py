@@ -84,14 +84,9 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
 
 
 def _made_there(call: Call, device: torch.device) -> Kernel:
-    """What makes tensors of nothing makes them on the rank's device."""
+    """What makes tensors of nothing has them on the rank's device; a graph names no devices."""
     made = prepared_call(call)
-
-    def run(operands: Operands) -> tuple[Tensor, ...]:
-        with device:
-            return made(operands)
-
-    return run
+    return lambda operands: tuple(own.to(device) for own in made(operands))
 
 
 def _drawn(around: Surroundings) -> int:
