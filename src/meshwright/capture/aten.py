@@ -162,28 +162,26 @@ def prepared(
 def _filled(
     overload: OpOverload, bound: Mapping[str, object]
 ) -> Callable[[Sequence[torch.Tensor | None]], object]:
-    """A call with tensors in the places of their numbers."""
-    fixed = {key: own for key, own in bound.items() if not _holds_place(own)}
-    single = [(key, int(own)) for key, own in bound.items() if isinstance(own, _Place)]
-    listed: list[tuple[str, list[_Place | None]]] = [
-        (key, own) for key, own in bound.items() if isinstance(own, list) and _holds_place(own)
-    ]
+    """A call with tensors in the places of their numbers, by position: names cost more to match."""
+    arguments = overload._schema.arguments
+    last = max((n for n, own in enumerate(arguments) if own.name in bound), default=-1)
+    row = [bound.get(own.name, own.default_value) for own in arguments[: last + 1]]
+    first = next((n for n, own in enumerate(arguments[: last + 1]) if own.kwarg_only), len(row))
+    named = {own.name: row[first + n] for n, own in enumerate(arguments[first : last + 1])}
 
     def run(inputs: Sequence[torch.Tensor | None]) -> object:
-        filled = dict(fixed)
-        for key, place in single:
-            filled[key] = inputs[place]
-        for key, places in listed:
-            filled[key] = [None if place is None else inputs[place] for place in places]
-        return overload(**filled)
+        given = [_placed(value, inputs) for value in row[:first]]
+        return overload(*given, **{key: _placed(own, inputs) for key, own in named.items()})
 
     return run
 
 
-def _holds_place(value: object) -> bool:
+def _placed(value: object, inputs: Sequence[torch.Tensor | None]) -> object:
+    if isinstance(value, _Place):
+        return inputs[value]
     if isinstance(value, list):
-        return any(isinstance(item, _Place) for item in value)
-    return isinstance(value, _Place)
+        return [_placed(item, inputs) for item in value]
+    return value
 
 
 @cache

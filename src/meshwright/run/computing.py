@@ -16,6 +16,7 @@ from torch import Tensor
 
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.pieces import Box
+from meshwright.parallelize.layout import REPLICA
 from meshwright.parallelize.units import STATISTIC
 from meshwright.run.moving import cut
 from meshwright.run.normalising import Summed
@@ -106,9 +107,11 @@ class Compiler:
         total: Total,
         moment: Callable[[], Moment],
         device: torch.device,
+        *,
+        exact: bool,
     ) -> None:
         self._script, self._here, self._total = script, here, total
-        self._moment, self._device = moment, device
+        self._moment, self._device, self._exact = moment, device, exact
         graph = script.plan.graph
         self._position = {own.name: number for number, own in enumerate(graph.operators)}
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
@@ -191,7 +194,14 @@ class _Draft:
             summed=self._summed(unit, piece),
             moment=own._moment,
             device=own._device,
+            exact=own._exact or self._repeated(unit),
         )
+
+    def _repeated(self, unit: int) -> bool:
+        """Whether what a unit computes here is computed elsewhere too, or again."""
+        script = self.own._script
+        again = script.segments[self.number].layer is not None
+        return again or REPLICA in script.wiring.layouts[unit].roles
 
     def _summed(self, unit: int, piece: MemberPiece) -> Summed | None:
         if not piece.summing:

@@ -46,9 +46,15 @@ Key = tuple[str, str | int, int]
 
 
 class Executor:
-    """One rank's part of a plan."""
+    """One rank's part of a plan.
 
-    def __init__(self, plan: Plan, wire: Wire, rank: int, device: torch.device) -> None:
+    With `exact` random operators draw what they would draw on one device; without it each device
+    draws for itself, which is faster.
+    """
+
+    def __init__(
+        self, plan: Plan, wire: Wire, rank: int, device: torch.device, *, exact: bool = True
+    ) -> None:
         if plan.graph.loss is None:
             raise InputError(
                 f"graph {plan.graph.name!r} has no loss", "capture the model with its loss"
@@ -58,7 +64,7 @@ class Executor:
         self._mover = Mover(plan, wire, rank, device)
         self._lane = Lane(device)
         self._compiler = Compiler(
-            self.script, self._here, self._total, lambda: self._moment, device
+            self.script, self._here, self._total, lambda: self._moment, device, exact=exact
         )
         self.parameters = Parameters(self.script, self._mover, self._here, device)
         self._settler = Settler(self.script, self.parameters, self._mover, wire)

@@ -31,7 +31,6 @@ from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.agreement import Statement, agree, digest
 from meshwright.run.executor import Executor
-from meshwright.run.parameters import Piece
 from meshwright.run.watch import LIMIT, Watch
 from meshwright.run.wire import Wire
 
@@ -115,14 +114,19 @@ class _Step(Function):
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[None, None, None, None]:
+        _scale([gradient for _, gradient in ctx.found], arriving[0])
         for piece, gradient in ctx.found:
-            _hand_out(piece, gradient, arriving[0])
+            before = piece.seen.grad
+            piece.seen.grad = gradient if before is None else before + gradient
+        # Handed out once: what was scaled in place must not be scaled again.
+        ctx.found = []
         return None, None, None, None
 
 
-def _hand_out(piece: Piece, gradient: Tensor, scale: Tensor) -> None:
-    own = gradient * scale.to(gradient.dtype)
-    piece.seen.grad = own if piece.seen.grad is None else piece.seen.grad + own
+def _scale(gradients: list[Tensor], by: Tensor) -> None:
+    """Multiply gradients, in place; by one, as mostly, costs nothing where one can look."""
+    if gradients and not (by.device.type == "cpu" and by.item() == 1.0):
+        torch._foreach_mul_(gradients, by)
 
 
 def parallelize(
@@ -131,12 +135,14 @@ def parallelize(
     *,
     device: torch.device | str = "cpu",
     constants: Mapping[str, Tensor] | None = None,
+    exact_random: bool = False,
     limit: Seconds = LIMIT,
 ) -> Parallelized:
     """The model, run by a plan on the ranks of the default process group.
 
     Values come from the model, each rank taking its pieces. `constants` are tensors that the
-    model's forward makes by itself, by the names that the graph gives them. Used as a context,
+    model's forward makes by itself, by the names that the graph gives them. With `exact_random`
+    dropout draws the same on any plan, and on one device; it is slower. Used as a context,
     ranks watch each other; `limit` is how long one may stand still.
     """
     _refuse_other_world(plan)
@@ -154,7 +160,7 @@ def parallelize(
     )
     state = {**dict(model.named_parameters()), **dict(model.named_buffers()), **(constants or {})}
     _refuse_missing(plan, state)
-    executor = Executor(plan, Wire(), dist.get_rank(), place)
+    executor = Executor(plan, Wire(), dist.get_rank(), place, exact=exact_random)
     executor.parameters.load(state)
     fixed = {own.name: state[own.name].to(place) for own in plan.graph.buffers}
     return Parallelized(executor, fixed, limit)

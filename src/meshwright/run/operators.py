@@ -11,11 +11,13 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from meshwright.capture.pieces import Operands, prepared_call
+from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
 from meshwright.run.normalising import Norm, Summed, normalised
 from meshwright.run.randomness import kept
@@ -48,6 +50,8 @@ class Surroundings(NamedTuple):
     """What sums statistics over the devices that share them, if any do."""
     moment: Callable[[], Moment]
     device: torch.device
+    exact: bool
+    """Whether random numbers depend on their places alone: copies draw the same, and runs again."""
 
 
 def kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
@@ -72,9 +76,11 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
     call = piece.call
     match call.kind:
         case "dropout" if call.get("train", True) and call.get("p", 0.5):
-            return _dropout(piece, around)
+            return _dropout(piece, around) if around.exact else _drawing(call, "train", around)
         case "scaled_dot_product_attention" if call.get("dropout_p", 0.0):
-            return _attention(piece, around)
+            if around.exact:
+                return _attention(piece, around)
+            return _drawing(call, "dropout_p", around)
         case "batch_norm" if call.get("training", True):
             return _batch_norm(piece, around)
         case _ if not any(spec is not None for spec in call.inputs):
@@ -87,6 +93,15 @@ def _made_there(call: Call, device: torch.device) -> Kernel:
     """What makes tensors of nothing has them on the rank's device; a graph names no devices."""
     made = prepared_call(call)
     return lambda operands: tuple(own.to(device) for own in made(operands))
+
+
+def _drawing(call: Call, key: str, around: Surroundings) -> Kernel:
+    """The library's own operator, with its own random numbers; in evaluation without any."""
+    still = msgspec.structs.replace(
+        call, attributes=replaced(call.attributes, **{key: False if key == "train" else 0.0})
+    )
+    drawing, still_run = prepared_call(call), prepared_call(still)
+    return lambda operands: (drawing if around.moment().training else still_run)(operands)
 
 
 def _drawn(around: Surroundings) -> int:
