@@ -72,6 +72,12 @@ class Executor:
         self._compiled: dict[tuple[int, int], Compiled] = {}
         self._actions: dict[tuple[str, int], Action] = {}
         self._prepare()
+        self._travelling = {
+            number
+            for number, bucket in enumerate(self.script.buckets)
+            if self._settler.travels(bucket)
+        }
+        """Buckets whose gradients are summed with other ranks."""
         self._dropped = self._last_uses()
         self._moment = Moment(0)
         self.steps = 0
@@ -113,8 +119,11 @@ class Executor:
                 self._values.pop(key, None)
         for handle in self._settling:
             self._await(handle)
-        loss = self._await(self._lane.begin(self._whole_loss))
-        self._await(self._lane.begin(self.wire.finish))
+        if len(self.script.wiring.machine.sizes) == 0:
+            loss = self._whole_loss()
+        else:
+            loss = self._await(self._lane.begin(self._whole_loss))
+            self._await(self._lane.begin(self.wire.finish))
         self.steps += 1
         return loss
 
@@ -320,6 +329,9 @@ class Executor:
             for kept in bucket.parameters
             for number in kept.returns
         }
+        if own.number not in self._travelling:
+            self._settler.settle(bucket, left)
+            return
         first = bucket.parameters[0].name
         self._settling.append(
             self._send("settle", first, partial(self._settler.settle, bucket, left))

@@ -52,6 +52,15 @@ class Settler:
         size = sum(piece.data.nbytes for piece in pieces)
         return self._mover.reducer(step.inside, step.beside, size)
 
+    def travels(self, bucket: Bucket) -> bool:
+        """Whether settling a bucket takes anything but this rank."""
+        return any(
+            self._returns[number].steps or (piece is not None and piece.sharing is not None)
+            for kept in bucket.parameters
+            for piece in [self._parameters.pieces.get(kept.name)]
+            for number in kept.returns
+        )
+
     def settle(self, bucket: Bucket, left: Left) -> None:
         """Sum the gradients of a bucket and put them beside what the optimizer sees."""
         found: dict[str, Tensor] = {}
