@@ -1,17 +1,20 @@
 """Ranks that torchrun started. Enters: its environment. Leaves: this process in a group of all
-ranks, on its device, and complaints that every rank hears. It does not know what ranks do.
+ranks, on its device, and mistakes that all ranks hear of. It does not know what ranks do.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from meshwright.foundation.errors import InputError
+
+_T = TypeVar("_T")
 
 
 def started_by_torchrun() -> bool:
@@ -22,25 +25,34 @@ def started_by_torchrun() -> bool:
 @contextmanager
 def joined() -> Iterator[torch.device]:
     """The group of all ranks for as long as it is entered: NCCL where each has a GPU, else gloo."""
-    here, place = (int(os.environ.get(k, d)) for k, d in (("LOCAL_WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     gpus = torch.cuda.is_available() and torch.cuda.device_count() >= here
-    device = torch.device("cuda", place) if gpus else torch.device("cpu")
+    device = torch.device("cpu")
     if gpus:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpus else "gloo")
+    yield device
+    # Who leaves first takes the store along, which the others may still need. After an error the
+    # others may never come.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def together(action: Callable[[], _T]) -> _T:
+    """What an action returns, once every rank has done its own.
+
+    If the user made a mistake for any of them, all raise what the first of these has to say.
+    """
+    done: list[_T] = []
+    own: tuple[str, str] | None = None
     try:
-        yield device
-    finally:
-        # Who leaves first takes the store along, which the others may still need.
-        dist.barrier()
-        dist.destroy_process_group()
-
-
-def first_complaint(own: InputError | None) -> InputError | None:
-    """What the first rank that has one complains of; the same on every rank."""
-    heard: list[InputError | None] = [None] * dist.get_world_size()
-    said = None if own is None else (own.problem, own.remedy)
-    told: list[tuple[str, str] | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, said)
-    heard = [None if words is None else InputError(*words) for words in told]
-    return next((complaint for complaint in heard if complaint is not None), None)
+        done.append(action())
+    except InputError as error:
+        own = error.problem, error.remedy
+    heard: list[tuple[str, str] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(heard, own)
+    for said in heard:
+        if said is not None:
+            raise InputError(*said)
+    return done[0]

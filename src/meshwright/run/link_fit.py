@@ -2,12 +2,14 @@
 devices took. Leaves: the same cluster with the rates and latencies that were found, and a sentence
 for whatever contradicts its description of who shares what.
 
-    rate of a link = described rate x described seconds / measured seconds, of what fills it
+    rate of a link = the most that was seen to cross it, over all transfers that were measured
     latency of the links of a level = latency between two instances of it - that of outward links
                                       of the levels inside
 
-A link with two rates keeps their ratio: what is sent shows the slower direction only. How anything
-is measured is not known here.
+No link is faster than it was seen to be and none slower, so if the description is true, all that
+was measured is predicted as it was: the link that set the pace has just that rate. A link with two
+rates keeps their ratio: what is sent shows the slower direction only. How anything is measured is
+not known here.
 """
 
 from __future__ import annotations
@@ -85,15 +87,20 @@ def _fitted_level(cluster: Cluster, depth: int, found: Found, latency: float | N
     links: list[Link] = []
     for number, link in enumerate(level.links):
         line = Line(depth, number)
-        pairs = filling(cluster, line)
-        if not pairs:
+        if not filling(cluster, line):
             links.append(link)
             continue
-        expected = seconds_per_byte(link, busiest(cluster, pairs)[line])
-        factor = expected / found.paces[pairs]
+        factor = _seen(cluster, line, found)
         share = link.latency / described if described else float(number == 0)
         links.append(_fitted_link(link, factor, None if latency is None else latency * share))
     return msgspec.structs.replace(level, links=tuple(links))
+
+
+def _seen(cluster: Cluster, line: Line, found: Found) -> float:
+    """The most that was seen to cross a link, as a multiple of what is described."""
+    link = line.of(cluster)
+    crossed = ((busiest(cluster, pairs).get(line), spent) for pairs, spent in found.paces.items())
+    return max(seconds_per_byte(link, own) / spent for own, spent in crossed if own is not None)
 
 
 def _fitted_link(link: Link, factor: float, latency: float | None) -> Link:

@@ -47,16 +47,16 @@ GROWTH = 8
 """By how much the size grows at once: what is small says little of what is large."""
 
 
-def measure_links(cluster: Cluster, device: torch.device | None = None) -> Found:
+def measure_links(
+    cluster: Cluster, device: torch.device | None = None, budget: Seconds = BUDGET
+) -> Found:
     """Measure what there is to measure; called by all ranks at once."""
     require_world(cluster, dist.get_world_size())
     meter = _Meter(device or torch.device("cpu"))
-    latencies = tuple(
-        None if pair is None else meter.latency(pair) for pair in firsts(cluster)
-    )
+    latencies = tuple(None if pair is None else meter.latency(pair) for pair in firsts(cluster))
     wanted = probes(cluster)
     # Trying sizes takes about as long as two readings.
-    each = min(LONG, BUDGET / ((READINGS + 2) * max(1, len(wanted))))
+    each = min(LONG, budget / ((READINGS + 2) * max(1, len(wanted))))
     return Found(latencies, {pairs: meter.pace(pairs, each) for pairs in wanted})
 
 

@@ -4,9 +4,8 @@ that fill a link, and how much of any transfers crosses the busiest instance of 
     transfers that fill a link = everything that shares one instance of it, at once
     seconds per byte of a link = max over its instances of (transfers crossing it) / bandwidth
 
-Nothing can load a link more than what fills it, so the rate that these transfers reach is the one
-to plan with, even if another link on their way sets the pace. Devices are numbered row-major.
-Rings and hubs inside a node are left out. Nothing here sends, or knows any time.
+Devices are numbered row-major. Rings and hubs inside a node are left out. Nothing here sends, or
+knows any time.
 """
 
 from __future__ import annotations
