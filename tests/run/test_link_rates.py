@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.cli.main import main
 from meshwright.cluster.catalogue import catalogue_names
 from meshwright.cluster.model import Cluster, Link
 from meshwright.cluster.toml import dump_cluster, parse_cluster
@@ -224,17 +225,16 @@ def test_what_cannot_be_filled_keeps_its_figures_and_is_told() -> None:
 # Real ranks.
 
 
-def meshwright(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "meshwright", "calibrate", *words],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def calibrated(*words: str) -> int:
+    """The exit code of the verb."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["meshwright", "calibrate", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0)
 
 
-def test_every_mistake_is_one_sentence(tmp_path: Path) -> None:
+def test_every_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes, text = tmp_path / "nodes.toml", tmp_path / "text.toml"
     own = msgspec.structs.replace(two_by_two(), machine="node")
     nodes.write_text(dump_cluster(own))
@@ -252,19 +252,22 @@ def test_every_mistake_is_one_sentence(tmp_path: Path) -> None:
         "--ranks is 0": ["zoo:mlp", "--out", str(tmp_path / "t"), "--ranks", "0"],
     }
     for sentence, words in mistakes.items():
-        done = meshwright(*words)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert sentence in done.stderr
+        assert calibrated(*words) == 2
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert sentence in printed.err
 
 
 @pytest.mark.ranks
-def test_one_machine_is_measured_by_ranks_of_its_own(tmp_path: Path) -> None:
+def test_one_machine_is_measured_by_ranks_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "laptop.toml"
     before = Cluster.named("laptop", process=2)
     file.write_text("# A comment may go.\n" + dump_cluster(before))
-    done = meshwright("--links", "--cluster", str(file))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"Measured links are in {file}.\n")
+    assert calibrated("--links", "--cluster", str(file)) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"Measured links are in {file}.\n")
     after = Cluster.load(str(file))
     assert without_figures(after) == without_figures(before)
     assert rates(after) != rates(before)
@@ -275,8 +278,8 @@ def test_one_machine_is_measured_by_ranks_of_its_own(tmp_path: Path) -> None:
 def require_close(measured: Cluster, truth: Cluster) -> None:
     """The rates of all links but the loopback are known to the testbed."""
     for line in (line for line in lines(truth) if line.level < len(truth.levels) - 1):
-        expected = pytest.approx(line.of(truth).out, rel=0.1)
-        assert (line.of(measured).out, line.of(measured).into) == (expected, expected)
+        assert line.of(measured).out == pytest.approx(line.of(truth).out, rel=0.1)
+        assert line.of(measured).into == line.of(measured).out
 
 
 @pytest.mark.ranks
