@@ -32,7 +32,7 @@ SHORT = Seconds(5.0)
 on_a_bed = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 
 
-def racks(spine: float = 12.5e6, card: float = 100e6) -> Cluster:
+def racks(spine: float = 12.5e6, card: float = 50e6) -> Cluster:
     return cluster_of(
         level("rack", 2, port("rack", spine)),
         level("node", 2, port("node", card, outward=True)),
@@ -160,7 +160,7 @@ def test_what_was_measured_is_predicted_as_it_was(real: Cluster, scales: list[fl
 
 def test_a_link_that_sets_the_pace_gets_its_rate_back() -> None:
     described = changed(racks(), lambda _, link: msgspec.structs.replace(link, out=1e9, into=1e9))
-    assert rates(fitted(described, found_on(racks(), described), "")) == [[12.5e6], [100e6], [2e9]]
+    assert rates(fitted(described, found_on(racks(), described), "")) == [[12.5e6], [50e6], [2e9]]
 
 
 def test_two_rates_keep_their_ratio() -> None:

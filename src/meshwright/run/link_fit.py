@@ -2,7 +2,8 @@
 devices took. Leaves: the same cluster with the rates and latencies that were found, and a sentence
 for whatever contradicts its description of who shares what.
 
-    rate of a link = the most that was seen to cross it, over all transfers that were measured
+    rate of a link = what crossed it when all that share it used it at once, or more if more was
+                     seen to cross it on the way to outer levels
     latency of the links of a level = latency between two instances of it - that of outward links
                                       of the levels inside
 
@@ -28,6 +29,7 @@ from meshwright.run.probes import (
     everyone,
     filling,
     lines,
+    outermost,
     pace,
     plain_inside,
     seconds_per_byte,
@@ -98,9 +100,13 @@ def _fitted_level(cluster: Cluster, depth: int, found: Found, latency: float | N
 
 def _seen(cluster: Cluster, line: Line, found: Found) -> float:
     """The most that was seen to cross a link, as a multiple of what is described."""
-    link = line.of(cluster)
-    crossed = ((busiest(cluster, pairs).get(line), spent) for pairs, spent in found.paces.items())
-    return max(seconds_per_byte(link, own) / spent for own, spent in crossed if own is not None)
+    link, own = line.of(cluster), filling(cluster, line)
+    telling = [
+        (busiest(cluster, pairs).get(line), spent)
+        for pairs, spent in found.paces.items()
+        if pairs == own or outermost(cluster, *pairs[0]) < line.level
+    ]
+    return max(seconds_per_byte(link, load) / spent for load, spent in telling if load is not None)
 
 
 def _fitted_link(link: Link, factor: float, latency: float | None) -> Link:

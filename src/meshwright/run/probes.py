@@ -159,7 +159,7 @@ def _instances(cluster: Cluster, line: Line, pairs: Sequence[Pair]) -> list[Cros
     out: dict[int, int] = defaultdict(int)
     into: dict[int, int] = defaultdict(int)
     for source, target in pairs:
-        level = _outermost(cluster, source, target)
+        level = outermost(cluster, source, target)
         if level != line.level and not (level < line.level and link.outward):
             continue
         if level == line.level and inner and not plain_inside(cluster):
@@ -173,7 +173,7 @@ def _instances(cluster: Cluster, line: Line, pairs: Sequence[Pair]) -> list[Cros
     return [Crossing(out[owner], into[owner]) for owner in sorted({*out, *into})]
 
 
-def _outermost(cluster: Cluster, a: int, b: int) -> int:
+def outermost(cluster: Cluster, a: int, b: int) -> int:
     """The outermost level at which two devices differ."""
     strides = [math.prod(cluster.hierarchy[u + 1 :]) for u in range(len(cluster.levels))]
     return next(u for u, stride in enumerate(strides) if a // stride != b // stride)
