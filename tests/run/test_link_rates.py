@@ -28,7 +28,6 @@ from testbed.tree import INTERFACE, address
 
 ROOT = Path(__file__).parent.parent.parent
 REASON = unavailable()
-SHORT = Seconds(5.0)
 on_a_bed = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 
 
@@ -288,7 +287,7 @@ def require_close(measured: Cluster, truth: Cluster) -> None:
 def test_a_testbed_has_the_rates_it_was_given(truth: Cluster) -> None:
     described = changed(truth, lambda _, link: msgspec.structs.replace(link, out=1e9, into=1e9))
     with Testbed(truth) as bed:
-        heard = bed.run(measure_links, described, None, SHORT)
+        heard = bed.run(measure_links, described)
     assert heard == [heard[0]] * truth.devices
     measured = fitted(described, cast("Found", heard[0]), "")
     require_close(measured, truth)
@@ -300,7 +299,7 @@ def test_a_testbed_has_the_rates_it_was_given(truth: Cluster) -> None:
 def test_a_testbed_contradicts_a_wrong_description() -> None:
     described = shared_per(two_by_two(), "process")
     with Testbed(two_by_two()) as bed:
-        found = cast("Found", bed.run(measure_links, described, None, SHORT)[0])
+        found = cast("Found", bed.run(measure_links, described)[0])
     sentences = list(contradictions(fitted(described, found, ""), found))
     assert any("all devices that send to another node at once" in told for told in sentences)
 

@@ -26,7 +26,7 @@ from meshwright.run.link_fit import Found, probes
 from meshwright.run.probes import Pair, Pairs, firsts
 from meshwright.run.wire import Wire
 
-BUDGET = Seconds(18.0)
+BUDGET = Seconds(15.0)
 """What all readings of rates together should take."""
 
 LONG = Seconds(0.3)
@@ -56,8 +56,8 @@ def measure_links(
     meter = _Meter(device or torch.device("cpu"))
     latencies = tuple(None if pair is None else meter.latency(pair) for pair in firsts(cluster))
     wanted = probes(cluster)
-    # Trying sizes takes about as long as two readings, and what is tried grows beyond what it must.
-    readings = 1.3 * (READINGS * (1 + 1 / PART) + 2)
+    # Trying sizes takes about as long as three readings, and sizes grow beyond what they must.
+    readings = 1.3 * (READINGS * (1 + 1 / PART) + 3)
     each = min(LONG, budget / (readings * max(1, len(wanted))))
     return Found(latencies, {pairs: meter.pace(pairs, each) for pairs in wanted})
 
@@ -95,13 +95,14 @@ class _Meter:
         """Seconds for a byte of each pair, all at once, from the medians of some readings."""
         size = FIRST
         self._seconds(pairs, size)
-        while (spent := self._seconds(pairs, size)) < each:
+        # The better of two: what else a machine does only lengthens a reading.
+        while (spent := min(self._seconds(pairs, size), self._seconds(pairs, size))) < each:
             size = math.ceil(size * min(max(1.3 * each / max(spent, 1e-9), 1.5), GROWTH))
         part = size // PART
-        readings = [
-            (self._seconds(pairs, size), self._seconds(pairs, part)) for _ in range(READINGS)
-        ]
-        whole, less = (statistics.median(times) for times in zip(*readings, strict=True))
+        # One beside the other, so that what disturbs meets both.
+        both = [(self._seconds(pairs, size), self._seconds(pairs, part)) for _ in range(READINGS)]
+        whole = statistics.median(large for large, _ in both)
+        less = statistics.median(small for _, small in both)
         # On a machine that is busy with other things a part may take as long as the whole.
         return max(whole - less, whole / 2) / (size - part)
 
