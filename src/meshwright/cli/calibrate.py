@@ -5,17 +5,26 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright.cli.calibrate_links import calibrate_links
 from meshwright.cli.console import new_console, progress
 from meshwright.cli.options import BatchOption, chosen
 
+if TYPE_CHECKING:
+    from meshwright.graph.model import Call
+
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="Whose operators: zoo:NAME, file.py:function, ...")],
-    out: Annotated[str, typer.Option(help="The table of prices; goes on where it stopped.")],
+    model: Annotated[
+        str | None, typer.Argument(help="Whose operators: zoo:NAME, file.py:function, ...")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="The table of prices; goes on where it stopped. Or the cluster file."),
+    ] = None,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
     batch: BatchOption = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
@@ -23,35 +32,87 @@ def calibrate(
     budget: Annotated[
         float | None, typer.Option(help="Seconds in all; no limit by default.")
     ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Measure one CPU rank of so many that compute at once.")
+    ] = None,
+    links: Annotated[
+        bool, typer.Option("--links", help="Measure the links of --cluster instead.")
+    ] = False,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Whose links: a .toml file or a name.")
+    ] = None,
 ) -> None:
-    """Measure a model's operators, whole and in the pieces a search may cut them into.
+    """Measure a model's operators, whole and in the pieces a search may cut them into; or links.
 
     Example:  meshwright calibrate zoo:bert-large/tiny --device cpu --out prices.jsonl
     """
-    import torch
-
-    from meshwright.capture.load import load_model
     from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import Seconds
-    from meshwright.run.calibrate import calibrate as measure
-    from meshwright.run.calls import calls_to_measure
 
-    kind = chosen(device, ("cpu", "cuda"), "--device")
-    wanted = chosen(dtype, ("float32", "bfloat16", "float16"), "--dtype")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError("PyTorch sees no CUDA device here", "give --device cpu")
-    for name, value in (("--largest", largest), ("--budget", budget)):
+    if links:
+        if model is not None or cluster is None:
+            raise InputError(
+                "--links measures a cluster and no model",
+                "write it as 'meshwright calibrate --links --cluster FILE.toml'",
+            )
+        calibrate_links(cluster, out)
+        return
+    if model is None or out is None or cluster is not None:
+        raise InputError(
+            "operators are measured of a model, into a file, and of no cluster",
+            "write it as 'meshwright calibrate MODEL --out FILE', or give --links",
+        )
+    for name, value in (("--largest", largest), ("--budget", budget), ("--ranks", ranks)):
         if value is not None and value < 1:
             raise InputError(f"{name} is {value:g}", "give 1 or more")
+    kind = _device(device, ranks)
+    calls = _calls(model, batch, chosen(dtype, _DTYPES, "--dtype"), largest)
+    _measure_operators(calls, kind, Path(out), budget, ranks)
+
+
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def _device(given: str, ranks: int | None) -> str:
+    import torch
+
+    from meshwright.foundation.errors import InputError
+
+    kind = chosen(given, ("cpu", "cuda"), "--device")
+    if kind == "cuda" and ranks is not None:
+        raise InputError("--ranks is about cores that ranks share", "leave it out for a GPU")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError("PyTorch sees no CUDA device here", "give --device cpu")
+    return kind
+
+
+def _calls(model: str, batch: int | None, dtype: str, largest: int) -> tuple[Call, ...]:
+    from meshwright.capture.load import load_model
+    from meshwright.run.calls import calls_to_measure
+
     degrees = tuple(d for d in (1, 2, 4, 8, 16, 32, 64) if d <= largest)
-    graph = load_model(model, batch).graph
-    narrower = None if wanted == "float32" else wanted
-    calls = calls_to_measure(graph, degrees, narrower, largest=largest)
+    narrower = None if dtype == "float32" else dtype
+    return calls_to_measure(load_model(model, batch).graph, degrees, narrower, largest=largest)
+
+
+def _measure_operators(
+    calls: tuple[Call, ...], device: str, out: Path, budget: float | None, ranks: int | None
+) -> None:
+    import torch
+
+    from meshwright.foundation.units import Seconds
+    from meshwright.run.calibrate import calibrate as measure
+    from meshwright.run.company import company
+
     total = None if budget is None else Seconds(budget)
     command = shlex.join(["meshwright", *sys.argv[1:]])
-    with progress(f"of {len(calls)} calls") as tick:
+    with progress(f"of {len(calls)} calls") as tick, company(ranks) as accompany:
+
+        def next_call(done: int, wanted: int, call: Call) -> None:
+            accompany(call)
+            tick()
+
         found = measure(
-            calls, torch.device(kind), Path(out), command, lambda *_: tick(), total=total
+            calls, torch.device(device), out, command, next_call, total=total, ranks=ranks
         )
     for failure in found.failures:
         typer.echo(f"meshwright: {failure}", err=True)

@@ -28,8 +28,8 @@ Progress = Callable[[int, int, Call], None]
 
 StopReason = Literal["done", "interrupted", "out of time", "device lost"]
 
-EACH = Seconds(0.03)
-"""What the readings of one pass of one call may take."""
+EACH, SHARED = Seconds(0.03), Seconds(0.15)
+"""What the readings of one pass of one call may take, alone and beside other ranks."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -60,15 +60,18 @@ def calibrate(
     command: str,
     progress: Progress,
     *,
-    each: Seconds = EACH,
+    each: Seconds | None = None,
     total: Seconds | None = None,
+    ranks: int | None = None,
 ) -> Calibration:
     """Measure what the file does not hold yet, until all is done, `total` is spent or Ctrl-C.
 
-    An operator that fails is named in the result and left out.
+    An operator that fails is named in the result and left out. `ranks` is how many compute at once,
+    this one included (`company`).
     """
+    budget = (EACH if ranks is None else SHARED) if each is None else each
     deadline = None if total is None else time.monotonic() + total
-    held = _prepared(file, origin_of(device, command))
+    held = _prepared(file, origin_of(device, command, ranks))
     wanted = tuple(dict.fromkeys(calls))
     left = [call for call in wanted if call not in held]
     known = len(wanted) - len(left)
@@ -82,7 +85,7 @@ def calibrate(
                     stopped = "out of time"
                     break
                 progress(done, len(wanted), call)
-                failure = _appended(call, device, lines, each)
+                failure = _appended(call, device, lines, budget)
                 if failure is None:
                     measured.append(call)
                     continue

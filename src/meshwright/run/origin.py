@@ -14,14 +14,16 @@ import torch
 from meshwright.price.table import Origin
 
 
-def origin_of(device: torch.device, command: str) -> Origin:
-    """Where prices that are measured here and today come from."""
+def origin_of(device: torch.device, command: str, ranks: int | None = None) -> Origin:
+    """Where prices that are measured here and today come from; `ranks` compute at once."""
     today = date.today().isoformat()
     if device.type == "cuda":
         software = f"torch {torch.__version__}, CUDA {torch.version.cuda}, driver {_driver()}"
         name = torch.cuda.get_device_name(device)
         return Origin(device=name, software=software, date=today, command=command)
     software = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    if ranks is not None:
+        software += f", one of {ranks} ranks"
     return Origin(device=_processor(), software=software, date=today, command=command)
 
 

@@ -32,6 +32,10 @@ SHORT, MANY = Seconds(1e-4), 200
 FEWEST, MOST = 3, 30
 """Readings of which the median is taken."""
 
+ENOUGH = 15
+"""Readings on a CPU above which a longer budget makes each longer instead: where processes share a
+core, one must see several turns of each."""
+
 WARM_UP = 3
 
 
@@ -76,7 +80,7 @@ def _on_cpu(body: Body, before: Callable[[], Made], budget: Seconds) -> Seconds:
     run = partial(body, before())
     run()
     once = _clocked(run, 1)
-    repeats = max(1, round(SAMPLE / max(once, 1e-9)))
+    repeats = max(1, round(max(SAMPLE, budget / ENOUGH) / max(once, 1e-9)))
     return _median(lambda: _clocked(run, repeats), once * repeats, repeats, budget)
 
 
