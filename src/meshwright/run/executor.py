@@ -56,6 +56,10 @@ class Executor:
         self._dropped = self._last_uses()
         self._moment = Moment(0, False)
         self.steps = 0
+        self.buffers: dict[str, Tensor] = {}
+        """What a state_dict has besides the parameters that operators read, whole."""
+        self.constants: dict[str, Tensor] = {}
+        """Buffers of the graph that no state_dict has, whole."""
 
     def _prepare(self) -> None:
         """Compile everything in the order of the script: so members make their groups together."""
@@ -92,7 +96,7 @@ class Executor:
         self._lane.close()
 
     def _begin(self, inputs: Mapping[str, Tensor]) -> None:
-        self._inputs = inputs
+        self._inputs = {**self.constants, **self.buffers, **inputs}
         self._values: dict[Key, Value] = {}
         self._tape: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
         self._gradients: dict[tuple[str, int], Tensor] = {}
