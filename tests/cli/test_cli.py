@@ -197,7 +197,7 @@ MISTAKES = [
     ),
     (
         [*PLACE, "--reduce", "data", "--backend", "mpi"],
-        "there is no backend 'mpi'; did you mean 'pairs'? Known: 'gloo', 'nccl', 'pairs'.",
+        "there is no backend 'mpi'; did you mean 'pairs'? Known: 'gloo', 'nccl', 'pairs', 'rings'.",
     ),
     (
         [*PLACE, "--reduce", "data", "--resize", "node"],

@@ -8,7 +8,7 @@ from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import BytesPerSecond, Seconds
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Placement
-from meshwright.price.backend import GLOO, NCCL
+from meshwright.price.backend import GLOO, NCCL, RINGS
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import Digit, Pattern, Use
 from meshwright.price.step import Pricer, cheapest_line
@@ -148,3 +148,23 @@ def test_gloo_moves_what_its_byte_counters_showed(
     whole: Pattern = ((Digit(nodes, M),), (Digit(ranks, M),))
     line = cheapest_line(Pricer(slow_uplink, GLOO).lines(collective, whole), payload)
     assert line.at(payload) == pytest.approx(moved, rel=1e-9)
+
+
+RINGS_SECONDS = [
+    # collective, seconds for 8 MB on 2 nodes of 4 ranks behind 200 Mb/s, on the testbed, by
+    # `run.wire` (15 November 2026, load average 2 to 3 on 2 cores)
+    (Collective.ALL_REDUCE, 0.569),
+    (Collective.REDUCE_SCATTER, 0.284),
+    (Collective.ALL_GATHER, 0.285),
+    (Collective.REDUCE, 0.329),
+    (Collective.BROADCAST, 0.329),
+]
+
+
+@pytest.mark.parametrize(("collective", "measured"), RINGS_SECONDS)
+def test_rings_take_what_was_measured(collective: Collective, measured: float) -> None:
+    slow_uplink = two_levels(2, 4, nic=25e6, inside=3e9)
+    whole: Pattern = ((Digit(2, M),), (Digit(4, M),))
+    held = 8e6 / 8 if collective is Collective.ALL_GATHER else 8e6
+    line = cheapest_line(Pricer(slow_uplink, RINGS).lines(collective, whole), held)
+    assert line.at(held) == pytest.approx(measured, rel=0.03)

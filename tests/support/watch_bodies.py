@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import Statement, agree
-from meshwright.run.watch import Watch
+from meshwright.run.watch import LIMIT, Watch
 
 
 def speak_to(folder: str, rank: int) -> None:
@@ -28,11 +29,14 @@ def speak_to(folder: str, rank: int) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
-def train(watch: Watch, steps: int, pause: float = 0.0) -> None:
-    """Steps that compute a little and add up over all ranks."""
+def train(watch: Watch, steps: int, pause: float = 0.0, note: Path | None = None) -> None:
+    """Steps that compute a little and add up over all ranks; a note says which has begun."""
     weight = torch.ones(64, 64)
+    noted = os.open(note, os.O_WRONLY | os.O_CREAT) if note else None
     for number in range(steps):
         watch.step(number)
+        if noted is not None:
+            os.pwrite(noted, number.to_bytes(8, "big"), 0)
         gradient = weight @ weight
         time.sleep(pause)
         watch.progress(waiting=True)
@@ -139,25 +143,25 @@ def in_a_circle(folder: str) -> None:
         dist.recv(torch.ones(8), (rank + 1) % ranks)
 
 
-def long_training(folder: str, steps: int, pause: float) -> None:
+def long_training(folder: str, steps: int, pause: float, limit: float = LIMIT) -> None:
     """Plain training under a watch, to be disturbed from outside."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     (Path(folder) / f"{rank}.pid").write_text(str(os.getpid()))
     store = dist.distributed_c10d._get_default_store()
-    with Watch(store, rank, ranks) as watch:
-        train(watch, steps, pause)
+    with Watch(store, rank, ranks, limit=Seconds(limit)) as watch:
+        train(watch, steps, pause, Path(folder) / f"{rank}.step")
 
 
-def loses_the_first(folder: str) -> None:
-    """Rank 0, which serves the store, dies before the others have joined."""
+def loses_the_first(folder: str, sign: int) -> None:
+    """Rank 0, which serves the store, is killed or stopped before the others have joined."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), sign)
     time.sleep(0.5)
-    with Watch(store, rank, ranks, joining=Seconds(3.0)) as watch:
+    with Watch(store, rank, ranks, joining=Seconds(1.0)) as watch:
         train(watch, 5)
 
 
@@ -172,11 +176,33 @@ def comes_alone(folder: str, missing: int) -> None:
         train(watch, 5)
 
 
+def dies_while_joining(folder: str, bad: int, after: float) -> None:
+    """One rank is killed some time after it has begun to join; the others are late or early."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    store = dist.distributed_c10d._get_default_store()
+    store.add("grouped", 1)
+    if rank == bad:
+        # What is lost while process groups are made is not watched yet.
+        while store.add("grouped", 0) < ranks:
+            time.sleep(0.01)
+        threading.Timer(after, os.kill, [os.getpid(), signal.SIGKILL]).start()
+    else:
+        time.sleep(0.2 * rank)
+    with Watch(store, rank, ranks, joining=Seconds(2.0)) as watch:
+        train(watch, 10**6, 0.05)
+
+
 def disagrees(folder: str, bad: int, field: str, value: str) -> None:
     """One rank states something else than the others."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
-    stated = {"backend": "gloo", "plan": "p" * 16, "graph": "g" * 16, "dtype": "float32"}
+    stated: dict[str, str] = {
+        "backend": "gloo",
+        "plan": "p" * 16,
+        "graph": "g" * 16,
+        "dtype": "float32",
+    }
     own = stated | ({field: value} if rank == bad else {})
     with Watch(dist.distributed_c10d._get_default_store(), rank, ranks):
         agree(Statement(ranks=ranks, **own))
@@ -191,6 +217,20 @@ def miscounts(folder: str, bad: int) -> None:
         train(watch, 5)
 
 
+def hears_too_late(folder: str, cause: bool) -> None:
+    """A rank runs into what looks like the loss of another, which is told only then, if at all."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    speak_to(folder, rank)
+    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+        watch.step(6)
+        if rank == 1:
+            raise RuntimeError("Connection closed by peer")
+        if rank == 2 and cause:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
+
+
 def forks(folder: str, bad: int) -> None:
     """A rank dies that has forked a process which lives on."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -200,7 +240,8 @@ def forks(folder: str, bad: int) -> None:
         dist.all_reduce(torch.ones(8))
         if rank == bad:
             if os.fork() == 0:
-                time.sleep(8)
+                # Longer than others wait for a beat.
+                time.sleep(25)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier(timeout=timedelta(seconds=60))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.price.collective import Collective
 from meshwright.price.traffic import ring_parts, sent_bytes
 from meshwright.reduce.plan import ReductionPlan
+from meshwright.run import hook
 from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 
@@ -98,6 +101,76 @@ def _check(
     counted.expect(Collective.BROADCAST, cut)
 
 
+def summed_in_groups(groups: Sequence[tuple[int, ...]]) -> list[int]:
+    """The sum of the ranks of each group that this rank is in."""
+    wire, rank = Wire(), dist.get_rank()
+    wire.prepare(groups)
+    found = []
+    for members in groups:
+        if rank in members:
+            total = torch.tensor(rank)
+            wire.all_reduce(total, members)
+            found.append(int(total))
+    return found
+
+
+HEADER = 48
+"""Bytes in front of every message of gloo's."""
+
+
+def written_bytes() -> list[tuple[int, int]]:
+    """For several collectives the bytes that were counted, and how many more were written."""
+    wire, rank, members = Wire(), dist.get_rank(), tuple(range(dist.get_world_size()))
+    sizes = [100_000, 7, 30_001][: len(members)]
+    data = torch.ones(sum(sizes))
+    parts = torch.split(data, sizes)
+    found = []
+    for perform in (
+        lambda: wire.all_reduce(data[:5], members),
+        lambda: wire.all_reduce(data, members),
+        lambda: wire.reduce_scatter(parts, members),
+        lambda: wire.all_gather(parts[rank], sizes, members),
+        lambda: wire.all_gather(data, [data.numel()] * len(members), members),
+    ):
+        dist.barrier()
+        counted, written = wire.sent, _written()
+        perform()
+        counted, written = wire.sent - counted, _written() - written
+        found.append((counted, written - counted))
+    return found
+
+
+def _written() -> int:
+    """Bytes that this process has handed to the kernel."""
+    words = Path("/proc/self/io").read_text().split()
+    return int(words[words.index("wchar:") + 1])
+
+
+def two_threads() -> list[float]:
+    """Two threads, each with a wire of its own, whose collectives meet in any order."""
+    world = dist.get_world_size()
+    wires = [Wire(), Wire(dist.new_group())]
+    members, pair = tuple(range(world)), (0, 1)
+    for wire in wires:
+        wire.prepare([pair])
+
+    def work(number: int) -> float:
+        data = torch.full((50_000,), float(number + 1))
+        for _ in range(20):
+            wires[number].all_reduce(data, members)
+            scattered = wires[number].reduce_scatter(torch.split(data, 50_000 // world), members)
+            wires[number].broadcast(scattered, members)
+            if dist.get_rank() in pair:
+                wires[number].all_reduce(scattered, pair)
+            data = torch.full_like(data, number + 1.0)
+        return scattered[0].item()
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(work, dist.get_rank() % 2)
+        second = threads.submit(work, 1 - dist.get_rank() % 2)
+        return sorted([first.result(), second.result()])
+
+
 def strided() -> None:
     """Tensors that do not lie in one row, or that gradients flow through."""
     wire, rank, world = Wire(), dist.get_rank(), dist.get_world_size()
@@ -159,7 +232,7 @@ def sends_that_wait() -> float:
     return total.item()
 
 
-LENGTHS = (0, 1, 7, 64, 1001)
+CASES = ((0, torch.int64), (5, torch.int64), (1001, torch.int64), (1001, torch.float64))
 
 
 def programs_sum(plans: Sequence[ReductionPlan]) -> int:
@@ -168,13 +241,12 @@ def programs_sum(plans: Sequence[ReductionPlan]) -> int:
     for plan in plans:
         recipe = plan.recipe(rank)
         made = Reducer(wire, recipe)
-        for length in LENGTHS:
-            for dtype in (torch.int64, torch.float64):
-                before = wire.sent
-                data = contribution(length, dtype, rank)
-                made.all_reduce(data)
-                _expect_sum(plan, data)
-                assert wire.sent - before == recipe.sent(length, data.element_size()), str(plan)
+        for length, dtype in CASES:
+            before = wire.sent
+            data = contribution(length, dtype, rank)
+            made.all_reduce(data)
+            _expect_sum(plan, data)
+            assert wire.sent - before == recipe.sent(length, data.element_size()), str(plan)
     return len(plans)
 
 
@@ -250,3 +322,41 @@ def refused_hook(plan: ReductionPlan) -> str:
     except InputError as error:
         return str(error)
     return "nothing was wrong"
+
+
+class _Broken:
+    def all_reduce(self, data: Tensor) -> None:
+        raise ValueError("out of paper")
+
+
+def broken_program() -> str:
+    """A program that fails in its thread fails the backward pass."""
+    parallel = DistributedDataParallel(nn.Linear(2, 2))
+    state = hook._State(_Broken(), dist.get_world_size())  # type: ignore[arg-type]
+    parallel.register_comm_hook(state, hook._averaged)
+    try:
+        parallel(torch.ones(1, 2)).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing was wrong"
+
+
+def busy_wire(kind: str, megabytes: int) -> int:
+    """One collective of uneven parts among all; what this rank counts as sent."""
+    wire, rank, members = Wire(), dist.get_rank(), tuple(range(dist.get_world_size()))
+    unit = (megabytes << 20) // 4 // sum(range(1, len(members) + 1))
+    sizes = [unit * (member + 1) for member in members]
+    data = torch.ones(sum(sizes))
+    parts = torch.split(data, sizes)
+    match kind:
+        case "all_reduce":
+            wire.all_reduce(data, members)
+        case "reduce_scatter":
+            wire.reduce_scatter(parts, members)
+        case "all_gather":
+            wire.all_gather(parts[rank], sizes, members)
+        case "reduce":
+            wire.reduce(data, members)
+        case "broadcast":
+            wire.broadcast(data, members)
+    return wire.sent

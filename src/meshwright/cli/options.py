@@ -29,7 +29,9 @@ AxesOption = Annotated[
 BytesOption = Annotated[
     str, typer.Option("--bytes", help="Payload on each device, with a unit.", metavar="SIZE")
 ]
-BackendOption = Annotated[str, typer.Option(help="nccl, gloo or pairs: which algorithms run.")]
+BackendOption = Annotated[
+    str, typer.Option(help="nccl, gloo, rings or pairs: which algorithms run.")
+]
 AlgorithmOption = Annotated[
     str, typer.Option(help="ring, tree, or best: the faster one for each step.")
 ]

@@ -120,6 +120,19 @@ GLOO = Backend(
     launch=Seconds(0.0),
 )
 
+RINGS = Backend(
+    name="rings",
+    table={
+        (Collective.ALL_REDUCE, "ring"): _RING_ALL_REDUCE,
+        (Collective.REDUCE_SCATTER, "ring"): _RING_ONCE,
+        (Collective.ALL_GATHER, "ring"): _RING_ONCE,
+        (Collective.REDUCE, "ring"): _RING_WHOLE,
+        (Collective.BROADCAST, "ring"): _RING_WHOLE,
+    },
+    launch=Seconds(0.0),
+)
+"""What `run` does on gloo: rings and chains of its own where gloo's algorithms move too much."""
+
 _ALL_TO_ALL_ONCE = (Phase(Shape.ALL_TO_ALL, _one_part),)
 
 PAIRS = Backend(
@@ -136,7 +149,7 @@ PAIRS = Backend(
 """Sends between pairs of devices and nothing else, as FlexFlow's runtime (Legion) did: what is
 summed goes straight to the member that owns that part, and from there straight to everybody."""
 
-BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (NCCL, GLOO, PAIRS)}
+BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (NCCL, GLOO, RINGS, PAIRS)}
 
 
 def backend_named(name: str) -> Backend:

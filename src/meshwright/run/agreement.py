@@ -1,4 +1,4 @@
-"""What ranks are about to do. Enters: the statement of each. Leaves: nothing, or a `DisagreementError`.
+"""What ranks are about to do. Enters: each one's statement. Leaves: nothing, or their difference.
 
 Ranks that run different plans would wait for each other for ever, or compute nonsense. So each says
 in a few words of fixed size what it is about to do (digests for what is long), in one all_gather,
@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import msgspec
 import torch
 import torch.distributed as dist
 
-import meshwright
 from meshwright.foundation.errors import InputError
 
 WIDTH = 48
@@ -52,7 +52,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     """Whatever else has to be the same."""
     torch: str = torch.__version__
-    meshwright: str = meshwright.__version__
+    meshwright: str = version("meshwright")
 
 
 def digest(content: bytes) -> str:

@@ -2,22 +2,32 @@
 
 A group costs a few milliseconds and, on gloo, three threads in each member, so that only those are
 made that something is carried out in. Only members meet when a group is made: all of them must come
-to it in the same order.
+to it in the same order. `torch.distributed.new_group` cannot do that: with local synchronisation it
+names a group by how many groups a rank is in already, and so hangs where members differ in that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
+import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 
 class Groups:
     """The process groups that this rank is in; of everybody there is one already."""
 
     def __init__(self, world: dist.ProcessGroup | None) -> None:
-        self._world, self._whole = world, tuple(range(dist.get_world_size()))
-        self._rank = dist.get_rank()
+        own = world or dist.group.WORLD
+        assert own is not None, "the default process group is there"
+        self.world, self._rank = own, dist.get_rank()
+        self._whole = tuple(range(dist.get_world_size()))
+        store = own.get_group_store()
+        # Every rank makes its wires in the same order, so that this is the same number for all.
+        number = store.add(f"meshwright/{self._rank}", 1)
+        self._store = PrefixStore(f"meshwright/{number}", store)
         self._made: dict[tuple[int, ...], dist.ProcessGroup] = {}
 
     def prepare(self, groups: Iterable[tuple[int, ...]]) -> None:
@@ -26,12 +36,23 @@ class Groups:
             if self._rank in members and len(members) > 1:
                 self.of(members)
 
-    def of(self, members: tuple[int, ...]) -> dist.ProcessGroup | None:
-        """The group of some ranks, ascending; None, as torch has it, is everybody."""
+    def of(self, members: tuple[int, ...]) -> dist.ProcessGroup:
+        """The group of some ranks, ascending, of which this is one."""
         if members == self._whole:
-            return self._world
+            return self.world
         if members not in self._made:
-            group = dist.new_group(list(members), use_local_synchronization=True)
-            assert isinstance(group, dist.ProcessGroup), "only members ask for a group"
-            self._made[members] = group
+            self._made[members] = self._new(members)
         return self._made[members]
+
+    def _new(self, members: tuple[int, ...]) -> dist.ProcessGroup:
+        name = PrefixStore("_".join(map(str, members)), self._store)
+        place, count = members.index(self._rank), len(members)
+        made: dist.ProcessGroupGloo | dist.ProcessGroupNCCL
+        if dist.get_backend(self.world) == "nccl":
+            made = dist.ProcessGroupNCCL(name, place, count, dist.ProcessGroupNCCL.Options())
+        else:
+            cpu = torch.device("cpu")
+            patience = self.world._get_backend(cpu).options._timeout
+            made = dist.ProcessGroupGloo(name, place, count, patience)
+        # Both have the collectives of a process group under the same names.
+        return cast(dist.ProcessGroup, made)

@@ -62,10 +62,10 @@ class _State:
             data.div_(self._ranks)
             self._own.all_reduce(data)
         except Exception as error:  # DDP raises it where it waits for the bucket.
-            promised.set_exception(error)
+            promised.set_exception(error)  # type: ignore[arg-type]
         else:
             promised.set_result(data)
 
 
-def _averaged(state: _State, bucket: dist.GradBucket) -> Future[Tensor]:
+def _averaged(state: _State, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
     return state.begin(bucket.buffer())

@@ -12,38 +12,34 @@ The store is used once, to tell each other's addresses. It does not know what is
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
+import select
 import socket
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
-from torch.distributed import DistError, PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import DistError
 
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import DisagreementError
-from meshwright.run.links import Hello, Link
+from meshwright.run.greeting import Address, answered, connection, hello, hosts, require_equal
+from meshwright.run.links import End, Go, Hello, Link, Ready
 
-NEAR = ("127.0.0.1", "localhost")
-
-ANSWER = 2.0
-"""Seconds for a stranger to say who it is, and for a host to take up a connection."""
-
-POLL = 0.02
+POLL = 0.1
 """Seconds between two looks."""
+
+LATER = 4.0
+"""Seconds by which ranks that have joined wait longer for the others."""
+
+CANCELLED = "cancelled"
 
 
 class JoinError(Exception):
     """A rank that did not come; the message is the sentence."""
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where a rank listens; by which of its names it can be reached, the others find out."""
-
-    hosts: tuple[str, ...]
-    port: int
-    token: str
 
 
 def parent_of(rank: int) -> int | None:
@@ -65,121 +61,131 @@ def children_of(rank: int, ranks: int) -> tuple[int, ...]:
 
 
 def join(store: Store, rank: int, ranks: int, links: list[Link], patience: Seconds) -> None:
-    """Connect to the parent and to the children; `links` has those that came, if one does not."""
-    until = time.monotonic() + patience
-    with socket.create_server(("", 0)) as server:
-        own = Address(_hosts(), server.getsockname()[1], secrets.token_hex(8))
+    """Connect to the parent and to the children, and wait until all ranks have done so.
+
+    If one does not come, `links` has those that came.
+    """
+    try:
+        # Each counts for itself how often it has joined, so that no old address is read.
+        turn = store.add(f"meshwright/watch/{rank}", 1)
+        common = PrefixStore(f"meshwright/watch/{turn}", store)
+        meeting = _Meeting(common, rank, ranks, time.monotonic() + patience)
         try:
-            # Each counts for itself how often it has joined, so that no old address is read.
-            turn = store.add(f"meshwright/watch/{rank}", 1)
-            common = PrefixStore(f"meshwright/watch/{turn}", store)
-            common.set(str(rank), msgspec.json.encode(own).decode())
-            if (parent := parent_of(rank)) is not None:
-                there = _address(common, parent, until)
-                links.append(_called(there, Hello(rank, ranks, there.token), parent, until))
-        except DistError as error:
-            raise JoinError(_lost_store(error)) from None
-        missing = set(children_of(rank, ranks))
-        while missing:
-            link = _answered(server, missing, Hello(rank, ranks, own.token), until)
-            if link is not None:
-                links.append(link)
-                missing.remove(link.peer)
+            meeting.join(links)
+            meeting.assemble(links)
+        except (JoinError, DisagreementError) as error:
+            meeting.cancel(str(error))
+            raise
+    except DistError:
+        raise JoinError(_lost_store()) from None
 
 
-def _lost_store(error: DistError) -> str:
-    first = str(error).partition("\n")[0]
-    return (
-        f"the store at which ranks meet is gone ({first}): rank 0 has died, or the torchrun "
-        "that serves it"
-    )
+def _lost_store() -> str:
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return "torchrun, which serves the store at which ranks meet, died before the first step"
+    return "rank 0, which serves the store at which ranks meet, died before its first step"
 
 
-def _address(store: Store, rank: int, until: float) -> Address:
-    while not store.check([str(rank)]):
-        if time.monotonic() > until:
-            raise JoinError(f"rank {rank} has not come before the first step")
-        time.sleep(POLL)
-    return msgspec.json.decode(store.get(str(rank)), type=Address)
+class _Meeting(NamedTuple):
+    """Ranks that look for each other through a store."""
 
+    store: PrefixStore
+    rank: int
+    ranks: int
+    until: float
 
-def _called(address: Address, own: Hello, peer: int, until: float) -> Link:
-    """A connection to a rank that listens, by the first of its names at which it answers."""
-    while time.monotonic() < until:
-        for host in address.hosts:
-            try:
-                connection = socket.create_connection((host, address.port), ANSWER)
-            except OSError:
-                continue
-            link = Link(connection, peer)
-            link.send(own)
-            # It may still wait for its own parent.
-            heard = _hello(link, until - time.monotonic())
-            if heard is not None and (heard.rank, heard.token) == (peer, own.token):
-                _require_equal(heard, own)
-                return link
-            link.socket.close()
-        time.sleep(POLL)
-    raise JoinError(f"rank {peer} has not answered before the first step")
+    def join(self, links: list[Link]) -> None:
+        with socket.create_server(("", 0)) as server:
+            server.settimeout(POLL)
+            own = Address(hosts(), server.getsockname()[1], secrets.token_hex(8))
+            self.store.set(str(self.rank), msgspec.json.encode(own).decode())
+            if (parent := parent_of(self.rank)) is not None:
+                links.append(self._called(parent))
+            missing = set(children_of(self.rank, self.ranks))
+            while missing:
+                self._look(f"rank {min(missing)}")
+                link = answered(server, missing, Hello(self.rank, self.ranks, own.token))
+                if link is not None:
+                    links.append(link)
+                    missing.remove(link.peer)
 
+    def assemble(self, links: Sequence[Link]) -> None:
+        """Return when all ranks have joined: nobody begins while another may still fail to come."""
+        parent = parent_of(self.rank)
+        above = [link for link in links if link.peer == parent]
+        below = [link for link in links if link.peer != parent]
+        # Who has joined waits a little longer than those it waits for, which know who is missing.
+        later = self._replace(until=self.until + LATER)
+        for link in below:
+            later._await(Ready, link, links)
+        for link in above:
+            link.send(Ready())
+            later._await(Go, link, links)
+        for link in below:
+            link.send(Go())
 
-def _answered(server: socket.socket, missing: set[int], own: Hello, until: float) -> Link | None:
-    """A connection that one of the missing has made; None if it was somebody else."""
-    server.settimeout(max(POLL, until - time.monotonic()))
-    try:
-        connection, _ = server.accept()
-    except TimeoutError:
-        names = " and ".join(f"rank {rank}" for rank in sorted(missing))
-        raise JoinError(f"{names} did not come before the first step") from None
-    link = Link(connection, -1)
-    heard = _hello(link, ANSWER)
-    if heard is None or heard.token != own.token or heard.rank not in missing:
-        connection.close()
-        return None
-    link.peer = heard.rank
-    link.send(own)
-    _require_equal(own, heard)
-    return link
-
-
-def _hello(link: Link, wait: float) -> Hello | None:
-    """The first message, if it is one that is due first."""
-    link.socket.settimeout(max(POLL, wait))
-    try:
+    def _await(self, kind: type[Ready | Go], link: Link, links: Sequence[Link]) -> None:
+        """Wait for a word from one rank, while none is lost."""
         while True:
-            link.fill()
             for message in link.messages():
-                return message if isinstance(message, Hello) else None
-    except (OSError, msgspec.DecodeError):
-        return None
+                if isinstance(message, kind):
+                    return
+                if isinstance(message, End):
+                    raise JoinError(message.sentence)
+            self._look(f"rank {link.peer}, or a rank that it waits for,")
+            sockets = {other.socket: other for other in links}
+            for ready in select.select(list(sockets), [], [], POLL)[0]:
+                _fill(sockets[ready])
+
+    def cancel(self, sentence: str) -> None:
+        """Tell those that still look, and give them the time to see it: the store may be here."""
+        if not self.store.check([CANCELLED]):
+            self.store.set(CANCELLED, sentence)
+        time.sleep(10 * POLL)
+
+    def _look(self, awaited: str) -> None:
+        """Go on looking for a rank, unless it is time to give up or others have done so."""
+        if self.store.check([CANCELLED]):
+            raise JoinError(self.store.get(CANCELLED).decode())
+        if time.monotonic() > self.until:
+            raise JoinError(f"{awaited} did not come before its first step")
+
+    def _called(self, peer: int) -> Link:
+        """A connection to a rank that listens, by the first of its names at which it answers."""
+        while not self.store.check([str(peer)]):
+            self._look(f"rank {peer}")
+            time.sleep(POLL)
+        address = msgspec.json.decode(self.store.get(str(peer)), type=Address)
+        own = Hello(self.rank, self.ranks, address.token)
+        while True:
+            for host in address.hosts:
+                self._look(f"rank {peer}")
+                if (called := connection(host, address.port)) is None:
+                    continue
+                link = Link(called, peer)
+                link.send(own)
+                heard = self._greeting(link)
+                if heard is not None and (heard.rank, heard.token) == (peer, own.token):
+                    require_equal(heard, own)
+                    return link
+                called.close()
+            time.sleep(POLL)
+
+    def _greeting(self, link: Link) -> Hello | None:
+        """What a rank answers, which may have to find its own parent first."""
+        while True:
+            self._look(f"rank {link.peer}")
+            try:
+                return hello(link, POLL)
+            except TimeoutError:
+                continue
+            except OSError:
+                return None
 
 
-def _require_equal(above: Hello, below: Hello) -> None:
-    if above.ranks != below.ranks:
-        raise DisagreementError(
-            f"rank {below.rank} was started as one of {below.ranks} ranks, rank {above.rank} as "
-            f"one of {above.ranks}",
-            "start all of them with the same WORLD_SIZE",
-        )
-
-
-def _hosts() -> tuple[str, ...]:
-    """The addresses at which this rank may be found, the likeliest first."""
-    master = os.environ.get("MASTER_ADDR", "")
-    found = [_address_towards(master)] if master else []
-    # Some systems give a host's own name an address that only the host itself can reach.
-    if master not in NEAR and all(host.startswith("127.") for host in found):
-        with contextlib.suppress(OSError):
-            found += socket.gethostbyname_ex(socket.gethostname())[2]
-    return tuple(dict.fromkeys(found)) or NEAR[:1]
-
-
-def _address_towards(host: str) -> str:
-    """The address of this machine on the way to another."""
+def _fill(link: Link) -> None:
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))
-            own: str = probe.getsockname()[0]
-            return own
+        link.fill()
     except OSError:
-        return NEAR[0]
+        ends = [message.sentence for message in link.messages() if isinstance(message, End)]
+        raise JoinError(*ends or [f"rank {link.peer} died before its first step"]) from None

@@ -25,6 +25,14 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     token: str
 
 
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The sender and all below it have joined."""
+
+
+class Go(msgspec.Struct, frozen=True, tag=True):
+    """All ranks have joined."""
+
+
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """A sign of life."""
 
@@ -43,7 +51,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
     sentence: str
 
 
-Message = Hello | Beat | Over | End
+Message = Hello | Ready | Go | Beat | Over | End
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -60,15 +68,27 @@ def _close_inherited() -> None:
 os.register_at_fork(after_in_child=_close_inherited)
 
 
+KEEPING = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
+"""With these a system finds within 20 s that another machine, not only a process on it, is gone."""
+
+
+def _prepare(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has them all.
+    for name in KEEPING.keys() & vars(socket).keys():
+        connection.setsockopt(socket.IPPROTO_TCP, vars(socket)[name], KEEPING[name])
+
+
 class Link:
     """A connection to another rank, and what was last heard from there."""
 
     def __init__(self, connection: socket.socket, peer: int) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _prepare(connection)
         _OPEN.add(connection)
         self.socket, self.peer = connection, peer
         self.mark, self.outlook = Mark(), UNKNOWN
-        self.silence, self.known = 0.0, False
+        self.silence = 0.0
         self._incoming, self._outgoing = bytearray(), bytearray()
         self._lock = threading.Lock()
 

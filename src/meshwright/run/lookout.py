@@ -17,7 +17,7 @@ from typing import NamedTuple, assert_never
 
 from meshwright.foundation.units import Seconds
 from meshwright.run.kin import parent_of
-from meshwright.run.links import Beat, End, Hello, Link, Over
+from meshwright.run.links import Beat, End, Go, Hello, Link, Over, Ready
 from meshwright.run.outlook import Mark, Outlook, complaint, merged, outlook_of
 
 BEAT = 0.25
@@ -41,8 +41,8 @@ class Fault(NamedTuple):
 class Lookout:
     """The state of the thread; the main thread writes `mark` and `fault`, and then rings."""
 
-    def __init__(self, rank: int, links: Sequence[Link], limit: Seconds, joining: Seconds) -> None:
-        self.rank, self.links, self.limit, self.joining = rank, links, limit, joining
+    def __init__(self, rank: int, links: Sequence[Link], limit: Seconds) -> None:
+        self.rank, self.links, self.limit = rank, links, limit
         self.mark = Mark()
         self.fault: Fault | None = None
         parent = parent_of(rank)
@@ -64,6 +64,11 @@ class Lookout:
             self.bell.send(b"\0")
         except BlockingIOError:
             return
+
+    def close(self) -> None:
+        """Take the bell down."""
+        self.bell.close()
+        self._ear.close()
 
     def watch(self) -> Over | End:
         """Look out until all ranks are done or one has failed."""
@@ -102,9 +107,12 @@ class Lookout:
             link.fill()
         except BlockingIOError:
             return None
-        except OSError:
+        except ConnectionError:
             return End(f"rank {link.peer} died {link.mark.when}")
-        link.silence, link.known = 0.0, True
+        except OSError:
+            # The machine or the way to it is gone.
+            return End(f"rank {link.peer} cannot be reached any more, last {link.mark.when}")
+        link.silence = 0.0
         return self._read(link)
 
     def _read(self, link: Link) -> Over | End | None:
@@ -115,7 +123,7 @@ class Lookout:
                     link.mark, link.outlook = mark, outlook or link.outlook
                 case Over() | End():
                     return message
-                case Hello():
+                case Hello() | Ready() | Go():
                     pass
                 case _:
                     assert_never(message)
@@ -133,11 +141,11 @@ class Lookout:
         return self._lost(elapsed) or self._failed() or self._judged(outlook)
 
     def _lost(self, elapsed: float) -> End | None:
-        """A rank that says nothing, though its connection was not closed."""
+        """A rank in a step that says nothing, though its connection was not closed."""
         for link in self.links:
             link.silence += elapsed
-            # A rank that waits for its own kin to join is silent.
-            if link.silence >= self.limit + (0.0 if link.known else self.joining):
+            # Outside steps long work may keep the others' threads from running too.
+            if link.mark.inside and link.silence >= self.limit:
                 silence = f"has not been heard of for {link.silence:.0f} s"
                 return End(f"rank {link.peer} {silence}, last {link.mark.when}")
         return None

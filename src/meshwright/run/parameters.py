@@ -33,7 +33,7 @@ class Sharing(NamedTuple):
 
     def shard(self, flat: Tensor) -> Tensor:
         """The shard of this rank."""
-        return torch.split(flat, self.sizes)[self.own]
+        return torch.split(flat, list(self.sizes))[self.own]
 
 
 class Piece:
@@ -59,12 +59,13 @@ class Piece:
                 self.seen.copy_(self.sharing.shard(self.data.view(-1)))
 
     def hide(self) -> None:
-        """Give back the memory of the piece; what is seen stays."""
-        self.data.untyped_storage().resize_(0)
+        """Give back the memory of a sharded piece; what is seen stays."""
+        if self.sharing is not None:
+            self.data.untyped_storage().resize_(0)
 
     def show(self) -> None:
-        """Have memory for the piece again."""
-        self.data.untyped_storage().resize_(self.data.numel() * self.data.element_size())
+        """Have memory for the piece, whatever is in it."""
+        self.data.untyped_storage().resize_(self.data.nbytes)
 
 
 class Parameters:

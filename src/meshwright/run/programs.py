@@ -77,7 +77,7 @@ def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -
     numbers = [piece for pieces in step.held for piece in pieces]
     if numbers == sorted(numbers):
         return torch.cat(parts)
-    found = {}
+    found: dict[int, Tensor] = {}
     for part, pieces in zip(parts, step.held, strict=True):
         cut = torch.split(part, [lengths[piece] for piece in pieces])
         found.update(zip(pieces, cut, strict=True))

@@ -15,8 +15,9 @@ Outside steps (before the first, after `rest`) a rank may take as long as it lik
 waits until all are done, so that all end together or none does.
 
 Within 30 s: a death is known at once (closed connections, `kin`); a rank that stands still is named
-after `LIMIT` and `SETTLING`, 22 s. Not seen: a rank that hangs outside steps, and a rank that never
-leaves a loop in which it calls `progress`.
+after `LIMIT` and `SETTLING`, 22 s; a machine that is lost after 20 s; a rank that never joins after
+`JOINING`, 21 s. Not seen: a rank that hangs outside steps, and one that calls `progress` in a loop
+that it never leaves. A stopped process (SIGSTOP) ends when it goes on.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.run.agreement import DisagreementError
-from meshwright.run.kin import JoinError, join
+from meshwright.run.kin import LATER, JoinError, join
 from meshwright.run.links import End, Link, Over
 from meshwright.run.lookout import SETTLING, Fault, Lookout
 from meshwright.run.outlook import Mark
@@ -51,13 +52,13 @@ EXIT_CODE = 3
 LIMIT = Seconds(20.0)
 """How long a rank may make no progress within a step, if nothing else is said."""
 
-JOINING = Seconds(25.0)
+JOINING = Seconds(20.0)
 """How long ranks wait for each other at the beginning, if nothing else is said."""
 
 PARTING = 1.0
 """Seconds for the last message to arrive."""
 
-ENDING = 4.0
+ENDING = 3.0
 """Seconds after which a process ends even if printing or cleaning up hangs."""
 
 
@@ -81,11 +82,18 @@ class Watch:
 
     def __enter__(self) -> Self:
         links: list[Link] = []
+        # A store that neither answers nor breaks has no limit of its own that is short enough.
+        silent = End("rank 0, or what else serves the store at which ranks meet, does not answer")
+        guard = threading.Timer(self._joining + LATER + ENDING, self._end, [links, silent])
+        guard.daemon = True
+        guard.start()
         try:
             join(self._store, self._rank, self._ranks, links, self._joining)
         except (JoinError, DisagreementError) as error:
             self._end(links, End(str(error)))
-        self._lookout = Lookout(self._rank, links, self._limit, self._joining)
+        finally:
+            guard.cancel()
+        self._lookout = Lookout(self._rank, links, self._limit)
         self._signals = _Signals(self._lookout.bell)
         self._thread.start()
         return self
@@ -103,6 +111,7 @@ class Watch:
         self._lookout.ring()
         self._thread.join()
         self._signals.restore()
+        self._lookout.close()
 
     def step(self, number: int) -> None:
         """A step begins, and with it the one before it is over."""

@@ -8,6 +8,7 @@ here. A wire is used by one thread at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -30,19 +31,24 @@ class Wire:
     def __init__(self, world: dist.ProcessGroup | None = None) -> None:
         """All goes through a group of all ranks, the default one if None.
 
-        Wires of several threads need groups of their own.
+        Every rank makes its wires in the same order; those of several threads need groups of
+        their own.
         """
         self._rank, self._world = dist.get_rank(), world
-        self._native = dist.get_backend() == "nccl"
+        self._native = dist.get_backend(world) == "nccl"
         self._groups = Groups(world)
         self._mail = Mail(world)
-        self._by_library = 0
         self._leaving: list[tuple[dist.Work, Tensor]] = []
 
     @property
     def sent(self) -> int:
         """Payload bytes that left this rank so far."""
-        return self._mail.sent + self._by_library
+        return self.sent_to.total()
+
+    @property
+    def sent_to(self) -> Counter[int]:
+        """The same for each receiver; in a library's ring that is the next member."""
+        return self._mail.sent_to
 
     def prepare(self, groups: Iterable[tuple[int, ...]]) -> None:
         """Make the process groups this rank is in, once each.
@@ -56,9 +62,11 @@ class Wire:
         if len(members) < 2 or not data.numel():
             return
         flat = _flat(data)
+        options = dist.AllreduceOptions()
         # Booleans of gloo are bytes, which sums would make larger than one.
-        operation = dist.ReduceOp.MAX if data.dtype == torch.bool else dist.ReduceOp.SUM
-        dist.all_reduce(flat, operation, group=self._groups.of(members))
+        sums = data.dtype != torch.bool
+        options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if sums else dist.ReduceOp.MAX)
+        self._groups.of(members).allreduce([flat], options).wait()
         _put_back(data, flat)
         parts = ring_parts(flat.numel(), flat.element_size(), len(members))
         self._count(Collective.ALL_REDUCE, parts, members)
@@ -71,7 +79,7 @@ class Wire:
         if not self._native:
             return rings.reduce_scatter(self._mail, own, members)
         result = torch.empty_like(own[members.index(self._rank)])
-        dist.reduce_scatter(result, own, group=self._groups.of(members))
+        self._groups.of(members).reduce_scatter([result], [own]).wait()
         self._count(Collective.REDUCE_SCATTER, [part.nbytes for part in own], members)
         return result
 
@@ -86,7 +94,7 @@ class Wire:
             return rings.all_gather(self._mail, flat, sizes, members)
         parts = [flat.new_empty(size) for size in sizes]
         if any(sizes):
-            dist.all_gather(parts, flat, group=self._groups.of(members))
+            self._groups.of(members).allgather([parts], [flat]).wait()
         self._count(Collective.ALL_GATHER, [part.nbytes for part in parts], members)
         return parts
 
@@ -97,12 +105,12 @@ class Wire:
         flat = _flat(data)
         if self._native:
             flat = flat.clone()
-            dist.reduce(flat, members[0], group=self._groups.of(members))
-            self._count(Collective.REDUCE, _evenly(flat, members), members)
+            self._groups.of(members).reduce(flat, 0).wait()
+            self._count(Collective.REDUCE, _as_parts(flat, members), members)
         else:
             rings.reduce(self._mail, flat, members)
         if self._rank == members[0]:
-            _put_back(data, flat)
+            data.detach().copy_(flat.view(data.shape))
 
     def broadcast(self, data: Tensor, members: tuple[int, ...]) -> None:
         """The first member's data on all of them, in place."""
@@ -110,8 +118,8 @@ class Wire:
             return
         flat = _flat(data)
         if self._native:
-            dist.broadcast(flat, members[0], group=self._groups.of(members))
-            self._count(Collective.BROADCAST, _evenly(flat, members), members)
+            self._groups.of(members).broadcast(flat, 0).wait()
+            self._count(Collective.BROADCAST, _as_parts(flat, members), members)
         else:
             rings.broadcast(self._mail, flat, members)
         _put_back(data, flat)
@@ -149,12 +157,15 @@ class Wire:
         batch += [dist.P2POp(dist.irecv, flat, sender, self._world) for sender, flat in receives]
         for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
-        self._by_library += sum(flat.nbytes for _, flat in sends)
+        for to, flat in sends:
+            self._mail.sent_to[to] += flat.nbytes
 
     def _count(
         self, collective: Collective, sizes: Sequence[int], members: tuple[int, ...]
     ) -> None:
-        self._by_library += sent_bytes(collective, sizes, members.index(self._rank))
+        place = members.index(self._rank)
+        following = members[(place + 1) % len(members)]
+        self._mail.sent_to[following] += sent_bytes(collective, sizes, place)
 
 
 def _flat(data: Tensor) -> Tensor:
@@ -168,6 +179,6 @@ def _put_back(data: Tensor, flat: Tensor) -> None:
         data.detach().copy_(flat.view(data.shape))
 
 
-def _evenly(flat: Tensor, members: tuple[int, ...]) -> tuple[int, ...]:
+def _as_parts(flat: Tensor, members: tuple[int, ...]) -> tuple[int, ...]:
     """The bytes of a whole as parts: only their sum matters to a chain."""
     return (flat.nbytes, *(0 for _ in members[1:]))

@@ -5,11 +5,13 @@ one order for the whole machine, of which every device does its own part.
     Carry(d, m)    delivery d moves                          Bring(r, m)     return r moves
     Gather(b)      sharded parameters are put together       Settle(b)       gradients are summed
 A layer that runs again does so, with what is carried inside of it, before its backward pass.
+Parameters that are sharded themselves (ZeRO 3) are gathered before each use of theirs, others that
+are updated in shards once a step.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -21,6 +23,9 @@ from meshwright.script.slots import Turn, turns
 from meshwright.script.wiring import Wiring
 
 Kind = Literal["Run", "Reverse", "Carry", "Bring", "Gather", "Settle"]
+
+WHOLLY_SHARDED = 3
+"""The ZeRO stage that shards parameters themselves."""
 
 
 class Instruction(NamedTuple):
@@ -45,29 +50,67 @@ class Script:
         self.flows = tuple(
             any(plan.units[unit].flows for unit in own.units) for own in self.segments
         )
+        """For each segment whether it has a backward pass."""
+        self._index()
         self.instructions = tuple(self._instructions())
 
+    def name_of(self, segment: int) -> str:
+        """What a segment is called: as the first operator of its first unit."""
+        return self.plan.units[self.segments[segment].units[0]].name
+
+    def _index(self) -> None:
+        """What belongs to each segment, found once."""
+        self._sent: dict[int, list[int]] = defaultdict(list)
+        """The deliveries that a segment begins."""
+        self._layers: dict[int, set[object]] = defaultdict(set)
+        """The layers that read a delivery."""
+        self._left: dict[int, dict[int, None]] = defaultdict(dict)
+        """The returns to which a segment contributes."""
+        self._kept: dict[int, list[int]] = defaultdict(list)
+        """The buckets with a parameter that a segment reads."""
+        wiring = self.wiring
+        for number, own in enumerate(wiring.deliveries):
+            made = wiring.made[own.tensor]
+            if own.steps and not made.parameter:
+                self._sent[self.home[made.unit]].append(number)
+        for (unit, _), reading in wiring.readings.items():
+            segment = self.home[unit]
+            self._layers[reading.delivery].add(self.segments[segment].layer)
+            if reading.return_ is not None:
+                self._left[segment][reading.return_] = None
+        for number, bucket in enumerate(self.buckets):
+            for segment in sorted({self.home[unit] for unit in bucket.units}):
+                self._kept[segment].append(number)
+
     def _instructions(self) -> Iterator[Instruction]:
-        waiting = self._readers()
-        settling = self._unsettled()
-        sharded = [
-            number
-            for number, bucket in enumerate(self.buckets)
-            if any(own.shards for own in bucket.parameters)
-        ]
-        if self.plan.options.zero < 3:
-            yield from (Instruction("Gather", number) for number in sharded)
+        waiting, settling = self._contributions(), self._backwards()
+        if self.plan.options.zero < WHOLLY_SHARDED:
+            for number in range(len(self.buckets)):
+                yield from self._gathered(number)
         yield from self._tied()
         for turn in turns(self.plan):
             if turn.pass_ == "forward":
-                yield from self._forward(turn)
+                for number in self._of_part(turn.part):
+                    yield from self._run(number, turn.micro_batch, again=False)
                 continue
             for own in self._backward(turn):
                 yield own
-                if own.kind != "Reverse":
-                    continue
-                yield from self._brought(own, waiting)
-                yield from self._settled(own, settling)
+                if own.kind == "Reverse":
+                    yield from self._brought(own, waiting)
+                    yield from self._settled(own, settling)
+
+    def _of_part(self, part: int) -> list[int]:
+        return [number for number, own in enumerate(self.segments) if own.part == part]
+
+    def _gathered(self, bucket: int) -> Iterator[Instruction]:
+        if any(own.shards for own in self.buckets[bucket].parameters):
+            yield Instruction("Gather", bucket)
+
+    def _used(self, segment: int) -> Iterator[Instruction]:
+        """What has to be gathered before a segment computes."""
+        if self.plan.options.zero == WHOLLY_SHARDED:
+            for bucket in self._kept[segment]:
+                yield from self._gathered(bucket)
 
     def _tied(self) -> Iterator[Instruction]:
         """Parameters that some reader needs otherwise than they lie."""
@@ -75,52 +118,33 @@ class Script:
             if own.steps and self.wiring.made[own.tensor].parameter:
                 yield Instruction("Carry", number)
 
-    def _forward(self, turn: Turn) -> Iterator[Instruction]:
-        for number, own in enumerate(self.segments):
-            if own.part == turn.part:
-                yield from self._run(number, turn.micro_batch, again=False)
-
     def _run(self, number: int, micro: int, *, again: bool) -> Iterator[Instruction]:
-        segment = self.segments[number]
+        yield from self._used(number)
         yield Instruction("Run", number, micro, again)
-        for delivery in self._sent(segment):
-            if not again or self._stays(delivery, segment):
+        layer = self.segments[number].layer
+        for delivery in self._sent[number]:
+            # A layer that runs again needs again what it reads itself.
+            if not again or layer in self._layers[delivery]:
                 yield Instruction("Carry", delivery, micro, again)
 
-    def _sent(self, segment: Segment) -> Iterator[int]:
-        """The deliveries that a segment begins."""
-        for number, own in enumerate(self.wiring.deliveries):
-            made = self.wiring.made[own.tensor]
-            if own.steps and not made.parameter and made.unit in segment.units:
-                yield number
-
-    def _stays(self, delivery: int, segment: Segment) -> bool:
-        """Whether what is delivered is read in the same layer, and so needed again."""
-        return any(
-            reading.delivery == delivery and self.segments[self.home[unit]].layer == segment.layer
-            for (unit, _), reading in self.wiring.readings.items()
-        )
-
     def _backward(self, turn: Turn) -> Iterator[Instruction]:
-        own = [number for number, s in enumerate(self.segments) if s.part == turn.part]
-        for layer, run in groupby(reversed(own), key=lambda n: self.segments[n].layer):
+        own = reversed(self._of_part(turn.part))
+        for layer, run in groupby(own, key=lambda number: self.segments[number].layer):
             numbers = list(run)
             if layer is not None:
                 for number in reversed(numbers):
                     yield from self._run(number, turn.micro_batch, again=True)
             for number in numbers:
                 if self.flows[number]:
+                    yield from self._used(number)
                     yield Instruction("Reverse", number, turn.micro_batch)
 
-    def _readers(self) -> Counter[tuple[int, int]]:
+    def _contributions(self) -> Counter[tuple[int, int]]:
         """For each return and micro-batch how many segments contribute."""
-        found: set[tuple[int, int]] = set()
-        for (unit, _), reading in self.wiring.readings.items():
-            if reading.return_ is not None:
-                found.add((reading.return_, self.home[unit]))
         return Counter(
             (number, micro)
-            for number, _ in found
+            for own in self._left.values()
+            for number in own
             for micro in range(self.plan.options.micro_batches)
         )
 
@@ -128,37 +152,26 @@ class Script:
         self, own: Instruction, waiting: Counter[tuple[int, int]]
     ) -> Iterator[Instruction]:
         """The returns to which a segment was the last to contribute."""
-        for number in self._left(self.segments[own.number]):
+        for number in self._left[own.number]:
             back = self.wiring.returns[number]
             waiting[number, own.micro_batch] -= 1
-            if waiting[number, own.micro_batch] or self.wiring.made[back.tensor].parameter:
-                continue
-            if back.steps:
+            last = not waiting[number, own.micro_batch]
+            if last and back.steps and not self.wiring.made[back.tensor].parameter:
                 yield Instruction("Bring", number, own.micro_batch)
 
-    def _left(self, segment: Segment) -> list[int]:
-        """The returns to which a segment contributes."""
-        found = {
-            reading.return_: None
-            for (unit, _), reading in self.wiring.readings.items()
-            if unit in segment.units and reading.return_ is not None
-        }
-        return list(found)
-
-    def _unsettled(self) -> Counter[int]:
-        """For each bucket how many backward passes it waits for."""
-        found: Counter[int] = Counter()
-        for number, bucket in enumerate(self.buckets):
-            if any(own.returns for own in bucket.parameters):
-                own = {self.home[unit] for unit in bucket.units}
-                backward = sum(self.flows[segment] for segment in own)
-                found[number] = backward * self.plan.options.micro_batches
-        return found
+    def _backwards(self) -> Counter[int]:
+        """For each bucket for how many backward passes it waits."""
+        return Counter(
+            bucket
+            for segment, own in self._kept.items()
+            for bucket in own
+            if self.flows[segment] and any(kept.returns for kept in self.buckets[bucket].parameters)
+            for _ in range(self.plan.options.micro_batches)
+        )
 
     def _settled(self, own: Instruction, settling: Counter[int]) -> Iterator[Instruction]:
         """The buckets to which a segment was the last to contribute."""
-        for number, bucket in enumerate(self.buckets):
-            if number in settling and any(self.home[u] == own.number for u in bucket.units):
-                settling[number] -= 1
-                if not settling[number]:
-                    yield Instruction("Settle", number)
+        for bucket in self._kept[own.number]:
+            settling[bucket] -= 1
+            if not settling[bucket]:
+                yield Instruction("Settle", bucket)

@@ -2,7 +2,8 @@
 micro-batch. Leaves: the piece of each member: the call, and the boxes that it reads and makes.
 
 Micro-batches cut samples first; then the layout's factors cut, each split by itself. Boxes are told
-within the whole tensors; `Samples` tells which part of a tensor a micro-batch has.
+within the whole tensors; `Samples` tells which part of a tensor a micro-batch has. Whole numbers
+that are made of inputs alone (targets, positions) are made whole for every micro-batch.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import from_digits
+from meshwright.graph.counts import is_real
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import Box, bounds, piece_of, splits_of
 from meshwright.parallelize.layout import Layout
 from meshwright.parallelize.states import WHOLE, State, States, at
-from meshwright.parallelize.units import Member, Unit, states_inside
+from meshwright.parallelize.units import Member, Port, Unit, states_inside
 from meshwright.plan.model import Plan
 from meshwright.script.boxes import beyond, full
 from meshwright.script.machine import Coordinates, Machine, is_present
@@ -164,7 +166,8 @@ def samples_of(plan: Plan) -> Samples:
     count, dims = plan.options.micro_batches, dict[str, State]()
     chosen: list[int | None] = []
     for unit in plan.units:
-        number = _sample_split(unit, dims, count)
+        glue = not any(is_real(spec.dtype) for own in unit.members for spec in own.call.outputs)
+        number = None if glue and not _cut(unit, dims) else _sample_split(unit, dims, count)
         chosen.append(number)
         dims |= {
             tensor: WHOLE if number is None else states[number]
@@ -175,21 +178,33 @@ def samples_of(plan: Plan) -> Samples:
 
 def _sample_split(unit: Unit, dims: Mapping[str, State], count: int) -> int | None:
     """The split that takes the micro-batches of all tensors that a unit reads."""
-    arriving = [port for port in unit.inputs if port.tensor in dims]
-    if count > 1:
-        for number in range(len(unit.splits)):
-            fits = all(port.there[number] == dims.get(port.tensor, WHOLE) for port in unit.inputs)
-            if unit.micro_ways(number, count) > 1 and fits:
-                _refuse_uneven(unit, number, count)
-                return number
-        mixed = next((p.tensor for p in arriving if dims[p.tensor] != WHOLE), None)
-        if mixed is not None:
-            raise InputError(
-                f"unit {unit.name!r} needs all samples of {mixed!r} at once, but there are "
-                f"{count} micro-batches",
-                "plan it with one micro-batch",
-            )
+    if count == 1:
+        return None
+    for number in range(len(unit.splits)):
+        if unit.micro_ways(number, count) > 1 and all(
+            _fits(port, number, dims) for port in unit.inputs
+        ):
+            _refuse_uneven(unit, number, count)
+            return number
+    mixed = _cut(unit, dims)
+    if mixed is not None:
+        raise InputError(
+            f"unit {unit.name!r} needs all samples of {mixed!r} at once, but there are "
+            f"{count} micro-batches",
+            "plan it with one micro-batch",
+        )
     return None
+
+
+def _fits(port: Port, number: int, dims: Mapping[str, State]) -> bool:
+    """Whether a split takes a tensor as micro-batches leave it; from a whole one all can read."""
+    state = dims.get(port.tensor, WHOLE)
+    return port.there[number] == state or (state == WHOLE and port.back is None)
+
+
+def _cut(unit: Unit, dims: Mapping[str, State]) -> str | None:
+    """A tensor that a unit reads and micro-batches cut."""
+    return next((p.tensor for p in unit.inputs if dims.get(p.tensor, WHOLE) != WHOLE), None)
 
 
 def _refuse_uneven(unit: Unit, number: int, count: int) -> None:

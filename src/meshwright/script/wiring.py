@@ -147,9 +147,18 @@ class Wiring:
     ) -> Lying:
         states = _along(self.plan.units[number], by_split, self.layouts[number])
         exact = None
-        if not self._equal(number, port):
+        if self._of_all_samples(number, port):
+            states = tuple(WHOLE if state >= 0 else state for state in states)
+        elif not self._equal(number, port):
             exact = partial(self._box_read, number, port.tensor, tuple(places))
         return Lying(self.machine, self._shape(port.tensor), states, exact)
+
+    def _of_all_samples(self, number: int, port: Port) -> bool:
+        """Whether a unit reads its micro-batch of a tensor that is there for all of them."""
+        split = self.samples.split[number]
+        if split is None or port.there[split] < 0:
+            return False
+        return self.samples.dims.get(port.tensor, WHOLE) == WHOLE
 
     def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> Lying:
         states = _along(self.plan.units[number], by_split, self.layouts[number])

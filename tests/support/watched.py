@@ -1,0 +1,86 @@
+"""Ranks that may end in any way: their exit codes, and what they said last."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from meshwright.run.ranks import PRELOADED
+
+
+@contextmanager
+def started(
+    body: Callable[..., object], folder: Path, *arguments: object, ranks: int
+) -> Iterator[list[ForkServerProcess]]:
+    """Ranks that run `body(folder, *arguments)`; those that are left at the end are killed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = (ranks, port, body, (str(folder), *arguments))
+    processes = [
+        context.Process(target=_rank, args=(rank, *given), daemon=True) for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def exit_codes(processes: Sequence[ForkServerProcess], patience: float = 30.0) -> list[int | None]:
+    """How each has ended; None for those that have not."""
+    until = time.monotonic() + patience
+    while running := [p.sentinel for p in processes if p.exitcode is None]:
+        if not wait(running, max(0.0, until - time.monotonic())):
+            break
+    return [process.exitcode for process in processes]
+
+
+def last_words(folder: Path, rank: int) -> str:
+    """The last line that a rank has written to standard error, less who says it."""
+    lines = (folder / f"{rank}.err").read_text().strip().splitlines()
+    return lines[-1].removeprefix(f"meshwright, rank {rank}: ") if lines else ""
+
+
+def outcome(
+    body: Callable[..., object], folder: Path, *arguments: object, ranks: int
+) -> dict[tuple[int | None, str], list[int]]:
+    """For each exit code and last line, the ranks that ended so."""
+    with started(body, folder, *arguments, ranks=ranks) as processes:
+        codes = exit_codes(processes)
+    found: dict[tuple[int | None, str], list[int]] = {}
+    for rank, code in enumerate(codes):
+        found.setdefault((code, last_words(folder, rank)), []).append(rank)
+    return found
+
+
+def _rank(
+    rank: int, ranks: int, port: int, body: Callable[..., object], arguments: Sequence[object]
+) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    body(*arguments)
+    dist.barrier()
+    dist.destroy_process_group()
