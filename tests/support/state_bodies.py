@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 
 from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
+from meshwright.capture.zoo import entry
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.dtypes import in_dtype
@@ -24,7 +29,7 @@ from meshwright.parallelize.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.run.checkpoint import load_checkpoint, save_checkpoint, sharded_state
 from meshwright.run.executor import Executor
-from meshwright.run.initial import drawn, initialise
+from meshwright.run.initial import initialise
 from meshwright.run.optimizing import sharded_optimizer_state
 from meshwright.run.sharded import Sharded
 from meshwright.run.state import full_state, load_state, take_constants
@@ -56,11 +61,10 @@ def subject(name: str, batch: int = 4, dtype: str = "float64") -> Subject:
             for key, v in own.items()
         }
 
-    fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
     return Subject(
         in_dtype(graph, dtype),
         arrays(state),
-        arrays({k: v for k, v in values.items() if k in fixed - {t.name for t in graph.inputs} - set(state)}),
+        arrays({own.name: values[own.name] for own in graph.buffers if own.name not in state}),
         arrays({tensor.name: values[tensor.name] for tensor in graph.inputs}),
     )
 
@@ -91,7 +95,10 @@ def random_plan(own: Subject, ranks: int, seed: int, options: Options | None = N
 
 def alone(own: Subject) -> Plan:
     return Plan.of(
-        "one device", own.graph, Cluster.named("h200", gpu=1), [Layout(()) for _ in units(own.graph)]
+        "one device",
+        own.graph,
+        Cluster.named("h200", gpu=1),
+        [Layout(()) for _ in units(own.graph)],
     )
 
 
@@ -114,7 +121,6 @@ def differing(expected: Mapping[str, Any], found: Mapping[str, Tensor] | None) -
 def round_trips(plans: list[Plan], own: Subject) -> list[list[str]]:
     """What differs between a state and what comes back of it, for each plan."""
     found = []
-    import faulthandler; faulthandler.dump_traceback_later(25, exit=True)
     for number, plan in enumerate(plans):
         executor = executor_of(plan, own)
         load_state(executor, tensors(own.state))
@@ -139,16 +145,15 @@ def trained(executor: Executor, own: Subject, optimizer: torch.optim.Optimizer |
         optimizer.step()
 
 
-Make = Callable[[list[Tensor]], torch.optim.Optimizer]
-
-
 def optimizer_of(executor: Executor, kind: str) -> torch.optim.Optimizer | None:
     """One over two groups, of which the rank may have no parameter."""
     pieces = [p for p in executor.parameters.pieces.values() if p.seen.requires_grad]
-    if not pieces:
-        return None
+    return _grouped([(p.name, p.seen) for p in pieces], kind) if pieces else None
+
+
+def _grouped(named: list[tuple[str, torch.nn.Parameter]], kind: str) -> torch.optim.Optimizer:
     groups = [
-        {"params": [p.seen for p in pieces if p.name.endswith("weight") == weight], "lr": rate}
+        {"params": [own for key, own in named if key.endswith("weight") == weight], "lr": rate}
         for weight, rate in ((True, 1e-2), (False, 2e-2))
     ]
     if kind == "adam":
@@ -165,7 +170,8 @@ def whole_optimizer(executor: Executor, optimizer: torch.optim.Optimizer | None)
         for key, value in fields.items():
             if isinstance(value, Sharded):
                 own[f"{name}.{key}"] = (
-                    tuple(value.shape), [(c.box, c.data.numpy().copy()) for c in value.chunks]
+                    tuple(value.shape),
+                    [(c.box, c.data.numpy().copy()) for c in value.chunks],
                 )
             else:
                 own[f"{name}.{key}"] = ((), [((), value.numpy().copy())])
@@ -198,20 +204,26 @@ def _saved(executor: Executor, optimizer: torch.optim.Optimizer | None) -> Saved
     )
 
 
-def trains_and_saves(plan: Plan, own: Subject, path: str, kind: str = "adam") -> Saved:
-    """Two steps, and a checkpoint of them."""
+def trains_and_saves(
+    plan: Plan, own: Subject, path: str, kind: str = "adam"
+) -> tuple[Saved, Saved]:
+    """Two steps and a checkpoint of them; and one step more."""
     executor = executor_of(plan, own)
     load_state(executor, tensors(own.state))
     optimizer = optimizer_of(executor, kind)
     for _ in range(2):
         trained(executor, own, optimizer)
     save_checkpoint(executor, path, optimizer)
-    found = _saved(executor, optimizer)
+    before = _saved(executor, optimizer)
+    trained(executor, own, optimizer)
+    after = _saved(executor, optimizer)
     executor.close()
-    return found
+    return before, after
 
 
-def goes_on(plan: Plan, own: Subject, path: str, kind: str = "adam", again: str = "") -> tuple[Saved, Saved]:
+def goes_on(
+    plan: Plan, own: Subject, path: str, kind: str = "adam", again: str = ""
+) -> tuple[Saved, Saved]:
     """What a plan has from a checkpoint, and after one more step; perhaps saved again."""
     executor = executor_of(plan, own)
     optimizer = optimizer_of(executor, kind)
@@ -251,7 +263,6 @@ def refused(plan: Plan, own: Subject, action: str, *arguments: Any) -> str:
 
 def initial(plans: list[Plan], own: Subject, name: str, seed: int) -> list[list[str]]:
     """What differs between weights drawn in pieces and those of a module that is constructed."""
-    from meshwright.capture.zoo import entry
 
     def built() -> torch.nn.Module:
         return entry(name).example(entry(name).tiny, 2).model
@@ -272,6 +283,93 @@ def initial(plans: list[Plan], own: Subject, name: str, seed: int) -> list[list[
     return found
 
 
-def plain_writes(own: Subject, name: str, path: str, kind: str) -> Saved:
-    """A checkpoint of the plain module, with an optimizer that has done a step."""
-    raise NotImplementedError
+def initial_refused(plan: Plan, own: Subject, name: str) -> str:
+    """Why a module's weights cannot be drawn in pieces."""
+    with torch.device("meta"):
+        module = entry(name).example(entry(name).tiny, 2).model
+    executor = executor_of(plan, own)
+    try:
+        initialise(executor, module, 1)
+    except InputError as error:
+        return str(error)
+    finally:
+        executor.close()
+    return "nothing was refused"
+
+
+class Plain(NamedTuple):
+    """A module as a script without Meshwright has it."""
+
+    module: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def state(self) -> dict[str, Any]:
+        """As torch's tutorials save it."""
+        told = get_optimizer_state_dict(self.module, self.optimizer)
+        return {"model": self.module.state_dict(), "optim": told}
+
+    def saved(self) -> Saved:
+        whole = self.state()
+        optimizer = {
+            f"{name}.{key}": np.asarray(value)
+            for name, fields in whole["optim"]["state"].items()
+            for key, value in fields.items()
+        }
+        arrays = {key: value.numpy().copy() for key, value in whole["model"].items()}
+        return Saved(arrays, optimizer, 0)
+
+
+def _plain(name: str, kind: str) -> Plain:
+    module = entry(name).example(entry(name).tiny, 4).model.double()
+    named = list(module.named_parameters())
+    return Plain(module, _grouped([(key, own) for key, own in named], kind))
+
+
+def plain_reads(name: str, path: str, kind: str) -> Saved:
+    """What a plain script reads of a checkpoint."""
+    torch.manual_seed(8)
+    own = _plain(name, kind)
+    state = own.state()
+    dcp.load(state, checkpoint_id=path)
+    own.module.load_state_dict(state["model"])
+    set_optimizer_state_dict(own.module, own.optimizer, state["optim"])
+    return own.saved()
+
+
+def plain_writes(name: str, path: str, kind: str) -> Saved:
+    """A checkpoint of a plain script, whose optimizer has done a step."""
+    torch.manual_seed(9)
+    own = _plain(name, kind)
+    for parameter in own.module.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    own.optimizer.step()
+    dcp.save(own.state(), checkpoint_id=path)
+    return own.saved()
+
+
+def fails_to_save(plan: Plan, own: Subject, path: str) -> str:
+    """What a rank says whose optimizer remembers something that cannot be written."""
+    executor = executor_of(plan, own)
+    load_state(executor, tensors(own.state))
+    optimizer = optimizer_of(executor, "adam")
+    assert optimizer is not None
+    trained(executor, own, optimizer)
+    if executor.rank == 1:
+        first = next(iter(optimizer.state.values()))
+        first["unwritable"] = lambda: None
+    try:
+        save_checkpoint(executor, path, optimizer)
+    except InputError as error:
+        return str(error)
+    finally:
+        executor.close()
+    return "it was saved"
+
+
+def loads_a_file(plan: Plan, own: Subject, path: str) -> list[str]:
+    """What differs after a state was taken from a file that is not read as a whole."""
+    executor = executor_of(plan, own)
+    load_state(executor, torch.load(path, mmap=True))
+    found = differing(own.state, full_state(executor, to_rank=None))
+    executor.close()
+    return found
