@@ -38,10 +38,17 @@ def same(one: Arrays, other: Arrays) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
-def near(one: Arrays, other: Arrays) -> bool:
-    """Equal but for the order of sums."""
-    return one.keys() == other.keys() and all(
-        np.allclose(one[key], other[key], rtol=1e-9, atol=1e-12) for key in one
+def error(one: Arrays, other: Arrays) -> float:
+    """The largest error of a tensor, relative to its largest number, as of gradients elsewhere.
+
+    What is small beside all others is rounding: the gradient of a bias of keys is zero.
+    """
+    assert one.keys() == other.keys()
+    largest = {key: float(np.abs(own).max(initial=0.0)) for key, own in other.items()}
+    least = 1e-6 * max(largest.values())
+    return max(
+        float(np.abs(one[key] - other[key]).max(initial=0.0)) / max(largest[key], least)
+        for key in one
     )
 
 
@@ -73,28 +80,43 @@ def test_a_state_is_taken_from_a_file_that_is_not_read_as_a_whole(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "seeds"), [("bert-large", "adam", (2, 3, 1)), ("resnext-50", "sgd", (1, 5, 2))]
+    ("name", "kind", "seeds"), [("bert-large", "adam", (2, 3)), ("resnext-50", "sgd", (1, 5))]
 )
 def test_training_goes_on_under_any_plan(
-    name: str, kind: str, seeds: tuple[int, int, int], tmp_path: Path
+    name: str, kind: str, seeds: tuple[int, int], tmp_path: Path
 ) -> None:
     own = subject(name)
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     four, two = plan_of(own, 4, seeds[0]), plan_of(own, 2, seeds[1])
     results = run_ranks(trains_and_saves, four, own, first, kind, ranks=4)
     before, after = cast(tuple[Saved, Saved], results[0])
-    (single,) = run_ranks(trains_and_saves, alone(own), own, str(tmp_path / "one"), kind, ranks=1)
-    _compare(cast(tuple[Saved, Saved], single), (before, after), exact=False)
-    _compare(run_on(four, own, first, kind, 4), (before, after), exact=True)
-    found, later = run_on(two, own, first, kind, 2, second)
-    assert same(found.state, before.state)
-    assert same(found.optimizer, before.optimizer)
-    assert found.steps == before.steps == 2
-    _compare((found, later), (before, after), exact=False)
-    _compare(run_on(four, own, second, kind, 4), (before, after), exact=True)
+    assert before.steps == 2
+    for found, later in (
+        run_on(four, own, first, kind, 4),
+        run_on(two, own, first, kind, 2, second),
+        run_on(four, own, second, kind, 4),
+    ):
+        assert same(found.state, before.state)
+        assert same(found.optimizer, before.optimizer)
+        assert (found.steps, later.steps) == (2, 3)
+    assert same(later.state, after.state), "as if it had never been interrupted"
+    assert same(later.optimizer, after.optimizer)
     plain = cast(Saved, run_ranks(plain_reads, name, second, kind, ranks=1)[0])
     assert same(plain.state, before.state)
     assert same(plain.optimizer, before.optimizer)
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("bert-large", (2, 3)), ("resnext-50", (1, 5))])
+def test_training_under_two_plans_in_turn_is_that_of_one_device(
+    name: str, seeds: tuple[int, int], tmp_path: Path
+) -> None:
+    own, path = subject(name), str(tmp_path / "last")
+    run_ranks(trains_and_saves, plan_of(own, 4, seeds[0]), own, path, "sgd", ranks=4)
+    found = run_on(plan_of(own, 2, seeds[1]), own, path, "sgd", 2)
+    (single,) = run_ranks(trains_and_saves, alone(own), own, str(tmp_path / "one"), "sgd", ranks=1)
+    for mine, expected in zip(found, cast(tuple[Saved, Saved], single), strict=True):
+        assert error(mine.state, expected.state) < 1e-9
+        assert error(mine.optimizer, expected.optimizer) < 1e-9
 
 
 def run_on(
@@ -102,13 +124,6 @@ def run_on(
 ) -> tuple[Saved, Saved]:
     results = run_ranks(goes_on, plan, own, path, kind, again, ranks=ranks)
     return cast(tuple[Saved, Saved], results[0])
-
-
-def _compare(found: tuple[Saved, Saved], expected: tuple[Saved, Saved], *, exact: bool) -> None:
-    alike = same if exact else near
-    for own, other in zip(found, expected, strict=True):
-        assert alike(own.state, other.state)
-        assert alike(own.optimizer, other.optimizer)
 
 
 def test_a_checkpoint_of_a_plain_script_is_read(tmp_path: Path) -> None:
