@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from meshwright.foundation.units import Bytes
 from meshwright.plan.model import Options, Plan
 from meshwright.run.initial import drawn
 from meshwright.run.ranks import run_ranks
@@ -53,7 +54,7 @@ def error(one: Arrays, other: Arrays) -> float:
 
 
 def plan_of(own: Subject, ranks: int, seed: int) -> Plan:
-    return random_plan(own, ranks, seed, Options(zero=seed % 4, bucket=(0, 10**6)[seed % 2]))
+    return random_plan(own, ranks, seed, Options(zero=seed % 4, bucket=Bytes((0, 10**6)[seed % 2])))
 
 
 @pytest.mark.parametrize(
@@ -193,14 +194,11 @@ def test_another_kind_of_optimizer_is_a_sentence(tmp_path: Path) -> None:
     plan = plan_of(own, 2, 1)
     run_ranks(trains_and_saves, plan, own, path, "adam", ranks=2)
     said = run_ranks(refused, plan, own, "load optimizer", path, "sgd", ranks=2)
-    assert (
-        said
-        == [
-            f"checkpoint {path!r} has no 'momentum' of parameter group 0 of a SGD; give an optimizer "
-            "of the kind that was saved, with the same groups."
-        ]
-        * 2
+    sentence = (
+        f"checkpoint {path!r} has no 'momentum' of parameter group 0 of a SGD; "
+        "give an optimizer of the kind that was saved, with the same groups."
     )
+    assert said == [sentence] * 2
 
 
 @pytest.mark.parametrize("name", ["bert-large", "inception-v3", "dlrm", "nmt"])

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.graph.pieces import Box
-from meshwright.plan.model import Options
+from meshwright.parallelize.layout import Layout
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Options, Plan
 from meshwright.script.boxes import elements, shape_of
 from meshwright.script.script import Script
 from meshwright.script.shares import Holdings, stretch, without
-from support.state_bodies import random_plan, subject
+from support.state_bodies import machine_of, random_plan, subject
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -89,11 +91,6 @@ def test_regions_of_a_sharded_parameter_are_the_shard_of_its_owner() -> None:
 
 def test_copies_are_owned_in_turns() -> None:
     own = subject("mlp")
-    from meshwright.parallelize.layout import Layout
-    from meshwright.parallelize.units import units
-    from meshwright.plan.model import Plan
-    from support.state_bodies import machine_of
-
     layouts = [Layout(("replica", "replica")) for _ in units(own.graph)]
     holdings = Holdings(Script(Plan.of("copies", own.graph, machine_of(4), layouts)))
     owned = [0] * 4

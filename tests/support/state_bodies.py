@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
@@ -94,12 +95,8 @@ def random_plan(own: Subject, ranks: int, seed: int, options: Options | None = N
 
 
 def alone(own: Subject) -> Plan:
-    return Plan.of(
-        "one device",
-        own.graph,
-        Cluster.named("h200", gpu=1),
-        [Layout(()) for _ in units(own.graph)],
-    )
+    cluster = Cluster.named("h200", gpu=1)
+    return Plan.of("one device", own.graph, cluster, [Layout(()) for _ in units(own.graph)])
 
 
 def executor_of(plan: Plan, own: Subject) -> Executor:
@@ -330,7 +327,7 @@ def plain_reads(name: str, path: str, kind: str) -> Saved:
     torch.manual_seed(8)
     own = _plain(name, kind)
     state = own.state()
-    dcp.load(state, checkpoint_id=path)
+    load(state, checkpoint_id=path)
     own.module.load_state_dict(state["model"])
     set_optimizer_state_dict(own.module, own.optimizer, state["optim"])
     return own.saved()
@@ -343,7 +340,7 @@ def plain_writes(name: str, path: str, kind: str) -> Saved:
     for parameter in own.module.parameters():
         parameter.grad = torch.randn_like(parameter)
     own.optimizer.step()
-    dcp.save(own.state(), checkpoint_id=path)
+    save(own.state(), checkpoint_id=path)
     return own.saved()
 
 
