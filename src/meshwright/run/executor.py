@@ -81,6 +81,10 @@ class Executor:
         self._dropped = self._last_uses()
         self._moment = Moment(0)
         self.steps = 0
+        self.buffers: dict[str, Tensor] = {}
+        """What a state_dict has besides the parameters that operators read, whole."""
+        self.constants: dict[str, Tensor] = {}
+        """Buffers of the graph that no state_dict has, whole."""
         self.pulse: Pulse = _unwatched
         """Told whenever something is done, and when what follows needs other ranks."""
         self.recorder = Recorder()
@@ -139,7 +143,7 @@ class Executor:
         self._lane.close()
 
     def _begin(self, inputs: Mapping[str, Tensor]) -> None:
-        self._inputs = inputs
+        self._inputs = {**self.constants, **self.buffers, **inputs}
         self._values: dict[Key, Value] = {}
         self._tape: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
         self._gradients: dict[tuple[str, int], Tensor] = {}
