@@ -334,7 +334,7 @@ class Executor:
             for number in kept.returns
         }
         if own.number not in self._travelling:
-            self._settler.settle(bucket, left)
+            self._settler.keep(bucket, left)
             return
         first = bucket.parameters[0].name
         self._settling.append(

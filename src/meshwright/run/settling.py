@@ -72,7 +72,20 @@ class Settler:
         for kept in bucket.parameters:
             piece = self._parameters.pieces.get(kept.name)
             if piece is not None and kept.returns:
-                piece.gradient = found.get(kept.name, torch.zeros_like(piece.seen))
+                _put(piece, found.get(kept.name))
+
+    def keep(self, bucket: Bucket, left: Left) -> None:
+        """The same for a bucket of which nothing travels."""
+        for kept in bucket.parameters:
+            piece = self._parameters.pieces.get(kept.name)
+            if piece is None or not kept.returns:
+                continue
+            total: Tensor | None = None
+            for number in kept.returns:
+                own = left[number]
+                if own is not None:
+                    total = own if total is None else total + own
+            _put(piece, total)
 
     def gather(self, bucket: Bucket) -> None:
         """Put the sharded pieces of a bucket together from what the optimizers have seen."""
@@ -167,6 +180,10 @@ class Settler:
         if piece.sharing is not None:
             own = piece.sharing.shard(own.reshape(-1))
         found[kept.name] = own if kept.name not in found else found[kept.name] + own
+
+
+def _put(piece: Piece, gradient: Tensor | None) -> None:
+    piece.gradient = torch.zeros_like(piece.seen) if gradient is None else gradient
 
 
 def _single_sum(steps: tuple[Step, ...]) -> Together | None:
