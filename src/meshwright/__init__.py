@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from meshwright.reduce.predict import predict as predict
     from meshwright.reduce.synthesize import synthesize as synthesize
     from meshwright.run.hook import use_reduction_plan as use_reduction_plan
+    from meshwright.run.module import parallelize as parallelize
     from meshwright.run.programs import all_reduce as all_reduce
     from meshwright.search.budget import Budget as Budget
     from meshwright.search.compare import compare as compare
@@ -49,6 +50,7 @@ _ROOMS = {
     "Placement": "place.placement",
     "placements": "place.placement",
     "load_plan": "plan.file",
+    "parallelize": "run.module",
     "save_plan": "plan.file",
     "Plan": "plan.model",
     "BACKENDS": "price.backend",
@@ -74,7 +76,8 @@ _ROOMS = {
 
 __all__ = ["BACKENDS", "Axis", "Budget", "Cluster", "InputError", "Placement", "Plan", "Pricer"]
 __all__ += ["Program", "Ranker", "Reduction", "ReductionPlan", "all_reduce", "cheapest", "compare"]
-__all__ += ["load_plan", "lower", "placements", "predict", "rank", "reduction_hierarchy"]
+__all__ += ["load_plan", "lower", "parallelize", "placements", "predict", "rank"]
+__all__ += ["reduction_hierarchy"]
 __all__ += ["save_plan", "simulate_plan", "synthesize", "use_reduction_plan"]
 
 

@@ -15,6 +15,7 @@ A step runs forward and backward at once, micro-batch by micro-batch where the p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +31,10 @@ from meshwright.graph.canonical import canonical_hash
 from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.agreement import Statement, agree, digest
+from meshwright.run.checkpoint import load_checkpoint, save_checkpoint
 from meshwright.run.executor import Executor
+from meshwright.run.initial import initialise
+from meshwright.run.state import full_state, load_state, take_constants
 from meshwright.run.watch import LIMIT, Watch
 from meshwright.run.wire import Wire
 
@@ -38,9 +42,9 @@ from meshwright.run.wire import Wire
 class Parallelized(nn.Module):
     """A model whose steps run by a plan."""
 
-    def __init__(self, executor: Executor, fixed: Mapping[str, Tensor], limit: Seconds) -> None:
+    def __init__(self, executor: Executor, limit: Seconds) -> None:
         super().__init__()
-        self.executor, self._fixed, self._limit = executor, dict(fixed), limit
+        self.executor, self._limit = executor, limit
         self._watch: Watch | None = None
         self._anchor = torch.zeros((), requires_grad=True)
         for name, piece in executor.parameters.pieces.items():
@@ -68,7 +72,7 @@ class Parallelized(nn.Module):
     def forward(self, *inputs: object, **named: object) -> Tensor:
         """The loss of a batch, of which every rank gives all."""
         given = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
-        values = self._fixed | self._checked(given)
+        values = self._checked(given)
         if self._watch is not None:
             self._watch.step(self.executor.steps)
         if not torch.is_grad_enabled():
@@ -77,6 +81,22 @@ class Parallelized(nn.Module):
             self._anchor, self.executor, values, self.training
         )
         return loss
+
+    def whole_state(self, *, to_rank: int | None = 0) -> dict[str, Tensor] | None:
+        """The plain model's state_dict, on one rank or, with None, on all; all ranks call it."""
+        return full_state(self.executor, to_rank=to_rank)
+
+    def load_whole_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state_dict of the plain model, of which each rank reads its pieces."""
+        load_state(self.executor, state)
+
+    def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Write a checkpoint that any plan, and the plain model with `dcp.load`, can go on from."""
+        save_checkpoint(self.executor, Path(path), optimizer)
+
+    def load(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Go on from a checkpoint."""
+        load_checkpoint(self.executor, Path(path), optimizer)
 
     def _checked(self, given: list[Tensor]) -> dict[str, Tensor]:
         """The inputs by name, if they are what the plan is for."""
@@ -136,11 +156,13 @@ def parallelize(
     device: torch.device | str = "cpu",
     constants: Mapping[str, Tensor] | None = None,
     exact_random: bool = False,
+    seed: int = 0,
     limit: Seconds = LIMIT,
 ) -> Parallelized:
     """The model, run by a plan on the ranks of the default process group.
 
-    Values come from the model, each rank taking its pieces. `constants` are tensors that the
+    Values come from the model, each rank taking its pieces; a model on the meta device gets the
+    weights that building it after `torch.manual_seed(seed)` would give it. `constants` are tensors that the
     model's forward makes by itself, by the names that the graph gives them. With `exact_random`
     dropout draws the same on any plan, and on one device; it is slower. Used as a context,
     ranks watch each other; `limit` is how long one may stand still.
@@ -158,12 +180,14 @@ def parallelize(
         ),
         place if place.type == "cuda" else None,
     )
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers()), **(constants or {})}
-    _refuse_missing(plan, state)
     executor = Executor(plan, Wire(), dist.get_rank(), place, exact=exact_random)
-    executor.parameters.load(state)
-    fixed = {own.name: state[own.name].to(place) for own in plan.graph.buffers}
-    return Parallelized(executor, fixed, limit)
+    take_constants(executor, constants or {})
+    if any(own.is_meta for own in model.parameters()):
+        initialise(executor, model, seed)
+    else:
+        state = model.state_dict()
+        load_state(executor, state, keys=state)
+    return Parallelized(executor, limit)
 
 
 def _refuse_other_world(plan: Plan) -> None:
@@ -180,22 +204,3 @@ def _refuse_other_world(plan: Plan) -> None:
             f"{plan.cluster.name!r}), and there are {counted(ranks, 'rank')}",
             f"start {counted(devices, 'rank')}, or plan for a cluster of {ranks}",
         )
-
-
-def _refuse_missing(plan: Plan, state: Mapping[str, Tensor]) -> None:
-    wanted = [p.tensor for p in plan.graph.parameters] + list(plan.graph.buffers)
-    missing = [tensor.name for tensor in wanted if tensor.name not in state]
-    if missing:
-        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-        raise InputError(
-            f"the model has no {missing[0]!r}{others}, which the plan's graph reads",
-            "give the model that the plan was made for; what its forward makes by itself goes "
-            "into `constants`",
-        )
-    for tensor in wanted:
-        if tuple(state[tensor.name].shape) != tensor.shape:
-            raise InputError(
-                f"{tensor.name!r} has shape {tuple(state[tensor.name].shape)} in the model and "
-                f"{tensor.shape} in the plan",
-                "give the model that the plan was made for",
-            )

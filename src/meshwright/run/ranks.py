@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple
 
+from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 
 PRELOADED = ("meshwright.run.quiet", "torch", "torch.distributed", "meshwright.capture.kernels")
@@ -118,6 +119,9 @@ def _rank(
         dist.barrier()
         dist.destroy_process_group()
         report.send((True, result))
+    except InputError as mistake:
+        report.send((False, (mistake.problem, mistake.remedy)))
+        os._exit(2)
     except BaseException:
         report.send((False, traceback.format_exc()))
         os._exit(1)
@@ -126,10 +130,13 @@ def _rank(
 def _collected(
     started: Sequence[tuple[ForkServerProcess, Connection]], deadline: float
 ) -> list[object]:
-    """The results; a `RankError` for the first rank that fails, dies or takes too long."""
+    """The results; a `RankError` for the first rank that fails, dies or takes too long.
+
+    A user's mistake is told as what it is.
+    """
     waiting = {connection: rank for rank, (_, connection) in enumerate(started)}
     results: dict[int, object] = {}
-    failed: dict[int, str] = {}
+    failed: dict[int, object] = {}
     while waiting:
         ready = wait(list(waiting), max(0.0, deadline - time.monotonic()))
         if not ready:
@@ -141,12 +148,14 @@ def _collected(
             if well:
                 results[rank] = said
             else:
-                failed[rank] = str(said)
+                failed[rank] = said
                 # What the others say of it follows; the first is the cause.
                 deadline = min(deadline, time.monotonic() + GRACE)
     if failed:
-        rank = next(iter(failed))
-        raise RankError(rank, failed[rank])
+        rank, said = next(iter(failed.items()))
+        if isinstance(said, tuple):
+            raise InputError(*said)
+        raise RankError(rank, str(said))
     if waiting:
         raise RankError(min(waiting.values()), "it did not end in time")
     return [results[rank] for rank in range(len(started))]

@@ -63,7 +63,7 @@ def train(task: Task, told: Told | None = None) -> Measurement:
         example.model.to(_real_dtype(task.plan)),
         task.plan,
         device=_device(),
-        constants={own.name: values[own.name] for own in task.plan.graph.buffers},
+        constants=_constants(example, task.plan, values),
         limit=task.limit,
     ) as module:
         return _trained(module, task, values, told)
@@ -128,6 +128,12 @@ def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
         name: own.detach().to(torch_dtype(plan.graph.specs[name].dtype))
         for name, own in values_of(example, plan.graph).items()
     }
+
+
+def _constants(example: Example, plan: Plan, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The buffers of the graph that the model's own state does not have."""
+    state = example.model.state_dict()
+    return {own.name: values[own.name] for own in plan.graph.buffers if own.name not in state}
 
 
 def _batches(task: Task, values: Mapping[str, Tensor]) -> Iterator[Batch]:

@@ -1,0 +1,90 @@
+"""The verb `run`, on real ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.parallelize.layout import Layout
+from meshwright.parallelize.units import units
+from meshwright.plan.file import save_plan
+from meshwright.plan.model import Plan
+
+pytestmark = pytest.mark.ranks
+
+MODEL = "zoo:lenet/tiny"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    graph = load_model(MODEL, 8).graph
+    cluster = Cluster.named("laptop").resized({"process": 2})
+    layouts = [Layout(("sample" if "sample" in u.extents else "replica",)) for u in units(graph)]
+    own = Plan.of("data parallel", graph, cluster, layouts)
+    save_plan(msgspec.structs.replace(own, model=MODEL), tmp_path / "plan.json")
+    return tmp_path / "plan.json"
+
+
+def called(*words: str, starter: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*(starter or (sys.executable,)), "-m", "meshwright", "run", *words],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_what_is_measured_stands_beside_the_prediction(plan: Path) -> None:
+    result = called(str(plan), "--steps", "2", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert len(found["measured"]["steps_s"]) == 2
+    assert len(found["measured"]["loss"]) == 3
+    assert found["measured"]["moved_bytes"] == found["predicted"]["moved_bytes"]
+    assert {row["level"] for row in found["measured"]["levels"]} == {"process"}
+
+
+def test_under_torchrun(plan: Path) -> None:
+    torchrun = shutil.which("torchrun", path=str(Path(sys.executable).parent))
+    if torchrun is None:
+        pytest.skip("torchrun is not beside this Python")
+    starter = (torchrun, "--standalone", "--nproc-per-node", "2")
+    result = called(str(plan), "--steps", "2", "--measure", starter=starter)
+    assert result.returncode == 0, result.stderr
+    assert "2 steps measured after one to warm up" in result.stdout
+    assert "step 2: loss" in result.stderr
+    wrong = called(str(plan), starter=(torchrun, "--standalone", "--nproc-per-node", "1"))
+    assert "the plan is for 2 devices (2 of cluster 'laptop'), and there are 1 rank" in wrong.stderr
+
+
+def test_a_plan_that_names_no_model(plan: Path, tmp_path: Path) -> None:
+    document = json.loads(plan.read_text())
+    (tmp_path / "nameless.json").write_text(json.dumps(document | {"model": ""}))
+    result = called(str(tmp_path / "nameless.json"))
+    assert result.returncode == 2
+    assert "does not say which model it is for; name it with --model." in result.stderr
+
+
+def test_batches_of_the_user(plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text(
+        "import torch\n"
+        "def batches():\n"
+        "    for _ in range(3):\n"
+        "        yield torch.rand(8, 1, 16, 16), torch.zeros(8, dtype=torch.int64)\n"
+    )
+    shape = json.loads(plan.read_text())["graph"]["inputs"][0]["dims"]
+    assert [size for _, size in shape] == [8, 1, 16, 16], "the data above is of that shape"
+    result = called(str(plan), "--data", f"{tmp_path}/data.py:batches", "--steps", "9", "--json")
+    assert result.returncode == 0, result.stderr
+    assert len(json.loads(result.stdout)["measured"]["steps_s"]) == 2

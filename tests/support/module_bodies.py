@@ -1,0 +1,106 @@
+"""Training scripts as a user would write them, for ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright import parallelize
+from meshwright.capture.example import Example, Step
+from meshwright.capture.execute import values_of
+from meshwright.capture.load import load_example
+from meshwright.plan.model import Plan
+
+BATCH = 8
+
+
+def example_of(source: str) -> Example:
+    torch.manual_seed(3)
+    example = load_example(source, BATCH, torch.device("cpu"))
+    example.model.double()
+    return example
+
+
+def batch_of(example: Example, plan: Plan) -> list[Tensor]:
+    values = values_of(example, plan.graph)
+    given = [values[tensor.name] for tensor in plan.graph.inputs]
+    return [own.double() if own.is_floating_point() else own for own in given]
+
+
+def plain(source: str, plan: Plan, steps: int, scale: float) -> tuple[list[float], dict[str, Any]]:
+    """The losses and the state of the plain model on one device."""
+    example = example_of(source)
+    batch, step = batch_of(example, plan), Step(example)
+    optimizer = torch.optim.SGD(example.model.parameters(), 0.1, momentum=0.9)
+    losses = []
+    count = len(batch) - len(example.targets)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = step(tuple(batch[:count]), {}, tuple(batch[count:]))
+        (loss * scale).backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, {key: own.numpy() for key, own in example.model.state_dict().items()}
+
+
+def trained(
+    source: str, plan: Plan, steps: int, scale: float
+) -> tuple[list[float], dict[str, Any] | None]:
+    """The same by a plan, on ranks; the state on the first."""
+    example = example_of(source)
+    batch = batch_of(example, plan)
+    losses = []
+    with parallelize(example.model, plan, exact_random=True) as model:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = model(*batch)
+            (loss * scale).backward()
+            optimizer.step()
+            losses.append(loss.item())
+        state = model.whole_state()
+    found = None if state is None else {key: own.numpy() for key, own in state.items()}
+    return losses, found
+
+
+def evaluated(source: str, plan: Plan) -> tuple[float, float]:
+    """The loss in evaluation mode by a plan, and of the plain model."""
+    example = example_of(source)
+    batch = batch_of(example, plan)
+    with parallelize(example.model, plan) as model, torch.no_grad():
+        found = model.eval()(*batch).item()
+    example.model.eval()
+    count = len(batch) - len(example.targets)
+    whole = Step(example).eval()
+    with torch.no_grad():
+        return found, whole(tuple(batch[:count]), {}, tuple(batch[count:])).item()
+
+
+def given_wrong(source: str, plan: Plan, what: str) -> None:
+    """A user's mistakes."""
+    example = example_of(source)
+    batch = batch_of(example, plan)
+    if what == "extra":
+        example.model.register_buffer("stray", torch.zeros(1))
+    if what == "shape":
+        example.model.register_parameter("0", None)
+    model = parallelize(example.model, plan)
+    if what == "count":
+        model(*batch[:-1])
+    if what == "batch":
+        model(*(own[: BATCH // 2] for own in batch))
+    dist.barrier()
+
+
+def errors_of(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """The largest difference of two states, relative to each tensor's largest number."""
+    assert found.keys() == expected.keys()
+    return max(
+        float(np.abs(found[key] - own).max(initial=0.0) / max(1e-6, np.abs(own).max(initial=0.0)))
+        for key, own in expected.items()
+        if own.dtype.kind == "f"
+    )
