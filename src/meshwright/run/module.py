@@ -162,10 +162,10 @@ def parallelize(
     """The model, run by a plan on the ranks of the default process group.
 
     Values come from the model, each rank taking its pieces; a model on the meta device gets the
-    weights that building it after `torch.manual_seed(seed)` would give it. `constants` are tensors that the
-    model's forward makes by itself, by the names that the graph gives them. With `exact_random`
-    dropout draws the same on any plan, and on one device; it is slower. Used as a context,
-    ranks watch each other; `limit` is how long one may stand still.
+    weights that building it after `torch.manual_seed(seed)` would give it. `constants` are tensors
+    that the model's forward makes by itself, by the names that the graph gives them. With
+    `exact_random` dropout draws the same on any plan, and on one device; it is slower. Used as a
+    context, ranks watch each other; `limit` is how long one may stand still.
     """
     _refuse_other_world(plan)
     place = torch.device(device)
