@@ -8,7 +8,6 @@ copies: the optimizer sees the rank's shard, and the piece is gathered before it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -20,6 +19,7 @@ from meshwright.run.moving import Mover, cut
 from meshwright.script.boxes import elements, shape_of
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
+from meshwright.script.sums import shard_sizes
 
 
 class Sharing(NamedTuple):
@@ -94,9 +94,7 @@ class Parameters:
         if not factors:
             return None
         members = self._mover.members(factors)
-        each = -(-count // len(members))
-        ends = [min(count, each * i) for i in range(len(members) + 1)]
-        sizes = tuple(b - a for a, b in pairwise(ends))
+        sizes = shard_sizes(count, len(members))
         return Sharing(members, sizes, members.index(self._mover.rank))
 
     def load(self, values: Mapping[str, Tensor]) -> None:
