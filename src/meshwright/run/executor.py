@@ -23,7 +23,7 @@ from meshwright.run.lane import Handle, Lane
 from meshwright.run.moving import Action, Mover
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Moment
-from meshwright.run.parameters import Parameters
+from meshwright.run.parameters import Parameters, Piece
 from meshwright.run.settling import Settler
 from meshwright.run.wire import Wire
 from meshwright.script.script import WHOLLY_SHARDED, Instruction, Script
@@ -207,7 +207,8 @@ class Executor:
         action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
         piece = self.parameters.pieces.get(delivery.tensor)
         if self.script.wiring.made[delivery.tensor].parameter:
-            value = None if piece is None else piece.data.detach()
+            # A sharded piece gives its memory back while what was carried is still needed.
+            value = None if piece is None else _kept(piece)
         else:
             held = self._values.get(("tensor", delivery.tensor, own.micro_batch))
             assert held is None or isinstance(held, Tensor)
@@ -292,6 +293,7 @@ class Executor:
             total += torch.stack(self._losses).double().sum()
         if dist.get_world_size() > 1:
             dist.all_reduce(total)
+        self.wire.finish()
         return total
 
     def _last_uses(self) -> list[list[Key]]:
@@ -325,6 +327,11 @@ class Executor:
             return []
         leaves = self._segment(own.number, own.micro_batch).leaves
         return [self._source(leaf.delivery, own.micro_batch) for leaf, _ in leaves]
+
+
+def _kept(piece: Piece) -> Tensor:
+    data = piece.data.detach()
+    return data if piece.sharing is None else data.clone()
 
 
 Name = TypeVar("Name")
