@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,14 +31,21 @@ from meshwright.foundation.errors import InputError, nearest
 _RETURNS = "return (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets)"
 
 
-def example_of_function(source: Source, batch: int | None) -> Example:
-    """What the function of a source returns, in training mode."""
-    function = _function(_module(source), source)
+def example_of_function(
+    source: Source, batch: int | None, device: torch.device | None = None
+) -> Example:
+    """What the function of a source returns, in training mode; on a device, or on meta tensors."""
+    function = loaded_function(source)
     options: dict[str, Any] = {key: plain_value(value) for key, value in source.options}
     if batch is not None:
         options["batch"] = batch
     _check_options(function, options, source)
-    return _example(_called(function, options, source), source)
+    return _example(_called(function, options, source, device), source)
+
+
+def loaded_function(source: Source) -> Callable[..., object]:
+    """The function of a source."""
+    return _function(_module(source), source)
 
 
 def _module(source: Source) -> ModuleType:
@@ -104,12 +111,17 @@ def _check_options(
 
 
 def _called(
-    function: Callable[..., object], options: Mapping[str, object], source: Source
+    function: Callable[..., object],
+    options: Mapping[str, object],
+    source: Source,
+    device: torch.device | None,
 ) -> object:
-    with suppress(Exception), torch.device("meta"):
-        return function(**options)
+    if device is None:
+        with suppress(Exception), torch.device("meta"):
+            return function(**options)
     try:
-        return function(**options)
+        with nullcontext() if device is None else device:
+            return function(**options)
     except Exception as error:
         raise InputError(
             f"{source.function}() fails{user_line(error)}: {type(error).__name__}: {error}",

@@ -70,6 +70,28 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
 
 
+def load_example(source: str, batch: int | None, device: torch.device) -> Example:
+    """A model with weights and inputs on a device.
+
+    >>> example = load_example("zoo:lenet/tiny", 2, torch.device("cpu"))
+    >>> sum(parameter.numel() for parameter in example.model.parameters())
+    394
+    """
+    parsed = parse_source(source)
+    match parsed.form:
+        case "zoo":
+            return zoo_example(parsed, batch, device)
+        case "hf":
+            return example_of_class(parsed, batch, device)
+        case "function":
+            return example_of_function(parsed, batch, device)
+        case "program" | "graph":
+            raise InputError(
+                f"{source!r} is a trace, not a model with weights",
+                "give the model itself, as file.py:function",
+            )
+
+
 def _unrolled(graph: OperatorGraph, source: Source) -> OperatorGraph:
     if not any(map(is_recurrent, graph.operators)):
         raise InputError(f"there is nothing to unroll in {source.text!r}", "leave unroll out")
@@ -98,8 +120,8 @@ def _settled(graph: OperatorGraph) -> OperatorGraph:
     return with_independent_samples(doubted(graph))
 
 
-def zoo_example(source: Source, batch: int | None) -> Example:
-    """A model of the zoo with the sizes that the source overrides, on meta tensors."""
+def zoo_example(source: Source, batch: int | None, device: torch.device | None = None) -> Example:
+    """A model of the zoo with the sizes that the source overrides; on meta tensors by default."""
     model = entry(source.name.removesuffix(TINY))
     sizes = model.tiny if source.name.endswith(TINY) else model.sizes
     known = {field.name for field in msgspec.structs.fields(sizes)}
@@ -117,7 +139,7 @@ def zoo_example(source: Source, batch: int | None) -> Example:
             f"the sizes in {source.text!r} do not fit: {error}",
             f"write numbers as in '{source.text.partition('?')[0]}?{_some_option(sizes)}'",
         ) from error
-    with torch.device("meta"):
+    with device or torch.device("meta"):
         return model.example(chosen, batch or model.batch)
 
 

@@ -26,7 +26,9 @@ _SETTINGS: Mapping[str, object] = {"use_cache": False}
 """Keys and values of earlier steps serve generation, not training."""
 
 
-def example_of_class(source: Source, batch: int | None) -> Example:
+def example_of_class(
+    source: Source, batch: int | None, device: torch.device | None = None
+) -> Example:
     """A class of Transformers built from its configuration, with labels where it takes them.
 
     The options of the source are settings of the configuration, besides `sequence`, the number of
@@ -39,7 +41,7 @@ def example_of_class(source: Source, batch: int | None) -> Example:
         raise InputError(f"sequence is {sequence!r} in {source.text!r}", "give a number above 0")
     chosen = _class(library, source)
     config = _config(chosen, options, source)
-    with torch.device("meta"):
+    with device or torch.device("meta"):
         model = chosen(config).train()
         named = _inputs(chosen, config, batch or BATCH, sequence)
     return Example(model=model, named=named)

@@ -1,8 +1,9 @@
 """The command line. Enters: words. Leaves: an exit code, 0 if all went well.
 
 Rooms are imported inside the verbs, so that help costs nothing. Exit codes: 0 done, 2 a mistake
-in what was given or nowhere to write (one sentence on standard error), 130 interrupted with
-nothing to show. A reader that goes away early is no mistake: what it took is all it wanted.
+in what was given or nowhere to write (one sentence on standard error), 3 a run that failed on some
+rank, 130 interrupted with nothing to show. A reader that goes away early is no mistake: what it
+took is all it wanted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from meshwright.cli.plan import plan
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
 from meshwright.cli.rules import rules
+from meshwright.cli.run import run
 from meshwright.cli.sweep import sweep
 from meshwright.cli.validate import validate
 from meshwright.foundation.errors import InputError
@@ -36,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    plan, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
+    plan, run, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

@@ -77,6 +77,8 @@ def plan(
 
     Example:  meshwright plan zoo:bert-large --cluster dgx-h100 --nodes 2 --memory 38GB
     """
+    import msgspec
+
     from meshwright.foundation.processes import most_processes
     from meshwright.plan.file import save_plan
     from meshwright.price.backend import backend_named
@@ -103,7 +105,7 @@ def plan(
         constraints=constraints,
     )
     found = _searched(question, how, first)
-    save_plan(found[0].best.plan, path)
+    save_plan(msgspec.structs.replace(found[0].best.plan, model=model), path)
     decisions = _explained(found[0], how) if explain else ()
     if json:
         asked = {"backend": backend, "programs": programs, "seed": seed, "budget": budget}

@@ -118,6 +118,8 @@ def compare(
 
     Example:  meshwright compare zoo:bert-large --cluster dgx-h100 --nodes 2 --save plan.json
     """
+    import msgspec
+
     from meshwright.price.backend import backend_named
 
     ways: tuple[Engine, ...] = ("delta", "full")
@@ -147,7 +149,7 @@ def compare(
             ),
         )
     if save is not None:
-        save_plan(found.strategies[-1].plan, save)
+        save_plan(msgspec.structs.replace(found.strategies[-1].plan, model=model), save)
     if json:
         asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": save}
         print_json(plans.comparison_document(found, asked))

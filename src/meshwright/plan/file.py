@@ -38,6 +38,7 @@ MAKE = "write one with 'meshwright plan MODEL --cluster C --save FILE'"
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meshwright_plan: int
     origin: str
+    model: str = ""
     options: Options
     layouts: tuple[tuple[str, str], ...]
     programs: tuple[PlannedReduction, ...]
@@ -55,6 +56,7 @@ def plan_bytes(plan: Plan) -> bytes:
     file = _File(
         meshwright_plan=VERSION,
         origin=plan.origin,
+        model=plan.model,
         options=plan.options,
         layouts=plan.layouts,
         programs=plan.programs,
@@ -110,6 +112,7 @@ def parse_plan(content: bytes) -> Plan:
         layouts=file.layouts,
         options=file.options,
         programs=file.programs,
+        model=file.model,
     )
     for reduction in plan.programs:
         _refuse_strange(reduction, len(plan.factors))

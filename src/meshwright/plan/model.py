@@ -78,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """For each unit, by the name of its first operator, the layout as text."""
     options: Options = Options()
     programs: tuple[PlannedReduction, ...] = ()
+    model: str = ""
+    """What the graph was captured from, as `capture.load` reads it; empty if nobody said."""
 
     def __post_init__(self) -> None:
         names = [unit.name for unit in self.units]
@@ -167,6 +169,29 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         """All of it."""
         own = (self.parameters, self.gradients, self.optimizer, self.activations, self.workspace)
         return Bytes(sum(own))
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run says of a plan, with the fields of a `Prediction`. Measured, not predicted."""
+
+    step: Seconds
+    """The median."""
+    steps: tuple[Seconds, ...]
+    compute: Seconds
+    """How long the busiest device computes, in a step whose parts were timed."""
+    moved: Bytes
+    """What leaves a device in a step, summed over the machine."""
+    memory: Held
+    operators: tuple[tuple[str, Seconds], ...] = ()
+    """Forward seconds of operators on the device that takes longest, the longest first."""
+    segments: tuple[tuple[str, Seconds], ...] = ()
+    """Backward seconds of runs of units, by the name of the first."""
+    transfers: tuple[tuple[str, Seconds], ...] = ()
+    """Seconds of what travelled, as "settle w", from when a device begins until it is done."""
+    levels: tuple[tuple[str, Bytes], ...] = ()
+    """Bytes that crossed each level in a step, by the outermost that they crossed."""
+    loss: tuple[float, ...] = ()
+    """Of each step."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from meshwright.parallelize.units import STATISTIC
 from meshwright.run.moving import cut
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Kernel, Moment, Surroundings, kernel
+from meshwright.run.recording import Recorder
 from meshwright.script.boxes import beyond, within
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
@@ -48,6 +49,7 @@ class Operand(NamedTuple):
 class Operation(NamedTuple):
     """One operator's piece."""
 
+    name: str
     kernel: Kernel
     inputs: tuple[Operand | None, ...]
     outputs: tuple[int, ...]
@@ -65,7 +67,9 @@ class Compiled(NamedTuple):
     outputs: tuple[tuple[str, int], ...]
     """Tensors that are wanted elsewhere, or the loss, with their slots."""
 
-    def run(self, arriving: Sequence[Tensor], fixed: Sequence[Tensor]) -> list[Tensor]:
+    def run(
+        self, arriving: Sequence[Tensor], fixed: Sequence[Tensor], recorder: Recorder
+    ) -> list[Tensor]:
         """The outputs."""
         row: list[Tensor | None] = [None] * self.slots
         for (_, slot), value in zip(self.leaves, arriving, strict=True):
@@ -73,7 +77,8 @@ class Compiled(NamedTuple):
         for (_, slot), value in zip(self.fixed, fixed, strict=True):
             row[slot] = value
         for operation in self.operations:
-            results = operation.kernel(tuple(_fetched(row, own) for own in operation.inputs))
+            with recorder.timed("forward", operation.name):
+                results = operation.kernel(tuple(_fetched(row, own) for own in operation.inputs))
             for slot, result in zip(operation.outputs, results, strict=False):
                 row[slot] = result
         return [_present(row[slot]) for _, slot in self.outputs]
@@ -162,6 +167,7 @@ class _Draft:
             self.made[tensor.name] = self._slot(tensor.name, box)
         self.operations.append(
             Operation(
+                name=piece.operator,
                 kernel=kernel(piece, self._around(unit, piece)),
                 inputs=inputs,
                 outputs=tuple(self.made[tensor.name] for tensor in operator.outputs),

@@ -8,9 +8,9 @@ their last reader, which the instructions tell beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,10 +24,21 @@ from meshwright.run.moving import Action, Mover
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters, Piece
+from meshwright.run.recording import Kind, Recorder
 from meshwright.run.settling import Settler
 from meshwright.run.wire import Wire
 from meshwright.script.script import WHOLLY_SHARDED, Instruction, Script
 from meshwright.script.transfers import Step
+
+Result = TypeVar("Result")
+
+
+class Pulse(Protocol):
+    """Is told that something is done, and whether what follows needs other ranks."""
+
+    def __call__(self, *, waiting: bool = False) -> None:
+        """Something is done."""
+
 
 Value = Tensor | Handle[Tensor | None]
 Key = tuple[str, str | int, int]
@@ -54,8 +65,11 @@ class Executor:
         self._actions: dict[tuple[str, int], Action] = {}
         self._prepare()
         self._dropped = self._last_uses()
-        self._moment = Moment(0, False)
+        self._moment = Moment(0)
         self.steps = 0
+        self.pulse: Pulse = _unwatched
+        """Told whenever something is done, and when what follows needs other ranks."""
+        self.recorder = Recorder()
 
     def _prepare(self) -> None:
         """Compile everything in the order of the script: so members make their groups together."""
@@ -75,17 +89,33 @@ class Executor:
                 case "Reverse":
                     pass
 
-    def step(self, inputs: Mapping[str, Tensor], *, train: bool = True) -> Tensor:
-        """The loss of a batch, of which every rank gets all; with `train` gradients too."""
+    def step(
+        self, inputs: Mapping[str, Tensor], *, train: bool = True, training: bool = True
+    ) -> Tensor:
+        """The loss of a batch, of which every rank gets all; with `train` gradients too.
+
+        `training` is the mode of operators that behave differently in training.
+        """
         self._begin(inputs)
+        self._moment = Moment(self.steps, training)
         for number, own in enumerate(self.instructions):
             self._perform(own, train)
+            self.pulse()
             for key in self._dropped[number]:
                 self._values.pop(key, None)
         for handle in self._settling:
-            handle.result()
+            self._await(handle)
+        loss = self._await(self._lane.begin(self._whole_loss))
+        self._await(self._lane.begin(self.wire.finish))
         self.steps += 1
-        return self._lane.begin(self._whole_loss).result()
+        return loss
+
+    def _await(self, handle: Handle[Result]) -> Result:
+        """What travels here, once it has come."""
+        self.pulse(waiting=True)
+        result = handle.result()
+        self.pulse()
+        return result
 
     def close(self) -> None:
         """End the lane; nothing runs afterwards."""
@@ -150,7 +180,17 @@ class Executor:
         for kept in bucket.parameters:
             if kept.name in self.parameters.pieces:
                 self.parameters.pieces[kept.name].show()
-        self._lane.begin(partial(self._settler.gather, bucket)).result()
+        first = bucket.parameters[0].name
+        self._await(self._send("gather", first, partial(self._settler.gather, bucket)))
+
+    def _send(self, kind: Kind, name: str, job: Callable[[], Result]) -> Handle[Result]:
+        """Have something travel, in the order of the script."""
+
+        def timed() -> Result:
+            with self.recorder.timed(kind, name):
+                return job()
+
+        return self._lane.begin(timed)
 
     def _hide(self, compiled: Compiled) -> None:
         """Give back the memory of parameters that are sharded until their next use."""
@@ -169,12 +209,12 @@ class Executor:
         compiled = self._segment(own.number, own.micro_batch)
         layer = self.script.segments[own.number].layer
         keeps = train and self.script.flows[own.number] and (layer is None or own.again)
-        self._moment = Moment(self.steps, own.again)
+        self._moment = self._moment._replace(again=own.again)
         leaves = [leaf for leaf, _ in compiled.leaves]
         values = list(grown(leaves, [self._arrived(leaf, own) for leaf in leaves]))
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
-            outputs = compiled.run(values, fixed)
+            outputs = compiled.run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
             self._values["tensor", name, own.micro_batch] = output.detach()
             if name == self.script.plan.graph.loss and not own.again:
@@ -190,7 +230,7 @@ class Executor:
             assert leaf.parameter
             return self.parameters.pieces[leaf.tensor].data
         if isinstance(value, Handle):
-            arrived = value.result()
+            arrived = self._await(value)
             assert arrived is not None
             return arrived
         return value
@@ -214,7 +254,7 @@ class Executor:
             assert held is None or isinstance(held, Tensor)
             value = held
         key: Key = ("delivery", own.number, own.micro_batch)
-        self._values[key] = self._lane.begin(partial(action, value))
+        self._values[key] = self._send("carry", delivery.tensor, partial(action, value))
 
     def _action(self, kind: str, number: int, steps: Sequence[Step], tensor: str) -> Action:
         key = kind, number
@@ -225,12 +265,13 @@ class Executor:
     def _reverse(self, own: Instruction) -> None:
         compiled = self._segment(own.number, own.micro_batch)
         values, outputs = self._tape.pop((own.number, own.micro_batch))
-        self._moment = Moment(self.steps, True)
+        self._moment = self._moment._replace(again=True)
         arriving = [
             self._gradient(name, own.micro_batch, output)
             for (name, _), output in zip(compiled.outputs, outputs, strict=True)
         ]
-        found = gradients(outputs, values, arriving)
+        with self.recorder.timed("backward", self.script.name_of(own.number)):
+            found = gradients(outputs, values, arriving)
         for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
             if leaf.return_ is not None and gradient is not None:
                 self._leave(leaf, own.micro_batch, gradient)
@@ -242,7 +283,7 @@ class Executor:
             return torch.ones_like(output)
         total = self._gradients.pop((name, micro), None)
         for handle in self._brought.pop((name, micro), ()):
-            arrived = handle.result()
+            arrived = self._await(handle)
             if arrived is not None:
                 total = arrived if total is None else total + arrived
         return total
@@ -262,7 +303,7 @@ class Executor:
         action = self._action("Bring", own.number, back.steps, back.tensor)
         left = self._left.pop((own.number, own.micro_batch), None)
         value = self._mover.filled(left, back.lying, self._mover.dtype(back.tensor))
-        handle = self._lane.begin(partial(action, value))
+        handle = self._send("bring", back.tensor, partial(action, value))
         self._brought.setdefault((back.tensor, own.micro_batch), []).append(handle)
 
     def _settle(self, own: Instruction) -> None:
@@ -272,7 +313,10 @@ class Executor:
             for kept in bucket.parameters
             for number in kept.returns
         }
-        self._settling.append(self._lane.begin(partial(self._settler.settle, bucket, left)))
+        first = bucket.parameters[0].name
+        self._settling.append(
+            self._send("settle", first, partial(self._settler.settle, bucket, left))
+        )
 
     def _total(self, inside: tuple[int, ...], beside: tuple[int, ...], size: int) -> Summed:
         """What sums statistics of so many bytes over the devices that share them."""
@@ -280,7 +324,7 @@ class Executor:
 
         def summed(data: Tensor) -> Tensor:
             own = data.contiguous()
-            self._lane.begin(lambda: reducer.all_reduce(own)).result()
+            self._await(self._send("statistics", "", lambda: reducer.all_reduce(own)))
             return own
 
         return summed
@@ -335,6 +379,10 @@ def _kept(piece: Piece) -> Tensor:
 
 
 Name = TypeVar("Name")
+
+
+def _unwatched(*, waiting: bool = False) -> None:
+    """Nobody watches."""
 
 
 def _add(totals: dict[Name, Tensor], key: Name, gradient: Tensor) -> None:

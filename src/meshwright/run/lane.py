@@ -58,7 +58,9 @@ class Lane:
     """The thread; made once and closed at the end."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._queue: SimpleQueue[Handle[object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="meshwright lane", daemon=True)
         self._thread.start()

@@ -26,7 +26,7 @@ class Norm(NamedTuple):
     """What is normalised over."""
 
     dims: tuple[int, ...]
-    count: int
+    elements: int
     """Elements that one mean is over, on all devices."""
     epsilon: float
     summed: Summed
@@ -37,8 +37,8 @@ class _Normalised(Function):
     def forward(ctx: Any, x: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
         real = x.to(torch.promote_types(x.dtype, torch.float32))
         total, square = _totals(real, real, norm)
-        mean = total / norm.count
-        variance = (square / norm.count - mean.square()).clamp_min(0.0)
+        mean = total / norm.elements
+        variance = (square / norm.elements - mean.square()).clamp_min(0.0)
         rate = torch.rsqrt(variance + norm.epsilon)
         made = (real - mean) * rate
         ctx.save_for_backward(made, rate)
@@ -52,8 +52,8 @@ class _Normalised(Function):
         norm: Norm = ctx.norm
         gradient = arriving[0].to(made.dtype)
         total, along = _totals(gradient, made, norm)
-        centred = gradient - total / norm.count
-        return (rate * (centred - made * along / norm.count)).to(ctx.dtype), None
+        centred = gradient - total / norm.elements
+        return (rate * (centred - made * along / norm.elements)).to(ctx.dtype), None
 
 
 def _totals(one: Tensor, other: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
@@ -65,5 +65,5 @@ def _totals(one: Tensor, other: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
 
 def normalised(x: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     """The piece, normalised, with mean and variance of the whole."""
-    made, mean, variance = _Normalised.apply(x, norm)
+    made, mean, variance = _Normalised.apply(x, norm)  # type: ignore[no-untyped-call]
     return made, mean, variance

@@ -25,10 +25,14 @@ Kernel = Callable[[Operands], tuple[Tensor, ...]]
 
 
 class Moment(NamedTuple):
-    """What changes from run to run: a key for random numbers, and whether it is a first run."""
+    """What changes from run to run."""
 
     key: int
-    again: bool
+    """For random numbers."""
+    training: bool = True
+    """Whether operators are in training mode."""
+    again: bool = False
+    """Whether a layer runs again."""
 
 
 class Surroundings(NamedTuple):
@@ -94,6 +98,8 @@ def _dropout(piece: MemberPiece, around: Surroundings) -> Kernel:
     def run(operands: Operands) -> tuple[Tensor, ...]:
         (x,) = operands
         assert x is not None
+        if not around.moment().training:
+            return (x,)
         mask = kept(_drawn(around), box, shape, 1 - probability, x.device)
         return (x * mask / (1 - probability) if probability < 1 else x * 0,)
 
@@ -132,8 +138,11 @@ def _attention(piece: MemberPiece, around: Surroundings) -> Kernel:
             weights = weights.masked_fill(~mask, -torch.inf)
         elif mask is not None:
             weights = weights + mask
-        left = kept(_drawn(around), box, shape, 1 - probability, q.device)
-        return ((weights.softmax(-1) * left / (1 - probability)) @ v,)
+        shares = weights.softmax(-1)
+        if around.moment().training:
+            left = kept(_drawn(around), box, shape, 1 - probability, q.device)
+            shares = shares * left / (1 - probability)
+        return (shares @ v,)
 
     return run
 
@@ -145,13 +154,18 @@ def _batch_norm(piece: MemberPiece, around: Surroundings) -> Kernel:
     def plain(operands: Operands) -> tuple[Tensor, ...]:
         x, weight, bias, mean, variance = (*operands, None, None, None, None)[:5]
         assert x is not None
-        if around.moment().again:
+        now = around.moment()
+        if now.again:
             mean = variance = None
-        return (functional.batch_norm(x, mean, variance, weight, bias, True, momentum, epsilon),)
+        return (
+            functional.batch_norm(x, mean, variance, weight, bias, now.training, momentum, epsilon),
+        )
 
     def shared(operands: Operands) -> tuple[Tensor, ...]:
         x, weight, bias, *running = (*operands, None, None, None, None)[:5]
         assert x is not None
+        if not around.moment().training:
+            return plain(operands)
         assert around.summed is not None
         dims = (0, *range(2, x.dim()))
         count = _count(around, dims)

@@ -33,7 +33,7 @@ class Sharing(NamedTuple):
 
     def shard(self, flat: Tensor) -> Tensor:
         """The shard of this rank."""
-        return torch.split(flat, self.sizes)[self.own]
+        return torch.split(flat, list(self.sizes))[self.own]
 
 
 class Piece:

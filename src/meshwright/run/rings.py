@@ -9,6 +9,7 @@ segments, so that all links are busy at once and each is crossed once by each by
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -27,11 +28,13 @@ class Mail:
     """Sends to and receives from single ranks; counts what it sends."""
 
     def __init__(self, world: dist.ProcessGroup | None) -> None:
-        self._world, self.sent = world, 0
+        self._world = world
+        self.sent_to: Counter[int] = Counter()
+        """Bytes for each receiver."""
 
     def send(self, to: int, data: Tensor, tag: int = COLLECTIVE) -> dist.Work:
         """Begin to send contiguous data, which must live until the work is done."""
-        self.sent += data.nbytes
+        self.sent_to[to] += data.nbytes
         return _begun(dist.isend(data, to, group=self._world, tag=tag))
 
     def receive(self, sender: int, data: Tensor, tag: int = COLLECTIVE) -> dist.Work:

@@ -104,7 +104,7 @@ class Settler:
         self, pieces: Sequence[Piece], rows: Sequence[Tensor], found: dict[str, Tensor]
     ) -> None:
         sharings = [_sharing(piece) for piece in pieces]
-        cuts = [torch.split(row, s.sizes) for row, s in zip(rows, sharings, strict=True)]
+        cuts = [torch.split(row, list(s.sizes)) for row, s in zip(rows, sharings, strict=True)]
         members = sharings[0].members
         parts = [torch.cat([cut[i] for cut in cuts]) for i in range(len(members))]
         own = self._wire.reduce_scatter(parts, members)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, assert_never
 
 import msgspec
@@ -86,7 +86,7 @@ def measure_step(
     step = Step(example).to(device=device, dtype=dtype)
     arguments = (example.inputs, dict(example.named), example.targets)
     given = pytree.tree_map_only(Tensor, lambda t: _moved(t, device, dtype), arguments)
-    update = _optimizer(optimizer, step.model)
+    update = optimizer_for(optimizer, step.model.parameters())
 
     def train() -> None:
         update.zero_grad(set_to_none=True)
@@ -122,14 +122,18 @@ def _moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
 
 
-def _optimizer(name: OptimizerName, model: nn.Module) -> torch.optim.Optimizer:
+def optimizer_for(
+    name: OptimizerName, parameters: Iterable[nn.Parameter], rate: float = 1e-3
+) -> torch.optim.Optimizer:
+    """The optimizer of a name."""
+    own = list(parameters)
     match name:
         case "sgd":
-            return torch.optim.SGD(model.parameters())
+            return torch.optim.SGD(own, rate)
         case "momentum":
-            return torch.optim.SGD(model.parameters(), momentum=MOMENTUM)
+            return torch.optim.SGD(own, rate, momentum=MOMENTUM)
         case "adam":
-            return torch.optim.Adam(model.parameters())
+            return torch.optim.Adam(own, rate)
         case _:
             assert_never(name)
 

@@ -8,6 +8,7 @@ here. A wire is used by one thread at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -37,13 +38,17 @@ class Wire:
         self._native = dist.get_backend(world) == "nccl"
         self._groups = Groups(world)
         self._mail = Mail(world)
-        self._by_library = 0
         self._leaving: list[tuple[dist.Work, Tensor]] = []
 
     @property
     def sent(self) -> int:
         """Payload bytes that left this rank so far."""
-        return self._mail.sent + self._by_library
+        return self.sent_to.total()
+
+    @property
+    def sent_to(self) -> Counter[int]:
+        """The same for each receiver; in a library's ring that is the next member."""
+        return self._mail.sent_to
 
     def prepare(self, groups: Iterable[tuple[int, ...]]) -> None:
         """Make the process groups this rank is in, once each.
@@ -152,12 +157,15 @@ class Wire:
         batch += [dist.P2POp(dist.irecv, flat, sender, self._world) for sender, flat in receives]
         for work in dist.batch_isend_irecv(batch) if batch else ():
             work.wait()
-        self._by_library += sum(flat.nbytes for _, flat in sends)
+        for to, flat in sends:
+            self._mail.sent_to[to] += flat.nbytes
 
     def _count(
         self, collective: Collective, sizes: Sequence[int], members: tuple[int, ...]
     ) -> None:
-        self._by_library += sent_bytes(collective, sizes, members.index(self._rank))
+        place = members.index(self._rank)
+        following = members[(place + 1) % len(members)]
+        self._mail.sent_to[following] += sent_bytes(collective, sizes, place)
 
 
 def _flat(data: Tensor) -> Tensor:

@@ -54,6 +54,10 @@ class Script:
         self._index()
         self.instructions = tuple(self._instructions())
 
+    def name_of(self, segment: int) -> str:
+        """What a segment is called: as the first operator of its first unit."""
+        return self.plan.units[self.segments[segment].units[0]].name
+
     def _index(self) -> None:
         """What belongs to each segment, found once."""
         self._sent: dict[int, list[int]] = defaultdict(list)

@@ -1,0 +1,145 @@
+"""Training by a plan, from the first step to a measurement. Enters: a plan and where its model
+comes from, on every rank. Leaves: what was measured, the same on every rank.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, repeat
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.example import Example
+from meshwright.capture.execute import values_of
+from meshwright.capture.function import loaded_function
+from meshwright.capture.load import load_example
+from meshwright.capture.options import parse_source
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Seconds, counted
+from meshwright.graph.counts import is_real
+from meshwright.plan.model import Measurement, Plan
+from meshwright.run.measured import Memory, Ran, measurement
+from meshwright.run.module import Parallelized, parallelize
+from meshwright.run.step import optimizer_for
+from meshwright.run.watch import LIMIT
+
+Batch = tuple[Tensor, ...]
+
+WARM_UP = 1
+"""Steps whose time does not count: the first one allocates."""
+
+
+class Task(NamedTuple):
+    """What to train, and for how long."""
+
+    plan: Plan
+    model: str
+    """As `capture.load` reads it."""
+    data: str | None = None
+    """A function that gives batches, as file.py:function; None: the model's example, repeated."""
+    steps: int = 5
+    seed: int = 0
+    rate: float = 1e-3
+    """The optimizer's learning rate."""
+    measure: bool = False
+    limit: Seconds = LIMIT
+
+
+Told = Callable[[int, float, float], None]
+"""Is told each step's number, loss and seconds; number 0 is the one that warms up."""
+
+
+def train(task: Task, told: Told | None = None) -> Measurement:
+    """Train on this rank, which has a process group; what is measured is told of all ranks."""
+    torch.manual_seed(task.seed)
+    example = load_example(task.model, _samples(task.plan), torch.device("cpu"))
+    values = _values(example, task.plan)
+    with parallelize(
+        example.model.to(_real_dtype(task.plan)),
+        task.plan,
+        device=_device(),
+        constants={own.name: values[own.name] for own in task.plan.graph.buffers},
+        limit=task.limit,
+    ) as module:
+        return _trained(module, task, values, told)
+
+
+def _trained(
+    module: Parallelized, task: Task, values: Mapping[str, Tensor], told: Told | None
+) -> Measurement:
+    executor = module.executor
+    optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
+    ran, memory = Ran([], [], 0), Memory(executor.device)
+    last: Batch = ()
+    for number, last in enumerate(islice(_batches(task, values), task.steps + WARM_UP)):
+        sent, begin = executor.wire.sent, _now(executor.device)
+        optimizer.zero_grad()
+        loss = module(*last)
+        loss.backward()
+        optimizer.step()
+        taken = _now(executor.device) - begin
+        ran = Ran([*ran.seconds, taken], [*ran.losses, loss.item()], executor.wire.sent - sent)
+        if told is not None:
+            told(number, ran.losses[-1], taken)
+    if len(ran.seconds) <= WARM_UP:
+        raise InputError(
+            f"the data ends after {counted(len(ran.seconds), 'step')}",
+            f"give at least {WARM_UP + 1}: the first step only warms up",
+        )
+    if task.measure:
+        executor.recorder.on = True
+        module(*last).backward()
+        executor.recorder.on = False
+    return measurement(module, optimizer, ran._replace(seconds=ran.seconds[WARM_UP:]), memory)
+
+
+def _device() -> torch.device:
+    """The GPU of this rank, if torch.distributed talks through NCCL."""
+    if dist.get_backend() != "nccl":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _samples(plan: Plan) -> int | None:
+    """The batch that the plan's inputs have."""
+    return plan.graph.inputs[0].shape[0] if plan.graph.inputs else None
+
+
+def _real_dtype(plan: Plan) -> torch.dtype:
+    """The dtype of the plan's parameters."""
+    names = {p.tensor.dtype for p in plan.graph.parameters if is_real(p.tensor.dtype)}
+    return torch_dtype(names.pop()) if len(names) == 1 else torch.float32
+
+
+def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
+    """The example's values by the names of the graph, in its dtypes."""
+    return {
+        name: own.detach().to(torch_dtype(plan.graph.specs[name].dtype))
+        for name, own in values_of(example, plan.graph).items()
+    }
+
+
+def _batches(task: Task, values: Mapping[str, Tensor]) -> Iterator[Batch]:
+    """The user's batches, or the example's again and again."""
+    if task.data is None:
+        yield from repeat(tuple(values[tensor.name] for tensor in task.plan.graph.inputs))
+        return
+    found = loaded_function(parse_source(task.data))()
+    if not isinstance(found, Iterable):
+        raise InputError(
+            f"{task.data!r} gives a {type(found).__name__}",
+            "have it return or yield batches: tuples of the model's inputs, then targets",
+        )
+    for batch in found:
+        yield tuple(batch) if isinstance(batch, tuple | list) else (batch,)
