@@ -61,7 +61,9 @@ def one_device(drawn: Drawn) -> Plan:
     return Plan.of("one device", graph, alone, [Layout(()) for _ in units(graph)], options)
 
 
-def drawn_plans(seed: int, models: Sequence[str] = MODELS, dtype: str = "float64") -> Iterator[Drawn]:
+def drawn_plans(
+    seed: int, models: Sequence[str] = MODELS, dtype: str = "float64"
+) -> Iterator[Drawn]:
     """Plans without end, of one model after the other."""
     rng = random.Random(seed)
     while True:
@@ -110,7 +112,9 @@ def wired(cluster: Cluster) -> Cluster:
 
 
 @cache
-def rewritten(model: str, batch: int, dtype: str, seed: int) -> tuple[OperatorGraph, tuple[str, ...]]:
+def rewritten(
+    model: str, batch: int, dtype: str, seed: int
+) -> tuple[OperatorGraph, tuple[str, ...]]:
     """A graph that computes the same, and the rules that made it."""
     rng = random.Random(seed)
     matcher = Matcher(tiny(model, batch, dtype).graph, algebra())
@@ -135,7 +139,9 @@ def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
     own = units(graph)
     places = _places(own, cluster, options, rng)
     idle = options.micro_batches == 1 and rng.random() < 0.5
-    plan = Plan.of("drawn", graph, cluster, _layouts(own, cluster, places, options, idle, rng), options)
+    plan = Plan.of(
+        "drawn", graph, cluster, _layouts(own, cluster, places, options, idle, rng), options
+    )
     return _with_programs(plan, rng)
 
 
@@ -243,10 +249,14 @@ def _with_programs(plan: Plan, rng: random.Random) -> Plan:
     wiring = Script(plan).wiring
     steps = [step for own in (*wiring.deliveries, *wiring.returns) for step in own.steps]
     sums = dict.fromkeys(
-        (step.inside, step.beside) for step in steps if isinstance(step, Together) and step.beside is not None
+        (step.inside, step.beside)
+        for step in steps
+        if isinstance(step, Together) and step.beside is not None
     )
     chosen = [
-        PlannedReduction(over=inside, beside=beside, bytes=size, program=_program(plan, inside, beside, rng))
+        PlannedReduction(
+            over=inside, beside=beside, bytes=size, program=_program(plan, inside, beside, rng)
+        )
         for inside, beside in sums
         if rng.random() < 0.6
         for size in (64.0, 4096.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,7 +138,7 @@ def trained(own: Training, arrays: Arrays) -> Trained:
             optimizer.step()
     executor.close()
     parameters = {piece.name: _part(piece, piece.seen.detach()) for piece in pieces}
-    return Trained(losses, gradients, parameters, [b - a for a, b in zip(sent, sent[1:])])
+    return Trained(losses, gradients, parameters, [b - a for a, b in pairwise(sent)])
 
 
 def _optimizer(name: str, pieces: Sequence[Piece]) -> torch.optim.Optimizer | None:

@@ -337,7 +337,6 @@ class Executor:
             total += torch.stack(self._losses).double().sum()
         if dist.get_world_size() > 1:
             dist.all_reduce(total)
-        self.wire.finish()
         return total
 
     def _last_uses(self) -> list[list[Key]]:
