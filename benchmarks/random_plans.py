@@ -2,8 +2,9 @@
 device: loss, every gradient, parameters after 5 steps, and the bytes that each rank sent.
 
 Run as `PYTHONPATH=tests python benchmarks/random_plans.py [COUNT] [SEED] [DTYPE]` (300 plans, seed
-0, float64), or with `found` instead of COUNT for the plans of the joint search on 2, 4 and 8 ranks. Prints every plan that is wrong, how often everything occurred, and the largest errors. Exit
-code 1 if a plan is wrong.
+0, float64), or with `found` instead of COUNT for the plans of the joint search on 2, 4 and 8 ranks.
+Prints every plan that is wrong, how often everything occurred, and the largest errors. Exit code 1
+if a plan is wrong.
 """
 
 from __future__ import annotations
