@@ -23,7 +23,7 @@ from support.found_plans import found_plans
 from support.plan_features import features
 from support.proved import Verdict, verdicts
 
-TOGETHER = 7
+TOGETHER = 20
 """Plans that share one start of ranks."""
 
 BUDGET = Seconds(2.0)

@@ -122,33 +122,48 @@ def trained(own: Training, arrays: Arrays) -> Trained:
     values = tensors(arrays)
     executor.parameters.load(values)
     pieces = [piece for piece in executor.parameters.pieces.values() if piece.seen.requires_grad]
-    optimizer = _optimizer(own.optimizer, pieces)
+    update = OPTIMIZERS[own.optimizer]
+    memory: list[Memory] = [{} for _ in pieces]
     losses, sent = list[float](), [executor.wire.sent]
     gradients: Parts = {}
     for step in range(own.steps):
         losses.append(executor.step(values).item())
         executor.wire.finish()
         sent.append(executor.wire.sent)
-        for piece in pieces:
-            assert piece.gradient is None or piece.gradient.shape == piece.seen.shape
-            piece.seen.grad = piece.gradient
-            if step == 0 and piece.gradient is not None:
+        for piece, kept in zip(pieces, memory, strict=True):
+            if piece.gradient is None:
+                continue
+            if step == 0:
                 gradients[piece.name] = _part(piece, piece.gradient)
-        if optimizer is not None:
-            optimizer.step()
+            update(piece.seen.detach(), piece.gradient.view(piece.seen.shape), kept, step + 1)
     executor.close()
     parameters = {piece.name: _part(piece, piece.seen.detach()) for piece in pieces}
     return Trained(losses, gradients, parameters, [b - a for a, b in pairwise(sent)])
 
 
-def _optimizer(name: str, pieces: Sequence[Piece]) -> torch.optim.Optimizer | None:
-    """One that has something to do on this rank, if any."""
-    seen = [piece.seen for piece in pieces]
-    if not seen:
-        return None
-    if name == "momentum":
-        return torch.optim.SGD(seen, lr=0.01, momentum=0.9)
-    return torch.optim.Adam(seen, lr=0.001)
+Memory = dict[str, Tensor]
+"""What an optimizer remembers of a parameter."""
+
+
+def momentum(seen: Tensor, gradient: Tensor, memory: Memory, step: int) -> None:
+    """v <- 0.9 v + g, x <- x - 0.01 v."""
+    speed = memory.setdefault("speed", torch.zeros_like(seen))
+    speed.mul_(0.9).add_(gradient)
+    seen.sub_(0.01 * speed)
+
+
+def adam(seen: Tensor, gradient: Tensor, memory: Memory, step: int) -> None:
+    """Kingma and Ba 2015, algorithm 1, with the constants that they recommend."""
+    mean = memory.setdefault("mean", torch.zeros_like(seen))
+    square = memory.setdefault("square", torch.zeros_like(seen))
+    mean.mul_(0.9).add_(0.1 * gradient)
+    square.mul_(0.999).add_(0.001 * gradient * gradient)
+    rate = (square / (1 - 0.999**step)).sqrt_().add_(1e-8)
+    seen.sub_(0.001 * mean / (1 - 0.9**step) / rate)
+
+
+OPTIMIZERS = {"momentum": momentum, "adam": adam}
+"""By hand: making the library's first one in a process takes two seconds of imports."""
 
 
 def _part(piece: Piece, values: Tensor) -> Part:

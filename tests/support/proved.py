@@ -11,10 +11,9 @@ from meshwright.run.ranks import run_ranks
 from meshwright.script.script import Script
 from meshwright.script.traffic import sent_bytes_of
 from support.drawn_plans import Drawn, one_device
-from support.executed import Trained, Training, errors, tiny, trained_each, whole
+from support.executed import OPTIMIZERS, Trained, Training, errors, tiny, trained_each, whole
 
 STEPS = 5
-OPTIMIZERS = ("momentum", "adam")
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 """Of losses, gradients and parameters, relative to the largest number of each tensor."""
@@ -62,7 +61,7 @@ def verdicts(all_: Sequence[Drawn], timeout: float = 600.0) -> list[Verdict]:
     models = {own.key: tiny(own.model, own.batch, own.dtype).values for own in all_}
     (devices,) = {own.plan.cluster.devices for own in all_}
     trainings = [
-        Training(own.plan, own.key, OPTIMIZERS[number % len(OPTIMIZERS)], STEPS)
+        Training(own.plan, own.key, tuple(OPTIMIZERS)[number % len(OPTIMIZERS)], STEPS)
         for number, own in enumerate(all_)
     ]
     alone = [t._replace(plan=one_device(d)) for t, d in zip(trainings, all_, strict=True)]
