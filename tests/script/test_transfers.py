@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.foundation.integers import from_digits
@@ -148,7 +148,6 @@ def exchanged(step: Exchange, held: Held) -> Held:
     return found
 
 
-@settings(max_examples=400, deadline=None)
 @given(cases(), st.integers(0, 2**16))
 def test_each_reader_gets_its_box(case: Case, seed: int) -> None:
     held = start(case.before, seed)
@@ -160,7 +159,6 @@ def test_each_reader_gets_its_box(case: Case, seed: int) -> None:
         np.testing.assert_array_equal(data, expected[own])
 
 
-@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_what_is_given_is_what_is_got(case: Case) -> None:
     step, machine = Exchange(case.before, case.after), case.before.machine
@@ -176,7 +174,6 @@ def test_what_is_given_is_what_is_got(case: Case) -> None:
     assert given_ == got
 
 
-@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_steps_follow_each_other(case: Case) -> None:
     steps = transfer(case.before, case.after)
