@@ -75,7 +75,7 @@ def _judged(group: list[Drawn], done: list[Verdict]) -> int:
     done += found
     bad = [own for own in found if not own.right]
     for own in bad:
-        print("WRONG", own, own.drawn.plan.options, own.drawn.plan.layouts)
+        print("WRONG", own)
     return len(bad)
 
 
