@@ -67,9 +67,7 @@ def _judged(group: list[Drawn], done: list[Verdict]) -> int:
         found = verdicts(group)
     except RankError as error:
         if len(group) == 1:
-            print(
-                f"FAILED {group[0].key}: {group[0].plan.options} {group[0].plan.layouts}\n{error}"
-            )
+            print(f"FAILED {group[0].key}: {group[0].plan.options}\n{error}")
             return 1
         return sum(_judged([own], done) for own in group)
     done += found

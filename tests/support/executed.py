@@ -142,8 +142,8 @@ def trained(own: Training, arrays: Arrays) -> Trained:
 
 
 RATE = 1e-4
-"""Of learning. At 0.01 a tiny Inception of 8 samples multiplies rounding by 20 in every step, on one
-device, too: the numbers after five steps would tell nothing."""
+"""Of learning. At 0.01 a tiny Inception of 8 samples multiplies rounding by 20 in every step, so
+that numbers after five steps would tell nothing."""
 
 Memory = dict[str, Tensor]
 """What an optimizer remembers of a parameter."""
@@ -157,12 +157,14 @@ def momentum(seen: Tensor, gradient: Tensor, memory: Memory, step: int) -> None:
 
 
 def adam(seen: Tensor, gradient: Tensor, memory: Memory, step: int) -> None:
-    """Kingma and Ba 2015, algorithm 1, with the constants that they recommend."""
+    """Kingma and Ba 2015, algorithm 1; with the least divisor of theirs, 1e-8, the rounding of tiny
+    gradients would count as much as large ones do.
+    """
     mean = memory.setdefault("mean", torch.zeros_like(seen))
     square = memory.setdefault("square", torch.zeros_like(seen))
     mean.mul_(0.9).add_(0.1 * gradient)
     square.mul_(0.999).add_(0.001 * gradient * gradient)
-    rate = (square / (1 - 0.999**step)).sqrt_().add_(1e-8)
+    rate = (square / (1 - 0.999**step)).sqrt_().add_(1e-3)
     seen.sub_(RATE * mean / (1 - 0.9**step) / rate)
 
 
