@@ -26,7 +26,7 @@ from support.proved import Verdict, verdicts
 TOGETHER = 20
 """Plans that share one start of ranks."""
 
-BUDGET = Seconds(2.0)
+BUDGET = Seconds(1.0)
 """Of each search."""
 
 

@@ -19,6 +19,11 @@ TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
 """Of losses, gradients and parameters, relative to the largest number of each tensor."""
 
 
+STEEP = ("inception-v3",)
+"""Trained by Adam alone: the gradients of its tiny normalised layers are so large that with
+momentum 1e-15 in the parameters becomes 6e-7 in the loss of the fifth step, on one device."""
+
+
 class Verdict(NamedTuple):
     """What became of a plan."""
 
@@ -61,7 +66,7 @@ def verdicts(all_: Sequence[Drawn], timeout: float = 600.0) -> list[Verdict]:
     models = {own.key: tiny(own.model, own.batch, own.dtype).values for own in all_}
     (devices,) = {own.plan.cluster.devices for own in all_}
     trainings = [
-        Training(own.plan, own.key, tuple(OPTIMIZERS)[number % len(OPTIMIZERS)], STEPS)
+        Training(own.plan, own.key, _optimizer(own, number), STEPS)
         for number, own in enumerate(all_)
     ]
     alone = [t._replace(plan=one_device(d)) for t, d in zip(trainings, all_, strict=True)]
@@ -72,6 +77,11 @@ def verdicts(all_: Sequence[Drawn], timeout: float = 600.0) -> list[Verdict]:
     return [
         _verdict(own, one, ranks) for own, one, ranks in zip(all_, expected, by_plan, strict=True)
     ]
+
+
+def _optimizer(own: Drawn, number: int) -> str:
+    """One after the other."""
+    return "adam" if own.model in STEEP else tuple(OPTIMIZERS)[number % len(OPTIMIZERS)]
 
 
 def _verdict(own: Drawn, one: Trained, ranks: Sequence[Trained]) -> Verdict:
