@@ -81,9 +81,9 @@ def _print_totals(done: list[Verdict], wrong: int, occurred: Counter[str]) -> No
     print(f"\n{len(done)} plans ran, {wrong} wrong; each occurred in so many plans:")
     for word, count in sorted(occurred.items()):
         print(f"  {count:4d}  {word}")
-    for what in ("loss", "gradient", "parameter"):
-        worst = max(done, key=lambda own, what=what: getattr(own, what))
-        print(f"largest error of a {what}: {worst}")
+    print(f"largest error of a loss: {max(done, key=lambda own: own.loss)}")
+    print(f"largest error of a gradient: {max(done, key=lambda own: own.gradient)}")
+    print(f"largest error of a parameter: {max(done, key=lambda own: own.parameter)}")
     sent = sum(own[0] for verdict in done for own in verdict.sent)
     print(f"bytes sent in a step, all plans and ranks: {sent}; each rank's as predicted if right")
 

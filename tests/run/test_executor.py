@@ -18,7 +18,7 @@ from meshwright.parallelize.units import units
 from meshwright.plan.model import Plan
 from meshwright.run.ranks import run_ranks
 from support.drawn_plans import Drawn, drawn_plans, one_device, rewritten
-from support.executed import Training, by_library, errors, tiny, trained_each, whole
+from support.executed import Trained, Training, by_library, errors, tiny, trained_each, whole
 from support.found_plans import found_plans
 from support.machines import machine
 from support.proved import TOLERANCE, verdicts
@@ -93,7 +93,9 @@ def test_a_wrong_gradient_is_noticed() -> None:
     (drawn,) = sampled(4, 4, 1)
     training = Training(one_device(drawn), drawn.key, "adam", 1)
     values = {drawn.key: tiny(drawn.model, drawn.batch).values}
-    ((own,),) = run_ranks(trained_each, [training], values, ranks=1)  # type: ignore[misc]
+    (found,) = run_ranks(trained_each, [training], values, ranks=1)
+    assert isinstance(found, list)
+    own: Trained = found[0]
     expected = whole(own.gradients)
     assert max(errors(expected, [own.gradients]).values()) == 0
     name, part = next((n, p) for n, p in own.gradients.items() if np.abs(p.values).max() > 0)

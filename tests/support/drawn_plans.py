@@ -27,6 +27,7 @@ from meshwright.script.transfers import Together
 from meshwright.search.joint.variants import algebra
 from support.executed import tiny
 from support.machines import machine
+from support.plan_features import all_steps
 
 MODELS = tuple(entry.name for entry in ENTRIES)
 
@@ -246,12 +247,8 @@ def _legal(layout: Layout, unit: Unit, cluster: Cluster, options: Options) -> bo
 
 def _with_programs(plan: Plan, rng: random.Random) -> Plan:
     """With random programs for some of its sums, at two sizes."""
-    wiring = Script(plan).wiring
-    steps = [step for own in (*wiring.deliveries, *wiring.returns) for step in own.steps]
     sums = dict.fromkeys(
-        (step.inside, step.beside)
-        for step in steps
-        if isinstance(step, Together) and step.beside is not None
+        (step.inside, step.beside) for step in all_steps(Script(plan)) if isinstance(step, Together)
     )
     chosen = [
         PlannedReduction(

@@ -98,7 +98,9 @@ def by_library(model: Model) -> tuple[float, Arrays]:
         values[name].requires_grad_()
     assert graph.loss is not None
     loss = execute(graph, values)[graph.loss]
-    found = torch.autograd.grad(loss, [values[name] for name in learnt], allow_unused=True)
+    found: Sequence[Tensor | None] = torch.autograd.grad(
+        loss, [values[name] for name in learnt], allow_unused=True
+    )
     return loss.item(), {
         name: np.zeros(values[name].shape) if own is None else own.numpy()
         for name, own in zip(learnt, found, strict=True)

@@ -9,8 +9,7 @@ from meshwright.parallelize.units import Unit
 from meshwright.script.script import Script
 from meshwright.script.slots import parts_of
 from meshwright.script.traffic import sent_by_kind
-from meshwright.script.transfers import Exchange
-from meshwright.script.wiring import Delivery
+from meshwright.script.transfers import Exchange, Step
 
 
 def features(script: Script, rewrites: tuple[str, ...] = ()) -> set[str]:
@@ -78,8 +77,13 @@ def _of_pipeline(script: Script) -> Iterator[str]:
 
 def _of_transfers(script: Script) -> Iterator[str]:
     wiring = script.wiring
-    for own in (*wiring.deliveries, *wiring.returns):
-        if isinstance(own, Delivery) and own.steps and wiring.made[own.tensor].parameter:
-            yield "parameter that two units need differently"
-        for step in own.steps:
-            yield "exchange of boxes" if isinstance(step, Exchange) else f"{step.kind.value}"
+    if any(own.steps and wiring.made[own.tensor].parameter for own in wiring.deliveries):
+        yield "parameter that two units need differently"
+    for step in all_steps(script):
+        yield "exchange of boxes" if isinstance(step, Exchange) else step.kind.value
+
+
+def all_steps(script: Script) -> list[Step]:
+    """Of all transfers."""
+    there = [step for own in script.wiring.deliveries for step in own.steps]
+    return there + [step for own in script.wiring.returns for step in own.steps]

@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from meshwright.foundation.units import Seconds
 from meshwright.run.ranks import run_ranks
 from meshwright.script.script import Script
 from meshwright.script.traffic import sent_bytes_of
 from support.drawn_plans import Drawn, one_device
 from support.executed import OPTIMIZERS, Trained, Training, errors, tiny, trained_each, whole
 
+PATIENCE = Seconds(900.0)
 STEPS = 5
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
@@ -61,7 +63,7 @@ class Verdict(NamedTuple):
         )
 
 
-def verdicts(all_: Sequence[Drawn], timeout: float = 600.0) -> list[Verdict]:
+def verdicts(all_: Sequence[Drawn], timeout: Seconds = PATIENCE) -> list[Verdict]:
     """Of plans for equally many devices, which run one after the other on the same ranks."""
     models = {own.key: tiny(own.model, own.batch, own.dtype).values for own in all_}
     (devices,) = {own.plan.cluster.devices for own in all_}
@@ -73,7 +75,7 @@ def verdicts(all_: Sequence[Drawn], timeout: float = 600.0) -> list[Verdict]:
     (expected,) = run_ranks(trained_each, alone, models, ranks=1, timeout=timeout)
     found = run_ranks(trained_each, trainings, models, ranks=devices, timeout=timeout)
     assert isinstance(expected, list)
-    by_plan = zip(*found, strict=True)  # type: ignore[call-overload]
+    by_plan = zip(*found, strict=True)
     return [
         _verdict(own, one, ranks) for own, one, ranks in zip(all_, expected, by_plan, strict=True)
     ]
