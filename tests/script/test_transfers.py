@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.foundation.integers import from_digits
@@ -65,7 +65,7 @@ def fits(machine: Machine, shape: tuple[int, ...], states: States) -> bool:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    sizes = draw(st.lists(st.sampled_from((2, 2, 3)), min_size=1, max_size=3).map(tuple))
+    sizes = draw(st.lists(st.sampled_from((2, 2, 3)), min_size=1, max_size=4).map(tuple))
     machine = Machine(sizes)
     rank = draw(st.integers(1, 3))
 
@@ -148,6 +148,7 @@ def exchanged(step: Exchange, held: Held) -> Held:
     return found
 
 
+@settings(max_examples=5 * settings().max_examples)
 @given(cases(), st.integers(0, 2**16))
 def test_each_reader_gets_its_box(case: Case, seed: int) -> None:
     held = start(case.before, seed)
