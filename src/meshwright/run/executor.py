@@ -23,7 +23,7 @@ from meshwright.run.lane import Handle, Lane
 from meshwright.run.moving import Action, Mover
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Moment
-from meshwright.run.parameters import Parameters
+from meshwright.run.parameters import Parameters, Piece
 from meshwright.run.recording import Kind, Recorder
 from meshwright.run.settling import Settler
 from meshwright.run.wire import Wire
@@ -268,7 +268,8 @@ class Executor:
         action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
         piece = self.parameters.pieces.get(delivery.tensor)
         if self.script.wiring.made[delivery.tensor].parameter:
-            value = None if piece is None else piece.data.detach()
+            # A sharded piece gives its memory back while what was carried is still needed.
+            value = None if piece is None else _kept(piece)
         else:
             held = self._values.get(("tensor", delivery.tensor, own.micro_batch))
             assert held is None or isinstance(held, Tensor)
@@ -393,6 +394,11 @@ class Executor:
             return []
         leaves = self._segment(own.number, own.micro_batch).leaves
         return [self._source(leaf.delivery, own.micro_batch) for leaf, _ in leaves]
+
+
+def _kept(piece: Piece) -> Tensor:
+    data = piece.data.detach()
+    return data if piece.sharing is None else data.clone()
 
 
 Name = TypeVar("Name")

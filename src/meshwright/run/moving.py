@@ -34,13 +34,13 @@ class Mover:
         self._wire, self.rank, self._device = wire, rank, device
         self._graph = plan.graph
         self._machine = Machine.of(plan.cluster)
-        self._here: Coordinates = self._machine.coordinates(rank)
+        self.here: Coordinates = self._machine.coordinates(rank)
         self._reductions = Reductions(plan)
         self._reducers: dict[object, Reducer] = {}
 
     def takes_part(self, steps: Sequence[Step]) -> bool:
         """Whether this rank has anything to do with a transfer."""
-        return any(own.holds(self._here) for step in steps for own in (step.before, step.after))
+        return any(own.holds(self.here) for step in steps for own in (step.before, step.after))
 
     def action(self, steps: Sequence[Step], dtype: torch.dtype) -> Action:
         """What this rank does for a transfer of a tensor of some dtype."""
@@ -64,9 +64,9 @@ class Mover:
 
     def filled(self, own: Tensor | None, lying: Lying, dtype: torch.dtype) -> Tensor | None:
         """A piece of this rank; zeros if it should hold one and nothing came."""
-        if own is not None or not lying.holds(self._here):
+        if own is not None or not lying.holds(self.here):
             return own
-        return torch.zeros(shape_of(lying.box(self._here)), dtype=dtype, device=self._device)
+        return torch.zeros(shape_of(lying.box(self.here)), dtype=dtype, device=self._device)
 
     def reducer(self, inside: tuple[int, ...], beside: tuple[int, ...], size: float) -> Reducer:
         """What sums over some factors, by the program that the plan has for it."""
@@ -77,12 +77,12 @@ class Mover:
 
     def members(self, inside: Sequence[int]) -> tuple[int, ...]:
         """The group of this rank along some factors."""
-        return tuple(map(self._machine.device, self._machine.along(inside, self._here)))
+        return tuple(map(self._machine.device, self._machine.along(inside, self.here)))
 
     def _exchange(self, step: Exchange, dtype: torch.dtype) -> Action:
-        getting = tuple(moves_to(step, self._here)) if step.after.holds(self._here) else None
-        giving = tuple(moves_from(step, self._here)) if step.before.holds(self._here) else ()
-        target = None if getting is None else step.after.box(self._here)
+        getting = tuple(moves_to(step, self.here)) if step.after.holds(self.here) else None
+        giving = tuple(moves_from(step, self.here)) if step.before.holds(self.here) else ()
+        target = None if getting is None else step.after.box(self.here)
         alone = PARTIAL in step.before.states or step.before.exact is not None
 
         def exchange(own: Tensor | None) -> Tensor | None:
@@ -102,7 +102,7 @@ class Mover:
         return torch.empty(shape_of(move.box), dtype=dtype, device=self._device)
 
     def _together(self, step: Together, dtype: torch.dtype) -> Action:
-        if not (step.before.holds(self._here) or step.after.holds(self._here)):
+        if not (step.before.holds(self.here) or step.after.holds(self.here)):
             return lambda own: own
         match step.kind:
             case Collective.ALL_REDUCE:
@@ -119,7 +119,7 @@ class Mover:
                 assert_never(step.kind)
 
     def _all_reduce(self, step: Together, dtype: torch.dtype) -> Action:
-        size = elements(step.before.box(self._here)) * dtype.itemsize
+        size = elements(step.before.box(self.here)) * dtype.itemsize
         reducer = self.reducer(step.inside, step.beside, size)
 
         def act(own: Tensor | None) -> Tensor | None:
@@ -132,9 +132,9 @@ class Mover:
 
     def _reduce_scatter(self, step: Together) -> Action:
         members = self.members(step.inside)
-        own_box = step.before.box(self._here)
+        own_box = step.before.box(self.here)
         boxes = [within(box, own_box) for box in self._boxes(step, members, after=True)]
-        shape = shape_of(step.after.box(self._here))
+        shape = shape_of(step.after.box(self.here))
 
         def act(own: Tensor | None) -> Tensor | None:
             assert own is not None
@@ -146,7 +146,7 @@ class Mover:
     def _all_gather(self, step: Together, dtype: torch.dtype) -> Action:
         members = self.members(step.inside)
         self._wire.prepare([members])
-        whole = step.after.box(self._here)
+        whole = step.after.box(self.here)
         boxes = self._boxes(step, members, after=False)
         sizes = [elements(box) for box in boxes]
 
@@ -177,7 +177,7 @@ class Mover:
     def _broadcast(self, step: Together, dtype: torch.dtype) -> Action:
         root = self._root(step, step.before.states)
         members = _first(root, self.members(step.inside))
-        shape = shape_of(step.after.box(self._here))
+        shape = shape_of(step.after.box(self.here))
 
         def act(own: Tensor | None) -> Tensor | None:
             data = own
@@ -192,7 +192,7 @@ class Mover:
     def _root(self, step: Together, states: tuple[int, ...]) -> int:
         """The member of this rank's group at which a tensor in some states is."""
         own = step.after if states == step.after.states else step.before
-        holders = self._machine.along(step.inside, self._here)
+        holders = self._machine.along(step.inside, self.here)
         return next(self._machine.device(c) for c in holders if own.holds(c))
 
     def _boxes(self, step: Together, members: Sequence[int], *, after: bool) -> list[Box]:

@@ -19,7 +19,7 @@ from meshwright.run.moving import Mover, cut
 from meshwright.script.boxes import elements, shape_of
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
-from meshwright.script.shares import shard_sizes
+from meshwright.script.sums import shard_sizes
 
 
 class Sharing(NamedTuple):

@@ -6,19 +6,19 @@ Gradients of a bucket that are summed over the same devices travel as one row of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from meshwright.price.collective import Collective
 from meshwright.run.moving import Action, Mover
 from meshwright.run.parameters import Parameters, Piece, Sharing
 from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 from meshwright.script.buckets import Bucket, Kept
 from meshwright.script.script import Script
-from meshwright.script.transfers import Step, Together
+from meshwright.script.sums import Sum, alone, gathered, sums
+from meshwright.script.transfers import Together
 
 Left = dict[int, Tensor | None]
 """The gradient that this rank leaves on each return."""
@@ -32,21 +32,31 @@ class Settler:
         self._returns = script.wiring.returns
         self._actions: dict[int, Action] = {}
         """Of the returns that travel by themselves."""
+        self._known: dict[str, tuple[Sum, ...]] = {}
+        """What is summed of each bucket, by the name of its first parameter."""
 
     def prepare(self, bucket: Bucket) -> None:
         """Make the process groups that a bucket needs, at a moment when all members do."""
-        for group in self._alike(bucket):
-            pieces = [self._parameters.pieces[kept.name] for kept, _, _ in group]
-            step = group[0][2]
-            if step is None:
+        for own in self._sums(bucket):
+            pieces = self._pieces(own.parameters)
+            if own.step is None:
                 self._wire.prepare([_sharing(pieces[0]).members])
             else:
-                self._reducer(step, pieces)
+                self._reducer(own.step, pieces)
         for kept in bucket.parameters:
-            for number in self._others(kept):
+            for number in alone(self._script.wiring, kept):
                 steps = self._returns[number].steps
                 if steps and self._mover.takes_part(steps):
                     self._actions[number] = self._mover.action(steps, self._mover.dtype(kept.name))
+
+    def _sums(self, bucket: Bucket) -> tuple[Sum, ...]:
+        first = bucket.parameters[0].name
+        if first not in self._known:
+            self._known[first] = sums(self._script.wiring, bucket, self._mover.here)
+        return self._known[first]
+
+    def _pieces(self, parameters: Iterable[Kept]) -> list[Piece]:
+        return [self._parameters.pieces[kept.name] for kept in parameters]
 
     def _reducer(self, step: Together, pieces: Sequence[Piece]) -> Reducer:
         size = sum(piece.data.nbytes for piece in pieces)
@@ -64,10 +74,10 @@ class Settler:
     def settle(self, bucket: Bucket, left: Left) -> None:
         """Sum the gradients of a bucket and put them beside what the optimizer sees."""
         found: dict[str, Tensor] = {}
-        for group in self._alike(bucket):
-            self._sum_together(group, left, found)
+        for own in self._sums(bucket):
+            self._sum_together(own, left, found)
         for kept in bucket.parameters:
-            for number in self._others(kept):
+            for number in alone(self._script.wiring, kept):
                 self._add(kept, number, left, found)
         for kept in bucket.parameters:
             piece = self._parameters.pieces.get(kept.name)
@@ -89,13 +99,10 @@ class Settler:
 
     def gather(self, bucket: Bucket) -> None:
         """Put the sharded pieces of a bucket together from what the optimizers have seen."""
-        sharded = [
-            piece
-            for kept in bucket.parameters
-            if (piece := self._parameters.pieces.get(kept.name)) and piece.sharing
-        ]
-        for members, pieces in _by(sharded, lambda piece: _sharing(piece).members).items():
+        for alike in gathered(self._script.wiring, bucket, self._mover.here):
+            pieces = self._pieces(alike)
             sharings = [_sharing(piece) for piece in pieces]
+            members = sharings[0].members
             own = torch.cat([piece.seen.detach() for piece in pieces])
             sizes = [sum(s.sizes[i] for s in sharings) for i in range(len(members))]
             parts = self._wire.all_gather(own, sizes, members)
@@ -106,52 +113,19 @@ class Settler:
                     # Autograd does not look: what it keeps is gathered again before it is used.
                     piece.data.data.view(-1)[first : first + sharing.sizes[i]].copy_(shard)
 
-    def _alike(self, bucket: Bucket) -> Iterable[list[tuple[Kept, int, Together | None]]]:
-        """Gradients that are summed over the same devices by one collective.
-
-        In an order that does not depend on which of them a rank has.
-        """
-        found: dict[tuple[str, ...], list[tuple[Kept, int, Together | None]]] = {}
-        for kept in bucket.parameters:
-            piece = self._parameters.pieces.get(kept.name)
-            if piece is None or not kept.returns:
-                continue
-            number = kept.returns[0]
-            if piece.sharing is not None:
-                found.setdefault(("", str(kept.shards)), []).append((kept, number, None))
-            elif (step := _single_sum(self._returns[number].steps)) is not None:
-                key = str(step.inside), str(step.beside), str(piece.data.dtype)
-                found.setdefault(key, []).append((kept, number, step))
-        return [own for _, own in sorted(found.items())]
-
-    def _others(self, kept: Kept) -> list[int]:
-        """The returns of a parameter that travel by themselves."""
-        piece = self._parameters.pieces.get(kept.name)
-        if not kept.returns:
-            return []
-        first = self._returns[kept.returns[0]].steps
-        together = (piece is not None and piece.sharing is not None) or _single_sum(first)
-        return list(kept.returns[1:] if together else kept.returns)
-
-    def _sum_together(
-        self,
-        group: Sequence[tuple[Kept, int, Together | None]],
-        left: Left,
-        found: dict[str, Tensor],
-    ) -> None:
-        pieces = [self._parameters.pieces[kept.name] for kept, _, _ in group]
+    def _sum_together(self, own: Sum, left: Left, found: dict[str, Tensor]) -> None:
+        pieces = self._pieces(own.parameters)
         rows = [
-            _row(left.get(number), piece)
-            for (_, number, _), piece in zip(group, pieces, strict=True)
+            _row(left.get(kept.returns[0]), piece)
+            for kept, piece in zip(own.parameters, pieces, strict=True)
         ]
-        step = group[0][2]
-        if step is None:
+        if own.step is None:
             self._scatter(pieces, rows, found)
             return
         row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
-        self._reducer(step, pieces).all_reduce(row)
-        for piece, own in zip(pieces, torch.split(row, [r.numel() for r in rows]), strict=True):
-            found[piece.name] = own.view(piece.data.shape)
+        self._reducer(own.step, pieces).all_reduce(row)
+        for piece, part in zip(pieces, torch.split(row, [r.numel() for r in rows]), strict=True):
+            found[piece.name] = part.view(piece.data.shape)
 
     def _scatter(
         self, pieces: Sequence[Piece], rows: Sequence[Tensor], found: dict[str, Tensor]
@@ -186,12 +160,6 @@ def _put(piece: Piece, gradient: Tensor | None) -> None:
     piece.gradient = torch.zeros_like(piece.seen) if gradient is None else gradient
 
 
-def _single_sum(steps: tuple[Step, ...]) -> Together | None:
-    if len(steps) == 1 and isinstance(steps[0], Together):
-        return steps[0] if steps[0].kind is Collective.ALL_REDUCE else None
-    return None
-
-
 def _sharing(piece: Piece) -> Sharing:
     assert piece.sharing is not None
     return piece.sharing
@@ -202,12 +170,3 @@ def _row(gradient: Tensor | None, piece: Piece) -> Tensor:
     if gradient is None:
         return piece.data.new_zeros(piece.data.numel())
     return gradient.reshape(-1)
-
-
-def _by(
-    pieces: Iterable[Piece], key: Callable[[Piece], tuple[int, ...]]
-) -> dict[tuple[int, ...], list[Piece]]:
-    found: dict[tuple[int, ...], list[Piece]] = {}
-    for piece in pieces:
-        found.setdefault(key(piece), []).append(piece)
-    return found

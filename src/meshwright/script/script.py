@@ -106,16 +106,20 @@ class Script:
         if any(own.shards for own in self.buckets[bucket].parameters):
             yield Instruction("Gather", bucket)
 
-    def _used(self, segment: int) -> Iterator[Instruction]:
-        """What has to be gathered before a segment computes."""
+    def _used(self, segment: int, parameter: str | None = None) -> Iterator[Instruction]:
+        """What has to be gathered before a segment computes, or before one parameter is read."""
         if self.plan.options.zero == WHOLLY_SHARDED:
             for bucket in self._kept[segment]:
-                yield from self._gathered(bucket)
+                names = [kept.name for kept in self.buckets[bucket].parameters]
+                if parameter is None or parameter in names:
+                    yield from self._gathered(bucket)
 
     def _tied(self) -> Iterator[Instruction]:
         """Parameters that some reader needs otherwise than they lie."""
         for number, own in enumerate(self.wiring.deliveries):
-            if own.steps and self.wiring.made[own.tensor].parameter:
+            made = self.wiring.made[own.tensor]
+            if own.steps and made.parameter:
+                yield from self._used(self.home[made.unit], own.tensor)
                 yield Instruction("Carry", number)
 
     def _run(self, number: int, micro: int, *, again: bool) -> Iterator[Instruction]:

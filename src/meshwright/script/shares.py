@@ -21,6 +21,7 @@ from meshwright.graph.pieces import Box
 from meshwright.script.boxes import elements, full, overlap
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
+from meshwright.script.sums import shard_sizes
 
 
 class Region(NamedTuple):
@@ -36,16 +37,6 @@ class Share(NamedTuple):
 
     device: int
     box: Box
-
-
-def shard_sizes(count: int, ways: int) -> tuple[int, ...]:
-    """How many of so many elements each shard has; the last ones may have fewer, or none.
-
-    >>> shard_sizes(7, 3), shard_sizes(3, 4)
-    ((3, 3, 1), (1, 1, 1, 0))
-    """
-    each = -(-count // ways)
-    return tuple(max(0, min(count, each * (i + 1)) - each * i) for i in range(ways))
 
 
 def stretch(frame: Box, start: int, stop: int) -> Iterator[Box]:

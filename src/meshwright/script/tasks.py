@@ -18,7 +18,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import from_digits
 from meshwright.graph.counts import is_real
-from meshwright.graph.model import Call
+from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.pieces import Box, bounds, piece_of, splits_of
 from meshwright.parallelize.layout import Layout
 from meshwright.parallelize.states import WHOLE, State, States, at
@@ -165,15 +165,29 @@ def samples_of(plan: Plan) -> Samples:
     """How micro-batches cut a plan's units; a sentence if they cannot."""
     count, dims = plan.options.micro_batches, dict[str, State]()
     chosen: list[int | None] = []
+    following = _following_inputs(plan.graph)
     for unit in plan.units:
         glue = not any(is_real(spec.dtype) for own in unit.members for spec in own.call.outputs)
-        number = None if glue and not _cut(unit, dims) else _sample_split(unit, dims, count)
+        apart = following.isdisjoint(own.operator for own in unit.members)
+        whole = apart or (glue and not _cut(unit, dims))
+        number = None if whole else _sample_split(unit, dims, count)
         chosen.append(number)
         dims |= {
             tensor: WHOLE if number is None else states[number]
             for tensor, states in states_inside(unit, plan.graph).items()
         }
     return Samples(count, tuple(chosen), dims)
+
+
+def _following_inputs(graph: OperatorGraph) -> set[str]:
+    """The operators that depend on an input: parameters and buffers alone have no samples."""
+    reached = {tensor.name for tensor in graph.inputs}
+    found: set[str] = set()
+    for operator in graph.operators:
+        if not reached.isdisjoint(name for name in operator.inputs if name is not None):
+            reached |= {tensor.name for tensor in operator.outputs}
+            found.add(operator.name)
+    return found
 
 
 def _sample_split(unit: Unit, dims: Mapping[str, State], count: int) -> int | None:

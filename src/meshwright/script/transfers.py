@@ -86,10 +86,22 @@ def transfer(before: Lying, after: Lying) -> tuple[Step, ...]:
     if not (made.divides and needed.divides) or _renumbers(made.states, needed.states):
         return _exchanged(before, after)
     chain = tuple(_chain(made, needed))
-    if not all(map(_fits, chain)):
+    if _loses(chain) or not all(map(_fits, chain)):
         return _exchanged(before, after)
     # Gradients of windows overlap: first everybody gets what belongs to its own piece.
     return (*_exchanged(before, made), *chain, *_exchanged(needed, after))
+
+
+def _loses(chain: tuple[Step, ...]) -> bool:
+    """Whether what a device drops of a whole may be what it gets back from others later on."""
+    exchanging = all(isinstance(step, Exchange) for step in chain)
+    return exchanging and len(chain) > 1 and _cuts(chain[0])
+
+
+def _cuts(step: Step) -> bool:
+    """Whether something is whole before it and not after it."""
+    pairs = zip(step.before.states, step.after.states, strict=True)
+    return any(before == WHOLE != after for before, after in pairs)
 
 
 def _exchanged(before: Lying, after: Lying) -> tuple[Step, ...]:

@@ -1,0 +1,203 @@
+"""Bytes that leave a device in a step. Enters: a script and a device. Leaves: whole bytes, exactly
+what `run` sends on gloo or NCCL's rings.
+
+Each instruction is followed by what it moves: transfers by their steps (`price.traffic` for
+collectives, boxes for exchanges, `reduce.recipe` for programs), normalisations by the two sums of
+each pass, settling and gathering by rows of shards. The one number of the loss that everybody gets
+is not counted. Nothing here knows of links or time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import assert_never
+
+from meshwright.graph.model import ITEM_BYTES
+from meshwright.parallelize.units import STATISTIC
+from meshwright.price.collective import Collective
+from meshwright.price.traffic import sent_bytes
+from meshwright.script.boxes import elements, shape_of
+from meshwright.script.buckets import Bucket
+from meshwright.script.lying import Lying
+from meshwright.script.reductions import Numbers, Reductions
+from meshwright.script.script import Instruction, Kind, Script
+from meshwright.script.sums import Sum, alone, gathered, shard_sizes, sums
+from meshwright.script.transfers import Exchange, Step, Together, moves_from
+
+TOTALS = 2
+"""Numbers that a normalisation sums for each mean, in each pass."""
+
+
+def sent_bytes_of(script: Script, device: int) -> int:
+    """What a device sends in a step of training."""
+    return sum(sent_by_kind(script, device).values())
+
+
+def sent_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
+    """What a device sends in a step of training, by kind of instruction.
+
+    >>> from meshwright.cluster.model import Cluster
+    >>> from meshwright.graph.text import parse_graph
+    >>> from meshwright.plan.model import Plan
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=8, i=4]
+    ... parameter w: float32[o=6, i=4]
+    ... operator y: y: float32[n=8, o=6] = linear(x, w)
+    ... operator s: loss: float32[] = mean(y)
+    ... output loss
+    ... loss loss''')
+    >>> plan = Plan(origin="by hand", graph=graph, cluster=Cluster.named("laptop"),
+    ...             layouts=(("y", "sample sample"), ("s", "sample sample")))
+    >>> [dict(sent_by_kind(Script(plan), device)) for device in (0, 3)]
+    [{'Settle': 144}, {'Settle': 144}]
+    """
+    own = _Traffic(script, device)
+    total: Counter[Kind] = Counter()
+    for instruction in script.instructions:
+        total[instruction.kind] += own.sent(instruction)
+    return {kind: count for kind, count in total.items() if count}
+
+
+class _Traffic:
+    """What one device sends."""
+
+    def __init__(self, script: Script, device: int) -> None:
+        self._script, self._wiring, self._device = script, script.wiring, device
+        self._here = script.wiring.machine.coordinates(device)
+        self._reductions = Reductions(script.plan)
+        self._known = cache(self._of)
+
+    def sent(self, own: Instruction) -> int:
+        """For one instruction; micro-batches do not differ."""
+        return self._known(own.kind, own.number)
+
+    def _of(self, kind: Kind, number: int) -> int:
+        wiring = self._wiring
+        match kind:
+            case "Run":
+                return sum(self._statistics(number, back=False))
+            case "Reverse":
+                return sum(self._statistics(number, back=True))
+            case "Carry":
+                delivery = wiring.deliveries[number]
+                return self._transfer(delivery.steps, self._item(delivery.tensor))
+            case "Bring":
+                back = wiring.returns[number]
+                return self._transfer(back.steps, self._item(back.tensor))
+            case "Gather":
+                return self._gathered(self._script.buckets[number])
+            case "Settle":
+                return self._settled(self._script.buckets[number])
+            case _:
+                assert_never(kind)
+
+    def _item(self, tensor: str) -> int:
+        return ITEM_BYTES[self._wiring.plan.graph.specs[tensor].dtype]
+
+    def _transfer(self, steps: Sequence[Step], item: int) -> int:
+        return sum(self._step(step, item) for step in steps)
+
+    def _step(self, step: Step, item: int) -> int:
+        if isinstance(step, Exchange):
+            if not step.before.holds(self._here):
+                return 0
+            return sum(elements(move.box) * item for move in moves_from(step, self._here))
+        if not (step.before.holds(self._here) or step.after.holds(self._here)):
+            return 0
+        return self._together(step, item)
+
+    def _together(self, step: Together, item: int) -> int:
+        match step.kind:
+            case Collective.ALL_REDUCE:
+                count = elements(step.before.box(self._here))
+                return self._summed(step.inside, step.beside, count * item, count, item)
+            case Collective.REDUCE_SCATTER:
+                return self._sent(step.kind, step.inside, self._sizes(step, step.after, item))
+            case Collective.ALL_GATHER:
+                return self._sent(step.kind, step.inside, self._sizes(step, step.before, item))
+            case Collective.REDUCE:
+                return self._chain(step, step.after, step.before, item)
+            case Collective.BROADCAST:
+                return self._chain(step, step.before, step.after, item)
+            case _:
+                assert_never(step.kind)
+
+    def _members(self, inside: Sequence[int]) -> list[int]:
+        machine = self._wiring.machine
+        return [machine.device(own) for own in machine.along(inside, self._here)]
+
+    def _sizes(self, step: Together, lying: Lying, item: int) -> list[int]:
+        """Bytes that each member holds."""
+        members = self._wiring.machine.along(step.inside, self._here)
+        return [elements(lying.box(own)) * item for own in members]
+
+    def _sent(self, kind: Collective, inside: Sequence[int], sizes: Sequence[int]) -> int:
+        return sent_bytes(kind, sizes, self._members(inside).index(self._device))
+
+    def _chain(self, step: Together, end: Lying, everywhere: Lying, item: int) -> int:
+        """A chain that begins or ends at the one member that holds `end`."""
+        members = self._members(step.inside)
+        root = next(m for m in members if end.holds(self._wiring.machine.coordinates(m)))
+        order = (root, *(member for member in members if member != root))
+        whole = elements(everywhere.box(self._here)) * item
+        sizes = (whole, *(0 for _ in members[1:]))
+        return sent_bytes(step.kind, sizes, order.index(self._device))
+
+    def _summed(self, inside: Numbers, beside: Numbers, size: int, count: int, item: int) -> int:
+        """By the program that the plan has for so many bytes."""
+        return self._reductions.recipe(inside, beside, size, self._device).sent(count, item)
+
+    def _statistics(self, number: int, *, back: bool) -> Iterator[int]:
+        """What normalisations of a segment sum in one pass."""
+        wiring = self._wiring
+        for unit in self._script.segments[number].units:
+            tasks, own = wiring.tasks[unit], wiring.plan.units[unit]
+            if not tasks.works(self._here):
+                continue
+            for member, piece in zip(own.members, tasks.pieces(self._here, 0), strict=True):
+                if not piece.summing or (back and not member.wanted[0]):
+                    continue
+                spec = member.call.inputs[0]
+                assert spec is not None
+                assert piece.inputs[0] is not None
+                count = TOTALS * shape_of(piece.inputs[0])[1]
+                item = max(STATISTIC, ITEM_BYTES[spec.dtype])
+                size = STATISTIC * max(own.splits[split].statistics for split in piece.summing)
+                yield self._summed(*tasks.along(piece.summing), size, count, item)
+
+    def _elements(self, parameter: str) -> int:
+        return elements(self._wiring.made[parameter].there.box(self._here))
+
+    def _gathered(self, bucket: Bucket) -> int:
+        return sum(
+            self._sent(
+                Collective.ALL_GATHER,
+                alike[0].shards,
+                self._shards([kept.name for kept in alike], alike[0].shards),
+            )
+            for alike in gathered(self._wiring, bucket, self._here)
+        )
+
+    def _settled(self, bucket: Bucket) -> int:
+        own = sum(self._row(total) for total in sums(self._wiring, bucket, self._here))
+        return own + sum(
+            self._transfer(self._wiring.returns[number].steps, self._item(kept.name))
+            for kept in bucket.parameters
+            for number in alone(self._wiring, kept)
+        )
+
+    def _row(self, total: Sum) -> int:
+        names = [kept.name for kept in total.parameters]
+        if total.step is None:
+            shards = total.parameters[0].shards
+            return self._sent(Collective.REDUCE_SCATTER, shards, self._shards(names, shards))
+        count, item = sum(map(self._elements, names)), self._item(names[0])
+        return self._summed(total.step.inside, total.step.beside, count * item, count, item)
+
+    def _shards(self, names: Sequence[str], factors: Sequence[int]) -> list[int]:
+        """Bytes that each member has of a row of sharded pieces."""
+        ways, item = len(self._members(factors)), self._item(names[0])
+        shards = (shard_sizes(self._elements(name), ways) for name in names)
+        return [sum(own) * item for own in zip(*shards, strict=True)]

@@ -1,0 +1,105 @@
+"""Plans on real ranks: the numbers of one device, and the bytes that were predicted.
+
+The whole set of random plans is `benchmarks/random_plans.py`; here is a sample of it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from meshwright.capture.zoo import ENTRIES
+from meshwright.foundation.units import Seconds
+from meshwright.graph.model import Operator
+from meshwright.parallelize.layout import Layout
+from meshwright.parallelize.units import units
+from meshwright.plan.model import Plan
+from meshwright.run.ranks import run_ranks
+from support.drawn_plans import Drawn, drawn_plans, one_device, rewritten
+from support.executed import Trained, Training, by_library, errors, tiny, trained_each, whole
+from support.found_plans import found_plans
+from support.machines import machine
+from support.proved import TOLERANCE, verdicts
+
+pytestmark = pytest.mark.ranks
+
+SMALL = ("lenet", "alexnet", "rnnlm", "nmt", "mlp", "dlrm", "gpt2-xl", "resnet-50", "mixtral-8x7b")
+
+
+def is_random(operator: Operator) -> bool:
+    values = dict(operator.attributes)
+    if operator.kind == "dropout":
+        return bool(values.get("train", True))
+    return bool(values.get("dropout_p", 0.0))
+
+
+def sure_models() -> list[str]:
+    """Those in which nothing is random."""
+    names = [entry.name for entry in ENTRIES]
+    return [name for name in names if not any(map(is_random, tiny(name, 8).graph.operators))]
+
+
+def on_one_device(model: str, rewrites: int | None = None) -> Plan:
+    graph = (
+        tiny(model, 8).graph if rewrites is None else rewritten(model, 8, "float64", rewrites)[0]
+    )
+    return Plan.of("one device", graph, machine(1), [Layout(()) for _ in units(graph)])
+
+
+def test_one_device_computes_what_the_library_does() -> None:
+    models = sure_models()
+    assert len(models) > 10
+    plans = [on_one_device(model, seed) for model in models for seed in (None, 0)]
+    keys = [model for model in models for _ in range(2)]
+    trainings = [Training(p, k, "momentum", 1) for p, k in zip(plans, keys, strict=True)]
+    values = {model: tiny(model, 8).values for model in models}
+    (found,) = run_ranks(trained_each, trainings, values, ranks=1)
+    assert isinstance(found, list)
+    for model, own in zip(keys, found, strict=True):
+        loss, gradients = by_library(tiny(model, 8))
+        assert own.losses[0] == pytest.approx(loss, rel=TOLERANCE["float64"])
+        assert own.sent == [0]
+        worst = errors(gradients, [own.gradients])
+        assert max(worst.values()) <= TOLERANCE["float64"], (model, worst)
+
+
+def sampled(seed: int, devices: int, count: int, dtype: str = "float64") -> list[Drawn]:
+    drawn = (own for own in drawn_plans(seed, SMALL, dtype) if own.plan.cluster.devices == devices)
+    return list(islice(drawn, count))
+
+
+@pytest.mark.parametrize(("devices", "count"), [(4, 7), (6, 2), (8, 2)])
+def test_random_plans_equal_one_device(devices: int, count: int) -> None:
+    for verdict in verdicts(sampled(devices, devices, count)):
+        assert verdict.right, str(verdict)
+
+
+def test_random_plans_equal_one_device_in_single_precision() -> None:
+    for verdict in verdicts(sampled(1, 4, 3, "float32")):
+        assert verdict.right, str(verdict)
+
+
+@pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 2, 2)])
+def test_found_plans_equal_one_device(sizes: tuple[int, ...]) -> None:
+    found = list(found_plans(Seconds(0.5), ("mlp", "gpt2-xl"), [sizes]))
+    for verdict in verdicts(found):
+        assert verdict.right, str(verdict)
+
+
+def test_a_wrong_gradient_is_noticed() -> None:
+    """The comparison itself: a part that is wrong, and one that is missing."""
+    (drawn,) = sampled(4, 4, 1)
+    training = Training(one_device(drawn), drawn.key, "adam", 1)
+    values = {drawn.key: tiny(drawn.model, drawn.batch).values}
+    (found,) = run_ranks(trained_each, [training], values, ranks=1)
+    assert isinstance(found, list)
+    own: Trained = found[0]
+    expected = whole(own.gradients)
+    assert max(errors(expected, [own.gradients]).values()) == 0
+    name, part = next((n, p) for n, p in own.gradients.items() if np.abs(p.values).max() > 0)
+    wrong = part._replace(values=part.values * (1 + 1e-6))
+    assert errors(expected, [own.gradients | {name: wrong}])[name] > TOLERANCE["float64"]
+    less = {other: p for other, p in own.gradients.items() if other != name}
+    assert errors(expected, [less])[name] == float("inf")

@@ -1,0 +1,41 @@
+"""Plans that the joint search finds for tiny models. Enters: seconds for each search. Leaves: plans
+for 2, 4 and 8 devices, some with too little memory for the fastest plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.price.backend import backend_named
+from meshwright.search.budget import Budget
+from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.question import Planned, Question
+from support.drawn_plans import MODELS, Drawn
+from support.executed import tiny
+from support.machines import machine
+
+MACHINES = ((2,), (2, 2), (2, 2, 2))
+SHARE = 0.7
+"""Of the memory that the fastest plan needs, where it is limited."""
+
+
+def found_plans(
+    seconds: Seconds, models: Sequence[str] = MODELS, machines: Sequence[tuple[int, ...]] = MACHINES
+) -> Iterator[Drawn]:
+    """For each model and machine the best plan; every other time with less memory than it needs."""
+    for number, model in enumerate(models):
+        graph = tiny(model, 16).graph
+        for turn, sizes in enumerate(machines):
+            cluster = machine(*sizes)
+            question = Question(graph=graph, cluster=cluster, memory=cluster.device.memory)
+            planned = _best(question, seconds)
+            if (number + turn) % 2:
+                memory = Bytes(int(SHARE * planned.best.prediction.memory.total))
+                tighter = Question(graph=graph, cluster=cluster, memory=memory)
+                planned = _best(tighter, seconds)
+            yield Drawn(model, 16, "float64", planned.rewrites, planned.best.plan)
+
+
+def _best(question: Question, seconds: Seconds) -> Planned:
+    return best_plan(question, Budget(seconds=seconds), backend=backend_named("rings"))

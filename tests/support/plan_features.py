@@ -1,0 +1,89 @@
+"""What a plan makes use of, in words that can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshwright.parallelize.layout import IDLE
+from meshwright.parallelize.units import Unit
+from meshwright.script.script import Script
+from meshwright.script.slots import parts_of
+from meshwright.script.traffic import sent_by_kind
+from meshwright.script.transfers import Exchange, Step
+
+
+def features(script: Script, rewrites: tuple[str, ...] = ()) -> set[str]:
+    """All that occurs in it at least once."""
+    return {
+        *(own for unit in script.plan.units for own in _of_unit(script, unit)),
+        *_of_options(script),
+        *_of_pipeline(script),
+        *_of_transfers(script),
+        *(["rewrite"] if rewrites else []),
+        *(f"rewrite {name}" for name in rewrites),
+        *_of_machine(script),
+    }
+
+
+def _of_machine(script: Script) -> Iterator[str]:
+    cluster = script.plan.cluster
+    wired = " wired" if cluster.wired else ""
+    yield f"machine {'x'.join(map(str, cluster.hierarchy))}{wired}"
+
+
+def _of_unit(script: Script, unit: Unit) -> Iterator[str]:
+    layout = script.plan.layout[unit.name]
+    degrees = layout.degrees(script.plan.factors)
+    if "replica" in layout.roles:
+        yield "role replica"
+    if any(role.startswith(IDLE) for role in layout.roles):
+        yield "role idle (a subset of devices)"
+    for number, split in enumerate(unit.splits):
+        degree = degrees.get(split.name, 1)
+        if degree == 1:
+            continue
+        yield f"role {split.role}"
+        if any(extent % degree for extent in unit.extents[split.name]):
+            yield "uneven last shard"
+        if any(port.halo and port.halo[number] for port in unit.inputs):
+            yield "halo"
+        if split.statistics:
+            yield "shared statistics"
+
+
+def _of_options(script: Script) -> Iterator[str]:
+    options = script.plan.options
+    yield f"ZeRO {options.zero}"
+    if options.micro_batches > 1:
+        yield f"micro-batches {options.micro_batches}"
+    if options.bucket:
+        yield "buckets"
+    if any(own.again for own in script.instructions):
+        yield "recomputation"
+    steps = [own.program.count(";") + 1 for own in script.plan.programs]
+    if steps and sent_by_kind(script, 0):
+        yield f"program of {max(steps)} steps"
+
+
+def _of_pipeline(script: Script) -> Iterator[str]:
+    parts = parts_of(script.plan)
+    places = {script.wiring.tasks[own[0]].place for own in parts}
+    if len(places) > 1:
+        yield f"pipeline of {len(places)} stages"
+        yield f"schedule {script.plan.options.schedule}"
+    if len(parts) > len(places):
+        yield "interleaved chunks"
+
+
+def _of_transfers(script: Script) -> Iterator[str]:
+    wiring = script.wiring
+    if any(own.steps and wiring.made[own.tensor].parameter for own in wiring.deliveries):
+        yield "parameter that two units need differently"
+    for step in all_steps(script):
+        yield "exchange of boxes" if isinstance(step, Exchange) else step.kind.value
+
+
+def all_steps(script: Script) -> list[Step]:
+    """Of all transfers."""
+    there = [step for own in script.wiring.deliveries for step in own.steps]
+    return there + [step for own in script.wiring.returns for step in own.steps]

@@ -1,0 +1,103 @@
+"""Plans held against one device. Enters: plans of tiny models. Leaves: for each how far its numbers
+are from those of one device, and whether the bytes that it sent are those that were predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from meshwright.foundation.units import Seconds
+from meshwright.run.ranks import run_ranks
+from meshwright.script.script import Script
+from meshwright.script.traffic import sent_bytes_of
+from support.drawn_plans import Drawn, one_device
+from support.executed import OPTIMIZERS, Trained, Training, errors, tiny, trained_each, whole
+
+PATIENCE = Seconds(900.0)
+STEPS = 5
+
+TOLERANCE = {"float64": 1e-9, "float32": 2e-3}
+"""Of losses, gradients and parameters, relative to the largest number of each tensor."""
+
+
+STEEP = ("inception-v3",)
+"""Trained by Adam alone: the gradients of its tiny normalised layers are so large that with
+momentum 1e-15 in the parameters becomes 6e-7 in the loss of the fifth step, on one device."""
+
+
+class Verdict(NamedTuple):
+    """What became of a plan."""
+
+    drawn: Drawn
+    loss: float
+    """The largest relative error of any step's loss."""
+    gradient: float
+    """Of any gradient of the first step."""
+    parameter: float
+    """Of any parameter after all steps."""
+    sent: tuple[tuple[int, ...], ...]
+    """For each rank the bytes of every step."""
+    predicted: tuple[int, ...]
+
+    @property
+    def error(self) -> float:
+        """The largest of all."""
+        return max(self.loss, self.gradient, self.parameter)
+
+    @property
+    def right(self) -> bool:
+        """Whether numbers and bytes are as they should be."""
+        return self.error <= TOLERANCE[self.drawn.dtype] and all(
+            set(own) == {predicted}
+            for own, predicted in zip(self.sent, self.predicted, strict=True)
+        )
+
+    def __str__(self) -> str:
+        own, options = self.drawn, self.drawn.plan.options
+        shape = "x".join(map(str, own.plan.cluster.hierarchy))
+        return (
+            f"{own.key} on {shape}, {options.micro_batches} micro-batches, ZeRO {options.zero}: "
+            f"loss {self.loss:.1e}, gradient {self.gradient:.1e}, parameter {self.parameter:.1e}, "
+            f"sent {sum(own[0] for own in self.sent)} B, predicted {sum(self.predicted)} B"
+        )
+
+
+def verdicts(all_: Sequence[Drawn], timeout: Seconds = PATIENCE) -> list[Verdict]:
+    """Of plans for equally many devices, which run one after the other on the same ranks."""
+    models = {own.key: tiny(own.model, own.batch, own.dtype).values for own in all_}
+    (devices,) = {own.plan.cluster.devices for own in all_}
+    trainings = [
+        Training(own.plan, own.key, _optimizer(own, number), STEPS)
+        for number, own in enumerate(all_)
+    ]
+    alone = [t._replace(plan=one_device(d)) for t, d in zip(trainings, all_, strict=True)]
+    (expected,) = run_ranks(trained_each, alone, models, ranks=1, timeout=timeout)
+    found = run_ranks(trained_each, trainings, models, ranks=devices, timeout=timeout)
+    assert isinstance(expected, list)
+    by_plan = zip(*found, strict=True)
+    return [
+        _verdict(own, one, ranks) for own, one, ranks in zip(all_, expected, by_plan, strict=True)
+    ]
+
+
+def _optimizer(own: Drawn, number: int) -> str:
+    """One after the other."""
+    return "adam" if own.model in STEEP else tuple(OPTIMIZERS)[number % len(OPTIMIZERS)]
+
+
+def _verdict(own: Drawn, one: Trained, ranks: Sequence[Trained]) -> Verdict:
+    script = Script(own.plan)
+    losses = [
+        abs(a - b) / abs(b) for rank in ranks for a, b in zip(rank.losses, one.losses, strict=True)
+    ]
+    gradients = errors(whole(one.gradients), [rank.gradients for rank in ranks])
+    parameters = errors(whole(one.parameters), [rank.parameters for rank in ranks])
+    return Verdict(
+        drawn=own,
+        loss=max(losses),
+        gradient=max(gradients.values()),
+        parameter=max(parameters.values()),
+        sent=tuple(tuple(rank.sent) for rank in ranks),
+        predicted=tuple(sent_bytes_of(script, device) for device in range(len(ranks))),
+    )
