@@ -1,8 +1,9 @@
 """Collectives that gloo lacks or does badly, made of sends. Enters: tensors and the members of a
 group, ascending. Leaves: the same on every member as the collective's definition says.
 
-Gloo's ReduceScatter is an AllReduce, its AllGather wants equal parts, its Broadcast crosses a slow
-link once for every member behind it, its Reduce up to 1.4 times. Here members stand in a ring (or a
+Gloo's ReduceScatter is an AllReduce; its AllGather wants equal parts, and takes half as long again
+where several groups share a link and do not begin at once; its Broadcast crosses a slow link once
+for every member behind it, its Reduce up to 1.4 times. Here members stand in a ring (or a
 chain) in the order of their ranks: each receives from the one before, adds its own and sends on, in
 segments, so that all links are busy at once and each is crossed once by each byte.
 """
