@@ -199,14 +199,14 @@ def measure(case: Case, programs: Sequence[Program]) -> list[Result]:
     ]
 
 
-def known() -> list[Record]:
+def known(results: Path) -> list[Record]:
     """What the results file holds."""
-    return read_records(RESULTS.read_text()) if RESULTS.exists() else []
+    return read_records(results.read_text()) if results.exists() else []
 
 
-def append(records: Sequence[Record]) -> None:
+def append(results: Path, records: Sequence[Record]) -> None:
     """Add to the results file."""
-    with RESULTS.open("a") as file:
+    with results.open("a") as file:
         file.write(write_records(records))
 
 
@@ -222,21 +222,21 @@ def waiting(records: Sequence[Record], clusters: Mapping[str, Cluster]) -> list[
     return [case for case in every if not loads[case.key]] + again
 
 
-def campaign(budget: float) -> None:
+def campaign(results: Path, budget: float) -> None:
     """Measure what is not measured yet, as long as the budget lasts."""
     begun, failed = time.monotonic(), 0
     nominal = {name: network.cluster for name, network in NETWORKS.items()}
     left = waiting(known(), nominal)
     for number, case in enumerate(left, start=1):
-        if case.network not in described(nominal, known()):
-            append([calibrate(case.network)])
-        cluster = described(nominal, known())[case.network]
+        if case.network not in described(nominal, known(results)):
+            append(results, [calibrate(case.network)])
+        cluster = described(nominal, known(results))[case.network]
         needed, spent = expected_seconds(case, cluster), time.monotonic() - begun
         if spent + needed > budget:
             continue
         programs = [it.program for it in chosen(case, cluster)]
         try:
-            append(measure(case, programs))
+            append(results, measure(case, programs))
         except RankError as error:
             failed += 1
             print(f"{' '.join(case.key)} failed: {error}", flush=True)
@@ -253,6 +253,7 @@ def main() -> None:
     """Parse and call."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", default="600min", help="how long it may take, as 10min")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the results file")
     parser.add_argument("--only-summary", action="store_true")
     parser.add_argument("--estimate", action="store_true", help="how long the rest would take")
     asked = parser.parse_args()
@@ -265,7 +266,7 @@ def main() -> None:
             print(f"{name}: {len(own)} cases, {seconds / 60:.1f} min")
         return
     if not asked.only_summary:
-        campaign(parse_seconds(asked.budget))
+        campaign(asked.results, parse_seconds(asked.budget))
 
 
 if __name__ == "__main__":
