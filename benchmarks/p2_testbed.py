@@ -28,8 +28,6 @@ import msgspec
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-from p2_testbed_ranks import Times, time_levels, time_programs  # noqa: E402
-
 from meshwright.cluster.model import Cluster  # noqa: E402
 from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds, parse_seconds  # noqa: E402
 from meshwright.price.backend import RINGS  # noqa: E402
@@ -50,6 +48,7 @@ from meshwright.validate.bed_rows import (  # noqa: E402
     read_records,
     write_records,
 )
+from p2_testbed_ranks import Times, time_levels, time_programs  # noqa: E402
 from testbed import Testbed  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "p2_testbed.jsonl"
@@ -226,7 +225,7 @@ def campaign(results: Path, budget: float) -> None:
     """Measure what is not measured yet, as long as the budget lasts."""
     begun, failed = time.monotonic(), 0
     nominal = {name: network.cluster for name, network in NETWORKS.items()}
-    left = waiting(known(), nominal)
+    left = waiting(known(results), nominal)
     for number, case in enumerate(left, start=1):
         if case.network not in described(nominal, known(results)):
             append(results, [calibrate(case.network)])
@@ -259,7 +258,7 @@ def main() -> None:
     asked = parser.parse_args()
     nominal = {name: network.cluster for name, network in NETWORKS.items()}
     if asked.estimate:
-        left = waiting(known(), nominal)
+        left = waiting(known(asked.results), nominal)
         for name in nominal:
             own = [case for case in left if case.network == name]
             seconds = sum(expected_seconds(case, nominal[name]) for case in own)

@@ -11,6 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -75,12 +76,9 @@ def time_levels(
     for level in groups:
         own = next((group for group in level if rank in group), (rank,))
         wire.prepare([own])
-        small, large = (
-            statistics.median(
-                [_timed(lambda s=size: wire.all_reduce(data[:s], own)) for _ in range(times)]
-            )
-            for size, times in ((FEW, 5 * repetitions), (elements, repetitions))
-        )
+        few, many = (partial(wire.all_reduce, data[:size], own) for size in (FEW, elements))
+        small = statistics.median(_timed(few) for _ in range(5 * repetitions))
+        large = statistics.median(_timed(many) for _ in range(repetitions))
         found.append((small, large))
     return found
 
