@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-SEGMENT = 1 << 19
-"""Bytes that are sent on at once: small against a message, large against what a send costs."""
+from meshwright.price.traffic import SEGMENT
 
 EXCHANGE, COLLECTIVE = 0, 1
 """Tags: what is exchanged may wait for its receiver while collectives pass it by."""
