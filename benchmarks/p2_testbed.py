@@ -24,18 +24,28 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import msgspec
+from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from meshwright.cli.console import new_console  # noqa: E402
 from meshwright.cluster.model import Cluster  # noqa: E402
-from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds, parse_seconds  # noqa: E402
+from meshwright.foundation.units import (  # noqa: E402
+    Bytes,
+    BytesPerSecond,
+    Seconds,
+    format_bandwidth,
+    format_seconds,
+    parse_seconds,
+)
 from meshwright.price.backend import RINGS  # noqa: E402
 from meshwright.price.pattern import Digit, Use, groups  # noqa: E402
 from meshwright.price.step import Pricer  # noqa: E402
 from meshwright.reduce.dsl import ALL_REDUCE, Program  # noqa: E402
 from meshwright.reduce.lower import Groups, lower, reduction_groups  # noqa: E402
 from meshwright.reduce.predict import PricedProgram, predict_all  # noqa: E402
+from meshwright.report.tables import new_table, table_of_errors, table_of_gains  # noqa: E402
 from meshwright.run.ranks import RankError  # noqa: E402
 from meshwright.validate.bed_rows import (  # noqa: E402
     Calibration,
@@ -48,6 +58,7 @@ from meshwright.validate.bed_rows import (  # noqa: E402
     read_records,
     write_records,
 )
+from meshwright.validate.bed_summary import BedSummary, summarize_bed, timings  # noqa: E402
 from p2_testbed_ranks import Times, time_levels, time_programs  # noqa: E402
 from testbed import Testbed  # noqa: E402
 
@@ -248,6 +259,51 @@ def campaign(results: Path, budget: float) -> None:
     print(f"{failed} cases failed" if failed else "done", flush=True)
 
 
+def summary(results: Path) -> None:
+    """Print the figures of what was measured."""
+    records = known(results)
+    clusters = described({name: it.cluster for name, it in NETWORKS.items()}, records)
+    every = [case for name, cluster in clusters.items() for case in cases(name, cluster)]
+    measured = {it.case for it in records if isinstance(it, Result)}
+    priced = {it.key: predictions(it, clusters[it.network]) for it in every if it.key in measured}
+    found = timings(records, priced)
+    figures = summarize_bed(every, found)
+    console = new_console()
+    console.print(f"{len(found)} of {len(every)} cases, {sum(map(len, found.values()))} programs\n")
+    for table in (table_of_links(clusters), table_of_errors(figures), table_of_gains(figures)):
+        console.print(table)
+    console.print(table_of_choices(figures))
+
+
+def table_of_links(clusters: Mapping[str, Cluster]) -> Table:
+    """What was fitted."""
+    table = new_table("network", "link", "latency>", "bandwidth>")
+    for name, cluster in clusters.items():
+        for link in (link for level in cluster.levels for link in level.links):
+            rate, wait = format_bandwidth(link.out), format_seconds(link.latency)
+            table.add_row(name, link.name, wait, rate)
+    return table
+
+
+def table_of_choices(figures: BedSummary) -> Table:
+    """How well predictions choose."""
+    table = new_table("choosing by prediction", "measured>")
+    accuracy = figures.accuracy
+    for words, cell in (
+        ("cases with more than 10 programs", str(accuracy.cases)),
+        *((f"top-{k}", f"{share:.1%}") for k, share in accuracy.top.items()),
+        ("rank correlation, median case", f"{accuracy.correlation:.3f}"),
+        ("rank correlation, worst case", f"{accuracy.lowest_correlation:.3f}"),
+        ("regret of the first choice, median", f"{accuracy.regret:.1%}"),
+        ("regret of the first choice, mean", f"{accuracy.mean_regret:.1%}"),
+        ("regret of the first choice, worst", f"{accuracy.largest_regret:.1%}"),
+        ("programs faster than AllReduce", f"{figures.programs_ahead:.1%}"),
+        ("spread of repetitions, median program", f"{figures.spread:.1%}"),
+    ):
+        table.add_row(words, cell)
+    return table
+
+
 def main() -> None:
     """Parse and call."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -266,6 +322,7 @@ def main() -> None:
         return
     if not asked.only_summary:
         campaign(asked.results, parse_seconds(asked.budget))
+    summary(asked.results)
 
 
 if __name__ == "__main__":
