@@ -23,6 +23,9 @@ from meshwright.place.axes import Axis
 from meshwright.place.placement import Placement, placements
 from meshwright.reduce.hierarchy import Hierarchy
 
+Key = tuple[str, str, str, str]
+"""A case as a results file names it: network, axes, those reduced over, matrix."""
+
 MIDDLE = 2
 """Size of the axis that the paper's three-axis configurations do not reduce over."""
 
@@ -40,7 +43,7 @@ class Case(NamedTuple):
         return self.network, tuple(axis.size for axis in self.placement.axes), self.reduce
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> Key:
         """The case as a results file names it."""
         axes = ",".join(map(str, self.placement.axes))
         return self.network, axes, "+".join(self.reduce), str(self.placement)
@@ -83,7 +86,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     load: tuple[float, ...]
 
     @property
-    def case(self) -> tuple[str, str, str, str]:
+    def case(self) -> Key:
         """The case it belongs to, as `Case.key`."""
         return self.network, self.axes, self.reduce, self.matrix
 

@@ -20,7 +20,7 @@ import msgspec
 from meshwright.foundation.units import Seconds
 from meshwright.reduce.dsl import ALL_REDUCE, Program
 from meshwright.reduce.predict import PricedProgram
-from meshwright.validate.bed_rows import Case, Record, Result
+from meshwright.validate.bed_rows import Case, Key, Record, Result
 from meshwright.validate.summary import Errors, Gains, errors, gains
 
 TELLING = 10
@@ -67,13 +67,13 @@ class BedSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timings(
-    records: Iterable[Record], predictions: Mapping[tuple[str, ...], Sequence[PricedProgram]]
-) -> dict[tuple[str, ...], list[Timing]]:
+    records: Iterable[Record], predictions: Mapping[Key, Sequence[PricedProgram]]
+) -> dict[Key, list[Timing]]:
     """What was measured of each case, in the order of its predictions, given by case.
 
     Of what was measured twice, the calmer time counts.
     """
-    found: dict[tuple[str, ...], dict[str, Result]] = defaultdict(dict)
+    found: dict[Key, dict[str, Result]] = defaultdict(dict)
     for record in records:
         if isinstance(record, Result):
             known = found[record.case].get(record.program)
@@ -98,9 +98,7 @@ def _timing(priced: PricedProgram, result: Result) -> Timing:
     )
 
 
-def summarize_bed(
-    cases: Iterable[Case], found: Mapping[tuple[str, ...], list[Timing]]
-) -> BedSummary:
+def summarize_bed(cases: Iterable[Case], found: Mapping[Key, list[Timing]]) -> BedSummary:
     """The figures of the cases that were measured."""
     known = {case: found[case.key] for case in cases if case.key in found}
     telling = {case: own for case, own in known.items() if len(own) > TELLING}
