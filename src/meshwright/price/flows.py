@@ -102,10 +102,11 @@ def _ring(sizes: tuple[int, ...], *, open_: bool = False) -> Round:
 
     def inner() -> tuple[InnerFlows, ...]:
         path = tuple((i, i + 1) for i in range(own - 1))
-        if leaves:
-            return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
-        back = () if open_ else ((own - 1, 0),)
-        return (InnerFlows((*path, *back), exits=(), entries=()),)
+        if not leaves:
+            return (InnerFlows(path if open_ else (*path, (own - 1, 0)), exits=(), entries=()),)
+        if open_ and math.prod(sizes[:-1]) == 2:
+            return InnerFlows(path, (own - 1,), ()), InnerFlows(path, (), (0,))
+        return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
 
     hops = tuple((size - 1) * math.prod(sizes[:u]) for u, size in enumerate(sizes))
     return Round(levels, inner, everywhere=True, hops=hops)
