@@ -1,5 +1,5 @@
-"""What `p2_testbed.py` measures. Enters: the clusters of the testbed. Leaves: networks, the programs
-of each case, their predictions, and how long measuring takes. Nothing here measures.
+"""What `p2_testbed.py` measures. Enters: the testbed's clusters. Leaves: networks, the programs of
+each case, their predictions, and how long measuring takes. Nothing here measures.
 """
 
 from __future__ import annotations

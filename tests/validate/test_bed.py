@@ -205,7 +205,7 @@ def test_the_figures_of_two_placements() -> None:
     assert figures.programs_ahead == 2 / 14
     assert figures.accuracy == Accuracy(
         cases=1,
-        top={1: 0.0, 5: 1.0, 10: 1.0},
+        top={1: 0.0, 2: 1.0, 3: 1.0, 5: 1.0, 10: 1.0},
         correlation=round(1 - 6 * 2 / (12 * 143), 12),
         lowest_correlation=round(1 - 6 * 2 / (12 * 143), 12),
         regret=0.25,

@@ -24,7 +24,7 @@ from meshwright.validate.bed_rows import Case, Key, Record, Result
 from meshwright.validate.summary import Errors, Gains, errors, gains
 
 TELLING = 10
-TOPS = (1, 5, 10)
+TOPS = (1, 2, 3, 5, 10)
 
 
 class Timing(NamedTuple):
