@@ -103,7 +103,7 @@ def expected_seconds(case: Case, cluster: Cluster) -> float:
 
 
 def waiting(records: Sequence[Record]) -> list[Case]:
-    """The cases to measure, in the seeded order; those measured under load come last, once."""
+    """The cases to measure, in the seeded order; then those measured under load, the worst first."""
     loads: dict[object, list[float]] = defaultdict(list)
     for it in records:
         if isinstance(it, Result):
@@ -111,4 +111,5 @@ def waiting(records: Sequence[Record]) -> list[Case]:
     every = [case for name, cluster in NOMINAL.items() for case in cases(name, cluster)]
     random.Random(SEED).shuffle(every)
     again = [case for case in every if loads[case.key] and min(loads[case.key]) > CALM]
+    again.sort(key=lambda case: -min(loads[case.key]))
     return [case for case in every if not loads[case.key]] + again
