@@ -173,7 +173,7 @@ def main() -> None:
         if asked.estimate:
             left = waiting(known(asked.results))
             seconds = sum(expected_seconds(case, NOMINAL[case.network]) for case in left)
-            print(f"{len(left)} cases are left, about {seconds / 60:.0f} min")
+            print(f"{len(left)} cases to measure, or again, take about {seconds / 60:.0f} min")
             return
         if not asked.only_summary:
             campaign(asked.results, parse_seconds(asked.budget))

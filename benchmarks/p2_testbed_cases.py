@@ -103,7 +103,7 @@ def expected_seconds(case: Case, cluster: Cluster) -> float:
 
 
 def waiting(records: Sequence[Record]) -> list[Case]:
-    """The cases to measure, in the seeded order; then those measured under load, the worst first."""
+    """The cases to measure, in the seeded order; then those measured under load, worst first."""
     loads: dict[object, list[float]] = defaultdict(list)
     for it in records:
         if isinstance(it, Result):
