@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from meshwright.cluster.model import WHOLE, Cluster, Link
 from meshwright.price.backend import Shape
@@ -27,6 +28,8 @@ def rounds_of_transfers(
     n = len(group)
     if shape in (Shape.RING, Shape.SHIFT):
         yield [(group[i], group[(i + 1) % n], 1.0) for i in range(n)]
+    elif shape is Shape.CHAIN:
+        yield [(a, b, 1.0) for a, b in pairwise(group)]
     elif shape is Shape.GATHER:
         yield [(device, group[0], 1.0) for device in group[1:]]
     elif shape is Shape.SCATTER:
@@ -147,6 +150,8 @@ def round_latencies(cluster: Cluster, groups: Sequence[Sequence[int]], shape: Sh
         if shape is Shape.RING:
             # The way once round, without the last transfer back to the first member.
             results.append(sum(waits[:-1]))
+        elif shape is Shape.CHAIN:
+            results.append(sum(waits))
         elif shape is Shape.TREE:
             results.append(_deepest(group, cluster, 0, of_level))
         else:

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.units import Seconds
 from meshwright.price.collective import Collective, Movement, Operation
+from meshwright.price.traffic import SEGMENT
 
 Algorithm = Literal["ring", "tree", "best"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "best")
@@ -26,6 +27,7 @@ class Shape(enum.Enum):
     """Who sends to whom in a phase."""
 
     RING = "every member to the next, the last to the first"
+    CHAIN = "every member to the next, the last to nobody"
     TREE = "up and down a chain inside a machine and a double binary tree between machines"
     BINOMIAL = "a binomial tree, one whole message a round, distances doubling"
     GATHER = "every member to the first"
@@ -42,6 +44,8 @@ class Phase(NamedTuple):
     share: Callable[[int], float]
     rounds: int = 1
     """How often a piece of data goes round, for its latency."""
+    segment: int = 0
+    """Bytes that a member waits for before it sends them on; 0: so few that nobody waits."""
 
 
 class Backend(NamedTuple):
@@ -120,14 +124,16 @@ GLOO = Backend(
     launch=Seconds(0.0),
 )
 
+_CHAIN = (Phase(Shape.CHAIN, _once, segment=SEGMENT),)
+
 RINGS = Backend(
     name="rings",
     table={
         (Collective.ALL_REDUCE, "ring"): _RING_ALL_REDUCE,
         (Collective.REDUCE_SCATTER, "ring"): _RING_ONCE,
         (Collective.ALL_GATHER, "ring"): _RING_ONCE,
-        (Collective.REDUCE, "ring"): _RING_WHOLE,
-        (Collective.BROADCAST, "ring"): _RING_WHOLE,
+        (Collective.REDUCE, "ring"): _CHAIN,
+        (Collective.BROADCAST, "ring"): _CHAIN,
     },
     launch=Seconds(0.0),
 )

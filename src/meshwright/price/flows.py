@@ -70,6 +70,8 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
     match shape:
         case Shape.RING:
             yield _ring(sizes)
+        case Shape.CHAIN:
+            yield _ring(sizes, open_=True)
         case Shape.TREE:
             yield _tree(sizes, networked)
         case Shape.BINOMIAL:
@@ -89,19 +91,22 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
             assert_never(shape)
 
 
-def _ring(sizes: tuple[int, ...]) -> Round:
+def _ring(sizes: tuple[int, ...], *, open_: bool = False) -> Round:
+    """An open ring is a chain: the last member sends nothing back to the first."""
     outermost = next(u for u, size in enumerate(sizes) if size > 1)
     levels = tuple(
         LevelFlows(1, 1, 2 if closed or size > 2 else 1, size - 1 + closed) if size > 1 else NOTHING
-        for size, closed in ((size, u == outermost) for u, size in enumerate(sizes))
+        for size, closed in ((size, u == outermost and not open_) for u, size in enumerate(sizes))
     )
     own, leaves = sizes[-1], outermost < len(sizes) - 1
 
     def inner() -> tuple[InnerFlows, ...]:
         path = tuple((i, i + 1) for i in range(own - 1))
-        if leaves:
-            return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
-        return (InnerFlows((*path, (own - 1, 0)), exits=(), entries=()),)
+        if not leaves:
+            return (InnerFlows(path if open_ else (*path, (own - 1, 0)), exits=(), entries=()),)
+        if open_ and math.prod(sizes[:-1]) == 2:
+            return InnerFlows(path, (own - 1,), ()), InnerFlows(path, (), (0,))
+        return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
 
     hops = tuple((size - 1) * math.prod(sizes[:u]) for u, size in enumerate(sizes))
     return Round(levels, inner, everywhere=True, hops=hops)

@@ -3,13 +3,17 @@ Leaves: seconds as a straight line in the bytes, and the link that sets the slop
 
     time(size) = launch + Σ over phases and their rounds of
                  [ times round · latency  +  size · share · max over links of load ]
-so that a whole sweep over sizes costs no more than one price.
+so that a whole sweep over sizes costs no more than one price. Where members send on segments of so
+many bytes, the first of them passes all ports of the way before the last member has any:
+                 + min(segment, size · share) · (Σ over hops of their ports' load - the largest)
+which is two lines, of which the cheaper one holds. A medium is no port: it is busy all the while.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from meshwright.cluster.model import Cluster
@@ -17,7 +21,7 @@ from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.units import Seconds
 from meshwright.price.backend import ALGORITHMS, NCCL, Algorithm, Backend, Phase
 from meshwright.price.collective import Operation
-from meshwright.price.flows import rounds
+from meshwright.price.flows import Round, rounds
 from meshwright.price.load import latency, loads
 from meshwright.price.pattern import Pattern, members, normal
 
@@ -64,10 +68,17 @@ class Pricer:
         key = (operation, self.signature(pattern))
         if key not in self._lines:
             choices = self.backend.phases(operation, self.algorithm)
-            self._lines[key] = tuple(self._line(operation, phases, key[1]) for phases in choices)
+            self._lines[key] = tuple(
+                self._line(operation, phases, key[1], whole)
+                for phases in choices
+                for whole in ((False, True) if any(it.segment for it in phases) else (False,))
+            )
         return self._lines[key]
 
-    def _line(self, operation: Operation, phases: tuple[Phase, ...], pattern: Pattern) -> Line:
+    def _line(
+        self, operation: Operation, phases: tuple[Phase, ...], pattern: Pattern, whole: bool
+    ) -> Line:
+        """The price by one algorithm; with `whole`, for sizes below a segment."""
         sizes = tuple(members(digits) for digits in pattern)
         count = math.prod(sizes)
         fixed, slopes = float(self.backend.launch), []
@@ -81,7 +92,9 @@ class Pricer:
                     place = (load.level, load.link)
                     found[place] = max(found.get(place, 0.0), load.seconds_per_byte * share)
                 slope, (_, link) = max((slope, place) for place, slope in found.items())
-                slopes.append((slope, link))
+                waits = self._waits(found, moved) if phase.segment else 0.0
+                fixed += 0.0 if whole else phase.segment / share * waits
+                slopes.append((slope + waits if whole else slope, link))
                 for place, own in found.items():
                     busy[place] += own
         return Line(
@@ -90,3 +103,15 @@ class Pricer:
             max(slopes)[1],
             tuple(sorted(busy.items())),
         )
+
+    def _waits(self, found: Mapping[tuple[int, str], float], moved: Round) -> float:
+        """Seconds for every byte of a segment that goes through the ports one after the other."""
+        ports = [0.0] * len(moved.hops)
+        for depth, level in enumerate(self.cluster.levels):
+            for link in level.links:
+                if self.cluster.owner_level(link.per) >= depth:
+                    own = found.get((depth, link.name), 0.0)
+                    for u in range(depth + 1):
+                        if (u == depth or link.outward) and moved.hops[u]:
+                            ports[u] = max(ports[u], own)
+        return sum(hops * own for hops, own in zip(moved.hops, ports, strict=True)) - max(ports)

@@ -20,6 +20,9 @@ from meshwright.price.collective import Collective, Movement, Operation
 MOST_IN_A_SEGMENT = 1 << 20
 """Bytes of the largest piece that gloo's AllReduce sends at once."""
 
+SEGMENT = 1 << 19
+"""Bytes that `run` sends on at once: small against a message, large against what a send costs."""
+
 
 def sent_bytes(operation: Operation, sizes: Sequence[int], position: int) -> int:
     """Bytes that the member at a position sends.

@@ -25,6 +25,7 @@ from meshwright.price.protocol import Constants
 from meshwright.reduce.predict import PricedProgram
 from meshwright.report.words import describe_program
 from meshwright.search.rank import RankedPlacement, Reduction
+from meshwright.validate.bed_summary import BedSummary
 from meshwright.validate.collectives import CollectiveSummary
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorErrors
@@ -323,7 +324,7 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.2%}"
 
 
-def table_of_errors(summary: Summary) -> Table:
+def table_of_errors(summary: Summary | BedSummary) -> Table:
     """How far predictions are from measurements."""
     table = new_table("times", "count>", "median error>", "worst error>")
     for name, errors in summary.errors.items():
@@ -331,7 +332,7 @@ def table_of_errors(summary: Summary) -> Table:
     return table
 
 
-def table_of_gains(summary: Summary) -> Table:
+def table_of_gains(summary: Summary | BedSummary) -> Table:
     """The paper's terms and stricter ones, measured beside predicted."""
     table = new_table("in the paper's terms and in stricter ones", "measured>", "predicted>")
     both = (summary.measured, summary.predicted)
@@ -339,7 +340,7 @@ def table_of_gains(summary: Summary) -> Table:
     def add(words: str, cells: Sequence[str]) -> None:
         table.add_row(words, *cells)
 
-    add("cases (a row with an algorithm)", [str(g.cases) for g in both])
+    add("cases", [str(g.cases) for g in both])
     add("cases improved by a program, any gain (paper)", [f"{g.improved:.1%}" for g in both])
     add("cases improved by more than 5 %", [f"{g.improved_by_5_percent:.1%}" for g in both])
     add("mean speed-up over improved cases (paper)", [_x(g.mean_speedup_of_improved) for g in both])

@@ -20,7 +20,7 @@ from meshwright.reduce.plan import ReductionPlan
 from meshwright.reduce.recipe import DeviceStep, Recipe
 from meshwright.run.wire import Wire
 
-GROUPED = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
+GROUPED = (Collective.ALL_REDUCE,)
 """What gloo does by itself, for which a process group is made beforehand."""
 
 

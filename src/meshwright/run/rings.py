@@ -1,8 +1,9 @@
 """Collectives that gloo lacks or does badly, made of sends. Enters: tensors and the members of a
 group, ascending. Leaves: the same on every member as the collective's definition says.
 
-Gloo's ReduceScatter is an AllReduce, its AllGather wants equal parts, its Broadcast crosses a slow
-link once for every member behind it, its Reduce up to 1.4 times. Here members stand in a ring (or a
+Gloo's ReduceScatter is an AllReduce; its AllGather wants equal parts, and takes half as long again
+where several groups share a link and do not begin at once; its Broadcast crosses a slow link once
+for every member behind it, its Reduce up to 1.4 times. Here members stand in a ring (or a
 chain) in the order of their ranks: each receives from the one before, adds its own and sends on, in
 segments, so that all links are busy at once and each is crossed once by each byte.
 """
@@ -17,8 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-SEGMENT = 1 << 19
-"""Bytes that are sent on at once: small against a message, large against what a send costs."""
+from meshwright.price.traffic import SEGMENT
 
 EXCHANGE, COLLECTIVE = 0, 1
 """Tags: what is exchanged may wait for its receiver while collectives pass it by."""

@@ -1,9 +1,9 @@
 """How a rank talks to others. Enters: tensors and members of a group, as global ranks, ascending.
 Leaves: what the collective's definition says, and a count of the bytes that left this rank.
 
-Gloo does AllReduce, and AllGather of equal parts, in rings of its own; everything else is made of
-sends in `rings`. NCCL does everything itself. What is computed, and why data moves, is not known
-here. A wire is used by one thread at a time.
+Gloo does AllReduce in a ring of its own; everything else is made of sends in `rings`. NCCL does
+everything itself. What is computed, and why data moves, is not known here. A wire is used by one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Wire:
         flat = _flat(own)
         if len(members) < 2:
             return [flat.clone()]
-        if not self._native and len(set(sizes)) > 1:
+        if not self._native:
             return rings.all_gather(self._mail, flat, sizes, members)
         parts = [flat.new_empty(size) for size in sizes]
         if any(sizes):

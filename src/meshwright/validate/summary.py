@@ -90,7 +90,12 @@ def summarize(comparisons: Sequence[Comparison]) -> Summary:
 
 def _errors(comparisons: Iterable[Comparison]) -> Errors:
     # In axis order the prediction to hold against the paper's run is the one in axis order.
-    sizes = [abs(it.axis_order_s / it.measured_s - 1) for it in comparisons]
+    return errors((it.axis_order_s, it.measured_s) for it in comparisons)
+
+
+def errors(times: Iterable[tuple[float, float]]) -> Errors:
+    """How far predicted times are from measured ones, given as pairs."""
+    sizes = [abs(predicted / measured - 1) for predicted, measured in times]
     return Errors(times=len(sizes), median=median(sizes), worst=max(sizes))
 
 
@@ -103,10 +108,14 @@ def _gains(comparisons: Iterable[Comparison], *, measured: bool) -> Gains:
         seconds[(*same_axes, row.matrix)][it.kind] = value
         if it.kind == "allreduce":
             ratios[same_axes].append(value)
+    speedups = [case["allreduce"] / case["optimal"] for case in seconds.values() if len(case) == 2]
+    return gains(speedups, [max(own) / min(own) for own in ratios.values()])
+
+
+def gains(exact: Iterable[float], ratios: Iterable[float]) -> Gains:
+    """The figures of each case's speed-up, and of the ratios between placements of equal axes."""
     # Two predictions of the same program must not count as a gain because of rounding.
-    speedups = [
-        round(case["allreduce"] / case["optimal"], 9) for case in seconds.values() if len(case) == 2
-    ]
+    speedups = [round(speedup, 9) for speedup in exact]
     better = [speedup for speedup in speedups if speedup > 1]
     return Gains(
         cases=len(speedups),
@@ -115,7 +124,7 @@ def _gains(comparisons: Iterable[Comparison], *, measured: bool) -> Gains:
         mean_speedup_of_improved=fmean(better) if better else 1.0,
         mean_speedup=fmean(speedups) if speedups else 1.0,
         largest_speedup=max(speedups, default=1.0),
-        largest_placement_ratio=max((max(r) / min(r) for r in ratios.values()), default=1.0),
+        largest_placement_ratio=max(ratios, default=1.0),
     )
 
 
