@@ -84,11 +84,12 @@ def given_wrong(source: str, plan: Plan, what: str) -> None:
     """A user's mistakes."""
     example = example_of(source)
     batch = batch_of(example, plan)
-    if what == "extra":
-        example.model.register_buffer("stray", torch.zeros(1))
-    if what == "shape":
-        example.model.register_parameter("0", None)
     model = parallelize(example.model, plan)
+    state = example.model.state_dict()
+    if what == "extra":
+        model.load_whole_state(state | {"stray": torch.zeros(1)})
+    if what == "missing":
+        model.load_whole_state(dict(list(state.items())[1:]))
     if what == "count":
         model(*batch[:-1])
     if what == "batch":
