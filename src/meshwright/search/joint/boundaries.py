@@ -129,13 +129,16 @@ class Boundaries:
         """Roles that leave a tensor in each of its states, and which can be; copies in others."""
         there = [state(split, 0) for split in field.costing.units[unit].splits]
         roles = self._roles(there, tensor)
-        legal = field.costing.legal(unit, roles)
+        # A dim of one element has no split.
+        cut = np.isin(self.states(tensor), [WHOLE, *there]).all(axis=1)
+        legal = field.costing.legal(unit, roles) & cut
         return np.where(legal[:, None], roles, np.int8(WHOLE)), legal
 
     def _roles(self, there: Sequence[State], tensor: Tensor) -> Codes:
-        """The roles that leave a tensor in each of its states."""
+        """The roles that leave a tensor in each of its states, copies where none does."""
         split = {state: n for n, state in enumerate(there)} | {WHOLE: WHOLE}
-        table = np.array([split[dim] for dim in range(WHOLE, len(tensor.dims))], np.int8)
+        dims = range(WHOLE, len(tensor.dims))
+        table = np.array([split.get(dim, WHOLE) for dim in dims], np.int8)
         return table[self.states(tensor) + 1]
 
 
