@@ -27,10 +27,10 @@ import msgspec
 from joint_cases import Case, Row, searched
 from meshwright.graph import pieces
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize import units
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import Unit
+from meshwright.parallel import units
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import Unit
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search import baselines
 from meshwright.search.additive import Costing

@@ -17,8 +17,8 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.graphs.match import Matcher

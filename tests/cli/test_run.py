@@ -14,8 +14,8 @@ import pytest
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
 

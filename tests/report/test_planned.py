@@ -9,8 +9,8 @@ from hypothesis import given
 
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, devices_of
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, devices_of
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.report import planned as report
 from meshwright.report.annotated import Line, annotated, by_level, describe_lines

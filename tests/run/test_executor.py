@@ -13,8 +13,8 @@ import pytest
 from meshwright.capture.zoo import ENTRIES
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Operator
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.run.ranks import run_ranks
 from support.drawn_plans import Drawn, drawn_plans, one_device, rewritten

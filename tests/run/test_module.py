@@ -8,8 +8,8 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.dtypes import in_dtype
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.run.ranks import run_ranks
 from support.module_bodies import BATCH, errors_of, evaluated, given_wrong, plain, trained

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.script.tasks import Samples, samples_of
 from support.executed import tiny

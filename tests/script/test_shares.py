@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.graph.pieces import Box
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.script.boxes import elements, shape_of
 from meshwright.script.script import Script

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.layout import Layout
+from meshwright.parallel.layout import Layout
 from meshwright.plan.model import SCHEDULES, Options, Plan
 from meshwright.script.schedule import order
 from meshwright.script.slots import Turn, parts_of, turns

@@ -11,7 +11,7 @@ import pytest
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import Layout
+from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan, PlannedReduction
 from meshwright.price.backend import RINGS
 from meshwright.price.step import Pricer

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from meshwright.foundation.integers import from_digits
 from meshwright.graph.pieces import Box, bounds
-from meshwright.parallelize.layout import divides
-from meshwright.parallelize.states import PARTIAL, WHOLE, States, at
+from meshwright.parallel.layout import divides
+from meshwright.parallel.states import PARTIAL, WHOLE, States, at
 from meshwright.price.collective import Collective
 from meshwright.script.boxes import shape_of, within
 from meshwright.script.lying import Lying

@@ -15,9 +15,9 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import REPLICA
-from meshwright.parallelize.states import PARTIAL
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import REPLICA
+from meshwright.parallel.states import PARTIAL
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines import BASELINES, applicable
 from meshwright.search.baselines.megatron import megatron

@@ -15,8 +15,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import coordinate_of, is_at
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import coordinate_of, is_at
 from meshwright.plan.model import Options
 from meshwright.search.buckets import choice, eliminate
 from meshwright.search.exhaustive import NEVER, exhaustive

@@ -13,7 +13,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
 from meshwright.search.change import board, undo
 from meshwright.search.mcmc import TURN, Found, Progress, random_roles, search

@@ -15,10 +15,10 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import Layout, factors, layouts
-from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, resharding
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import Port, Unit, units
+from meshwright.parallel.layout import Layout, factors, layouts
+from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, resharding
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import Port, Unit, units
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.script.bundles import Bundle, Leg, bundles

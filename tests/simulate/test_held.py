@@ -6,8 +6,8 @@ import pytest
 
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Held, Options, Plan
 from meshwright.price.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
 from meshwright.simulate.held import Curve, curves

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, at
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE, at
+from meshwright.parallel.units import Unit
 from meshwright.plan.model import Options
 from meshwright.price.step import Pricer
 from meshwright.search.change import apply, board, take_back, undo

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import from_digits
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.states import WHOLE, at
+from meshwright.parallel.layout import factors
+from meshwright.parallel.states import WHOLE, at
 from meshwright.simulate.places import Places, places, subcube
 from support.strategies import clusters
 

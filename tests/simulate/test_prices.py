@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import BytesPerSecond
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.reshard import ALL_REDUCE, NAMES
-from meshwright.parallelize.states import WHOLE, at
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import ALL_REDUCE, NAMES
+from meshwright.parallel.states import WHOLE, at
 from meshwright.price.collective import Collective, Movement
 from meshwright.price.pattern import Digit, Pattern, Use, groups
 from meshwright.price.step import Pricer

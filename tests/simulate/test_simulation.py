@@ -14,8 +14,8 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import REPLICA, Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import REPLICA, Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import training_step

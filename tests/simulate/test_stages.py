@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.layout import Layout
+from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan, Schedule
 from meshwright.simulate.held import curves
 from meshwright.simulate.simulation import Simulation, simulate

@@ -9,9 +9,9 @@ from hypothesis import given
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.allowed import ANYTHING, Allowed
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import units
+from meshwright.parallel.allowed import ANYTHING, Allowed
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.simulate import full
 from meshwright.simulate.held import curves

@@ -16,8 +16,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
 from meshwright.reduce.factors import summed_hierarchy
 from meshwright.reduce.synthesize import synthesize

@@ -6,8 +6,8 @@ from types import ModuleType
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
-from meshwright.parallelize.layout import REPLICA, Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import REPLICA, Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.joint.question import Candidate, Planned, Question

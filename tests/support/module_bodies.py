@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from meshwright import parallelize
 from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import values_of
 from meshwright.capture.load import load_example
 from meshwright.plan.model import Plan
-from meshwright.run.module import parallelize
 
 BATCH = 8
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.parallelize.layout import IDLE
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import IDLE
+from meshwright.parallel.units import Unit
 from meshwright.script.script import Script
 from meshwright.script.slots import parts_of
 from meshwright.script.traffic import sent_by_kind

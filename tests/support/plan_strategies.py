@@ -12,8 +12,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, layouts
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, layouts
+from meshwright.parallel.units import units
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
 from meshwright.price.memory import OPTIMIZERS
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshwright.parallelize.states import State
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.states import State
+from meshwright.parallel.units import Unit
 from meshwright.script.bundles import Bundle, Leg
 from meshwright.simulate.places import Places
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.script.bundles import Bundle
 from meshwright.simulate.held import GRADIENTS, KEPT, PASSING, Curve
 from meshwright.simulate.problem import Problem

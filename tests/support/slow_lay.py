@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.graph.layers import layers
-from meshwright.parallelize.reshard import MOST, NAMES, Codes, resharding
-from meshwright.parallelize.states import PARTIAL, WHOLE
+from meshwright.parallel.reshard import MOST, NAMES, Codes, resharding
+from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.problem import Problem

@@ -12,9 +12,9 @@ from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL, State
-from meshwright.parallelize.units import SAMPLE, Member, Unit
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import PARTIAL, State
+from meshwright.parallel.units import SAMPLE, Member, Unit
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.script.bundles import Source
 from meshwright.simulate.parts import Standing

@@ -14,7 +14,7 @@ import msgspec
 
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
 from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
-from meshwright.parallelize.units import units
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.question import Question

@@ -25,8 +25,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, checked_layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, checked_layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.run.checkpoint import load_checkpoint, save_checkpoint, sharded_state
 from meshwright.run.executor import Executor

@@ -6,8 +6,8 @@ from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import BytesPerSecond, Seconds
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import NCCL
 from meshwright.price.operator import OperatorPrice, OperatorPricer, PassPrice

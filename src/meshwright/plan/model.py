@@ -18,8 +18,8 @@ from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.integers import require_whole
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Factor, Layout, checked_layout, factors
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import Factor, Layout, checked_layout, factors
+from meshwright.parallel.units import Unit, units
 from meshwright.price.memory import OPTIMIZERS, Optimizer
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
@@ -141,7 +141,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         layouts: Sequence[Layout],
         options: Options | None = None,
     ) -> Plan:
-        """A plan from one layout for each unit, in the order of `parallelize.units`."""
+        """A plan from one layout for each unit, in the order of `parallel.units`."""
         named = zip((unit.name for unit in units(graph)), map(str, layouts), strict=True)
         return Plan(
             origin=origin,

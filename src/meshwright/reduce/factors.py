@@ -8,7 +8,7 @@ import math
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import from_digits, to_digits
-from meshwright.parallelize.layout import factors
+from meshwright.parallel.layout import factors
 from meshwright.place.axes import IDLE, Axis
 from meshwright.place.placement import Placement
 from meshwright.reduce.hierarchy import Hierarchy

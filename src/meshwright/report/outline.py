@@ -17,8 +17,8 @@ from itertools import product
 import msgspec
 
 from meshwright.foundation.units import counted
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout
-from meshwright.parallelize.units import SAMPLE, Unit
+from meshwright.parallel.layout import IDLE, REPLICA, Layout
+from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.plan.model import Options, Plan
 from meshwright.report.documents import Document
 from meshwright.search.baselines.roles import work

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.pieces import Box
-from meshwright.parallelize.layout import REPLICA
-from meshwright.parallelize.units import STATISTIC
+from meshwright.parallel.layout import REPLICA
+from meshwright.parallel.units import STATISTIC
 from meshwright.run.moving import cut
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Kernel, Moment, Surroundings, kernel

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.pieces import Box
-from meshwright.parallelize.states import PARTIAL
+from meshwright.parallel.states import PARTIAL
 from meshwright.plan.model import Plan
 from meshwright.price.collective import Collective
 from meshwright.run.programs import Reducer

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.parallelize.states import PARTIAL
+from meshwright.parallel.states import PARTIAL
 from meshwright.script.bundles import bucketed, bundles
 from meshwright.script.wiring import Wiring
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 import msgspec
 
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.states import gradient_needed
-from meshwright.parallelize.units import Port, Unit
+from meshwright.parallel.states import gradient_needed
+from meshwright.parallel.units import Port, Unit
 
 
 class Leg(msgspec.Struct, frozen=True, kw_only=True):

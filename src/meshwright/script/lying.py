@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from meshwright.foundation.integers import from_digits
 from meshwright.graph.pieces import Box
-from meshwright.parallelize.states import PARTIAL, WHOLE, States
+from meshwright.parallel.states import PARTIAL, WHOLE, States
 from meshwright.script.machine import Coordinates, Machine, is_present
 
 

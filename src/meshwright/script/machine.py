@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import from_digits, to_digits
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.states import States, coordinate_of, is_at
+from meshwright.parallel.layout import factors
+from meshwright.parallel.states import States, coordinate_of, is_at
 
 Coordinates = tuple[int, ...]
 """One for each factor."""

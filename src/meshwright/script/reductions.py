@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from meshwright.parallelize.layout import factors
+from meshwright.parallel.layout import factors
 from meshwright.plan.model import Plan
 from meshwright.reduce import dsl
 from meshwright.reduce.dsl import Program

@@ -20,9 +20,9 @@ from meshwright.foundation.integers import from_digits
 from meshwright.graph.counts import is_real
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.pieces import Box, bounds, piece_of, splits_of
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.states import WHOLE, State, States, at
-from meshwright.parallelize.units import Member, Port, Unit, states_inside
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.states import WHOLE, State, States, at
+from meshwright.parallel.units import Member, Port, Unit, states_inside
 from meshwright.plan.model import Plan
 from meshwright.script.boxes import beyond, full
 from meshwright.script.machine import Coordinates, Machine, is_present

@@ -15,7 +15,7 @@ from functools import cache
 from typing import assert_never
 
 from meshwright.graph.model import ITEM_BYTES
-from meshwright.parallelize.units import STATISTIC
+from meshwright.parallel.units import STATISTIC
 from meshwright.price.collective import Collective
 from meshwright.price.traffic import sent_bytes
 from meshwright.script.boxes import elements, shape_of

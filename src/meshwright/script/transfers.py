@@ -1,7 +1,7 @@
 r"""What moves a tensor from where it is made to where it is needed. Enters: two `Lying`s of one
 tensor. Leaves: steps, each a collective over some factors or an exchange of boxes.
 
-Equal cuts go the way of `parallelize.reshard`, so that what runs is what was priced. Where pieces
+Equal cuts go the way of `parallel.reshard`, so that what runs is what was priced. Where pieces
 are unequal, where windows reach over, and where a dim's pieces are numbered anew, devices exchange
 the boxes that overlap. The value at a reader is always
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.graph.pieces import Box
-from meshwright.parallelize.reshard import (
+from meshwright.parallel.reshard import (
     ALL_GATHER,
     ALL_REDUCE,
     BROADCAST,
@@ -32,7 +32,7 @@ from meshwright.parallelize.reshard import (
     changes,
     resharding,
 )
-from meshwright.parallelize.states import PARTIAL, WHOLE, States
+from meshwright.parallel.states import PARTIAL, WHOLE, States
 from meshwright.price.collective import Collective
 from meshwright.script.boxes import overlap
 from meshwright.script.lying import Lying

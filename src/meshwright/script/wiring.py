@@ -13,8 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 from meshwright.graph.pieces import Box
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.states import (
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.states import (
     WHOLE,
     State,
     States,
@@ -23,7 +23,7 @@ from meshwright.parallelize.states import (
     gradient_needed,
     needed,
 )
-from meshwright.parallelize.units import Member, Port, Unit, states_inside
+from meshwright.parallel.units import Member, Port, Unit, states_inside
 from meshwright.plan.model import Plan
 from meshwright.script.boxes import hull, shape_of, within
 from meshwright.script.lying import Lying

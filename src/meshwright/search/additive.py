@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compiled
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.allowed import ANYTHING, Allowed
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, Codes, resharding
-from meshwright.parallelize.states import PARTIAL, State
-from meshwright.parallelize.units import Port, units
+from meshwright.parallel.allowed import ANYTHING, Allowed
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, Codes, resharding
+from meshwright.parallel.states import PARTIAL, State
+from meshwright.parallel.units import Port, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC

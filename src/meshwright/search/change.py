@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.simulate.carry import FOUND, Work
 from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
 from meshwright.simulate.prices import Table

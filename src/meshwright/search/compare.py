@@ -13,8 +13,8 @@ from typing import NamedTuple
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options, Plan, Prediction
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer

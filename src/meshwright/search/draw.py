@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.search.walk import Space, below
 from meshwright.simulate.lay import key_of
 from meshwright.simulate.problem import Problem

@@ -15,7 +15,7 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.search.buckets import Costs
 from meshwright.search.change import Board, board
 from meshwright.search.walk import space

@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL, at
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import PARTIAL, at
 from meshwright.search.change import board
 from meshwright.search.relax import Relaxation, Weights
 from meshwright.search.tree import (

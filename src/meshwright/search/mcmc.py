@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
 from meshwright.search.change import Undo, board, undo
 from meshwright.search.checkpoint import ChainState, Checkpoint, Keeper

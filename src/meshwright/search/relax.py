@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.search.buckets import Buckets, Costs, choice, eliminate
 from meshwright.search.durations import UnitTimes, bundle_times, choices, unit_times
 from meshwright.search.waist import backward_tasks

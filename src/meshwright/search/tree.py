@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled, copy_row
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import PARTIAL
 from meshwright.search.buckets import Buckets, Costs
 from meshwright.search.change import Board
 from meshwright.search.waist import Waist, Waits, waited

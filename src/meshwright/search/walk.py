@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.layout import IDLE, REPLICA
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, at
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import IDLE, REPLICA
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE, at
+from meshwright.parallel.units import Unit
 from meshwright.search.bounds import Members, heaviest, members, shift
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled
-from meshwright.parallelize.reshard import ALL_REDUCE, MOST, SHIFT, Codes
-from meshwright.parallelize.states import PARTIAL, WHOLE
+from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, Codes
+from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.simulate.prices import Table, price
 from meshwright.simulate.skeleton import Bytes8, Floats, Skeleton
 from meshwright.simulate.tasks import Flags, Indices, Ints

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.units import Bytes, Seconds
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Held
 from meshwright.simulate import full
 from meshwright.simulate.parts import Parts, Standing, devices, ways

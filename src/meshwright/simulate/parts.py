@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL
-from meshwright.parallelize.units import SAMPLE
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import PARTIAL
+from meshwright.parallel.units import SAMPLE
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.simulate.inventory import (
     FOREIGN,

@@ -18,9 +18,9 @@ import numpy as np
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compiled
 from meshwright.foundation.integers import from_digits
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import PARTIAL
 from meshwright.simulate.tasks import Indices, Ints
 
 

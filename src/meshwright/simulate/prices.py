@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.compiled import compiled
 from meshwright.foundation.integers import divisors
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.reshard import NAMES
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import NAMES
 from meshwright.price.collective import Collective, Movement, Operation
 from meshwright.price.pattern import Digit, Pattern, Use, concurrent, members
 from meshwright.price.step import Line, Pricer
@@ -44,7 +44,7 @@ PAYLOADS = tuple(float(1 << bits) for bits in range(12, 36, 4))
 OPERATIONS: tuple[Operation, ...] = tuple(
     next(op for op in (*Collective, *Movement) if op.value == name) for name in NAMES
 )
-"""By their numbers in `parallelize.reshard`."""
+"""By their numbers in `parallel.reshard`."""
 
 
 class Way(NamedTuple):

@@ -19,11 +19,11 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.allowed import ANYTHING, Allowed
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, at, coordinate_of, is_at
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.allowed import ANYTHING, Allowed
+from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE, at, coordinate_of, is_at
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

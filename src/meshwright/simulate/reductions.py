@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from meshwright.parallelize.reshard import ALL_REDUCE, MOST, Codes, resharding
-from meshwright.parallelize.states import State
+from meshwright.parallel.reshard import ALL_REDUCE, MOST, Codes, resharding
+from meshwright.parallel.states import State
 from meshwright.plan.model import Plan, PlannedReduction
 from meshwright.reduce import dsl
 from meshwright.simulate.problem import Problem

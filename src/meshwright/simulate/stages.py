@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import Unit
 from meshwright.plan.model import Options
 from meshwright.script.bundles import Bundle
 from meshwright.script.schedule import Slot, order

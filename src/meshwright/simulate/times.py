@@ -16,8 +16,8 @@ from meshwright.foundation.compiled import compiled
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
 from meshwright.graph.model import Call
-from meshwright.parallelize.allowed import ANYTHING, Allowed
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.allowed import ANYTHING, Allowed
+from meshwright.parallel.units import Unit
 from meshwright.price.operator import OperatorPricer
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.tasks import Indices, Ints

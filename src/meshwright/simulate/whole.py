@@ -6,7 +6,7 @@ bundle takes longer than what it does.
 from __future__ import annotations
 
 from meshwright.foundation.compiled import compiled
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.simulate.carry import FOUND, Work
 from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
 from meshwright.simulate.prices import Table

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.foundation.errors import InputError
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

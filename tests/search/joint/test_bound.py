@@ -14,7 +14,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.units import units
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer

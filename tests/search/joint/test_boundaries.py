@@ -13,10 +13,10 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import Factor, factors, layouts
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import Factor, factors, layouts
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import Unit
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

@@ -15,9 +15,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import Layout, factors, layouts
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import Layout, factors, layouts
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
 from meshwright.search.change import board, undo

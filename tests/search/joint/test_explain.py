@@ -11,7 +11,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import IDLE, Layout, layouts
+from meshwright.parallel.layout import IDLE, Layout, layouts
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

@@ -17,10 +17,10 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.layout import layouts
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import layouts
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

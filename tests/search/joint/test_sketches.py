@@ -10,8 +10,8 @@ import pytest
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer

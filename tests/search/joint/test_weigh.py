@@ -11,8 +11,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE
 from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY, Optimizer
 from meshwright.price.operator import OperatorPricer

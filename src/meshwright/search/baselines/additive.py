@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import REPLICA, Layout
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import REPLICA, Layout
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from meshwright.cluster.model import Cluster
-from meshwright.parallelize.layout import Layout, layouts
-from meshwright.parallelize.states import State
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import Layout, layouts
+from meshwright.parallel.states import State
+from meshwright.parallel.units import Unit
 
 FEW = 400
 """Layouts of a unit, at most, unless those with a single role are more."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, factors
-from meshwright.parallelize.states import State
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import Layout, factors
+from meshwright.parallel.states import State
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.roles import (
     batch_factors,

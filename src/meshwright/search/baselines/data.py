@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.roles import batch_factors, with_samples
 

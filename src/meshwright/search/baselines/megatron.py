@@ -17,8 +17,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import require_whole
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import REPLICA, Factor, Layout, factors
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import REPLICA, Factor, Layout, factors
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.roles import (
     batch_factors,

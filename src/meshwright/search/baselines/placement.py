@@ -23,9 +23,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import to_digits
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, factors
-from meshwright.parallelize.reshard import SEND
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import Layout, factors
+from meshwright.parallel.reshard import SEND
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import DEFAULT, OperatorPricer
 from meshwright.price.step import Pricer

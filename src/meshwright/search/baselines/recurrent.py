@@ -17,8 +17,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.families.recurrent import KINDS
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.layout import factors
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.roles import (
     batch_factors,

@@ -13,9 +13,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.counts import backward, forward
-from meshwright.parallelize.layout import IDLE, REPLICA, Factor, Layout, factors
-from meshwright.parallelize.states import State
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import IDLE, REPLICA, Factor, Layout, factors
+from meshwright.parallel.states import State
+from meshwright.parallel.units import Unit
 
 SAMPLE = "sample"
 

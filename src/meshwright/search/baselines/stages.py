@@ -15,8 +15,8 @@ from itertools import groupby
 
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.roles import require_few, seat, work
 

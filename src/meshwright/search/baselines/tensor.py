@@ -17,8 +17,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.states import State
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.states import State
+from meshwright.parallel.units import Unit
 from meshwright.search.baselines.roles import follower, named_split
 
 ATTENTION = "scaled_dot_product_attention"

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout
-from meshwright.parallelize.units import SAMPLE, Unit
+from meshwright.parallel.layout import IDLE, REPLICA, Layout
+from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.plan.model import Plan
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.allowed import Allowed
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, at
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.allowed import Allowed
+from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE, at
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer

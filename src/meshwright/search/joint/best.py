@@ -22,8 +22,8 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.units import units
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer

@@ -23,7 +23,7 @@ import numpy as np
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.units import Unit, units
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from meshwright.graph.family import Split
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
-from meshwright.parallelize.layout import factors
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE, State, made, needed
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE, State, made, needed
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.parallelize.units import SAMPLE, Unit
+from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.search.joint.constraints import (
     ALONE,
     MICRO_BATCHES,

@@ -24,9 +24,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest, shown
 from meshwright.foundation.integers import parse_whole
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.allowed import Allowed
-from meshwright.parallelize.layout import IDLE, Layout, factors
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.allowed import Allowed
+from meshwright.parallel.layout import IDLE, Layout, factors
+from meshwright.parallel.units import Unit
 
 OPTIONS = ("stages", "micro-batches", "zero", "recompute", "bucket")
 STAGES, MICRO_BATCHES, ZERO, RECOMPUTE, BUCKET = OPTIONS

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from meshwright.cluster.model import Cluster
-from meshwright.parallelize.allowed import Allowed
-from meshwright.parallelize.layout import IDLE, REPLICA, divides, factors
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.allowed import Allowed
+from meshwright.parallel.layout import IDLE, REPLICA, divides, factors
+from meshwright.parallel.units import Unit
 from meshwright.search.joint.constraints import (
     STAGE,
     STAGES,

@@ -21,10 +21,10 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
 from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.allowed import Allowed
-from meshwright.parallelize.layout import IDLE, REPLICA, Layout, factors
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.units import Unit, units
+from meshwright.parallel.allowed import Allowed
+from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
-from meshwright.parallelize.reshard import ALL_REDUCE
+from meshwright.parallel.reshard import ALL_REDUCE
 from meshwright.plan.model import Plan, PlannedReduction, Prediction
 from meshwright.price.operator import OperatorPricer
 from meshwright.reduce import dsl

@@ -24,10 +24,10 @@ import numpy as np
 
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import REPLICA
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import WHOLE
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import REPLICA
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.units import Unit
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.elimination import CostGraph, cheapest

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.foundation.integers import divisors
-from meshwright.parallelize.layout import Factor, factors
-from meshwright.parallelize.units import SAMPLE, Unit
+from meshwright.parallel.layout import Factor, factors
+from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import BUCKET, STAGE, Constraints, option
 from meshwright.search.joint.question import Question

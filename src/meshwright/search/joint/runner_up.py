@@ -18,8 +18,8 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.graph.layers import layers
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import is_at
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import is_at
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, board, take_back, undo
 from meshwright.search.walk import Desk, Space, cost_of, desk, refuse, space
 from meshwright.simulate.carry import FOUND, ILLEGAL

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from meshwright.foundation.processes import most_processes, spread
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.reshard import Codes
+from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
 from meshwright.price.backend import Backend
 from meshwright.price.operator import OperatorPricer

@@ -16,9 +16,9 @@ from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES
-from meshwright.parallelize.reshard import Codes
-from meshwright.parallelize.states import PARTIAL
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import PARTIAL
+from meshwright.parallel.units import Unit
 from meshwright.price.memory import STATES, UPDATE
 from meshwright.search.additive import Costing, Costs
 

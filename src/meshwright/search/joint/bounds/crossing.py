@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.integers import divisors
-from meshwright.parallelize.states import PARTIAL, WHOLE, State
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.states import PARTIAL, WHOLE, State
+from meshwright.parallel.units import Unit
 from meshwright.script.bundles import Bundle
 from meshwright.search.joint.bounds.ways import Ways
 from meshwright.simulate.prices import NANO

@@ -30,7 +30,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import largest_piece, splits_of
-from meshwright.parallelize.units import SAMPLE, Member, Unit
+from meshwright.parallel.units import SAMPLE, Member, Unit
 from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import durations

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled
-from meshwright.parallelize.states import PARTIAL, WHOLE
+from meshwright.parallel.states import PARTIAL, WHOLE
 
 ALL_REDUCE: Final = 0
 REDUCE_SCATTER: Final = 1

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.parallelize.reshard import MOST, NAMES, resharding
-from meshwright.parallelize.states import PARTIAL, WHOLE, at
+from meshwright.parallel.reshard import MOST, NAMES, resharding
+from meshwright.parallel.states import PARTIAL, WHOLE, at
 from support.elements import Machine, States, Step, Wrong, carry_out
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from meshwright.parallelize.layout import Factor, Layout
-from meshwright.parallelize.units import Unit
+from meshwright.parallel.layout import Factor, Layout
+from meshwright.parallel.units import Unit
 
 
 class Allowed(NamedTuple):
@@ -26,7 +26,7 @@ class Allowed(NamedTuple):
         r"""Whether a unit may have a layout.
 
         >>> from meshwright.graph.text import parse_graph
-        >>> from meshwright.parallelize.units import units
+        >>> from meshwright.parallel.units import units
         >>> text = "graph g\ninput x: float32[n=8]\noperator y: y: float32[n=8] = exp(x)"
         >>> (unit,) = units(parse_graph(text))
         >>> machine = (Factor(0, 2), Factor(1, 2))

@@ -17,9 +17,9 @@ from typing import Literal
 import msgspec
 
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import Layout
-from meshwright.parallelize.states import PARTIAL, WHOLE, State, States, at, is_at
-from meshwright.parallelize.units import Port, Unit, units
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.states import PARTIAL, WHOLE, State, States, at, is_at
+from meshwright.parallel.units import Port, Unit, units
 
 Kind = Literal["Partition", "Combine", "Replicate", "Reduce", "Move"]
 

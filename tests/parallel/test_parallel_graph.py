@@ -7,8 +7,8 @@ import pytest
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.graph import erase, parallel_graph
-from meshwright.parallelize.layout import Layout
+from meshwright.parallel.graph import erase, parallel_graph
+from meshwright.parallel.layout import Layout
 from meshwright.search.baselines import applicable
 
 CHAIN = parse_graph(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.pieces import bounds
-from meshwright.parallelize.layout import (
+from meshwright.parallel.layout import (
     REPLICA,
     Factor,
     Layout,

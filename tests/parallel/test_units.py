@@ -14,8 +14,8 @@ from meshwright.graph.families import family_of
 from meshwright.graph.model import Operator, OperatorGraph, Spec
 from meshwright.graph.pieces import Box, pieces
 from meshwright.graph.text import parse_graph
-from meshwright.parallelize.states import PARTIAL, WHOLE
-from meshwright.parallelize.units import Member, Unit, units
+from meshwright.parallel.states import PARTIAL, WHOLE
+from meshwright.parallel.units import Member, Unit, units
 from support.baseline_graphs import (
     FUSED,
     PLAIN,

@@ -25,8 +25,8 @@ from meshwright.graph.families import family_of
 from meshwright.graph.family import Split, Wanted
 from meshwright.graph.model import Call, Operator, OperatorGraph
 from meshwright.graph.pieces import largest_piece, splits_of
-from meshwright.parallelize.layout import divides
-from meshwright.parallelize.states import (
+from meshwright.parallel.layout import divides
+from meshwright.parallel.states import (
     PARTIAL,
     WHOLE,
     State,
