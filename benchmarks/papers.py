@@ -253,13 +253,13 @@ def table(results: list[Result]) -> str:
     for own in results:
         fitting = {name: t for name, t in own.step.items() if own.fits[name]}
         others = {name: t for name, t in fitting.items() if name in (*BASELINES, "mcmc")}
-        plain = min((fitting[n] for n in ("data", "expert") if n in fitting), default=float("nan"))
-        best = min(others.values(), default=float("nan"))
+        plain = min((fitting[n] for n in ("data", "expert") if n in fitting), default=None)
+        best = min(others.values(), default=None)
         gap = own.step["joint"] / own.bound - 1
         gaps.append(gap)
         cells = [own.row.model, own.row.cluster, str(own.row.devices)]
         cells += [_cell(own, column) for column in COLUMNS]
-        cells += [f"{t / own.step['joint']:.2f}x" for t in (plain, best)]
+        cells += ["-" if t is None else f"{t / own.step['joint']:.2f}x" for t in (plain, best)]
         cells += [_ms(own.bound), f"{gap:.1%}"]
         lines.append(" | ".join([*cells, f"{own.search:.0f} s"]))
     lines.append("")

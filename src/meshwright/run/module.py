@@ -49,6 +49,9 @@ class Parallelized(nn.Module):
         self._anchor = torch.zeros((), requires_grad=True)
         for name, piece in executor.parameters.pieces.items():
             self.register_parameter(name.replace(".", "/"), piece.seen)
+        if not executor.parameters.pieces:
+            # A plan may leave a device idle, and optimizers refuse to have nothing to do.
+            self.register_parameter("nothing", nn.Parameter(torch.zeros(0)))
 
     def __enter__(self) -> Self:
         """Watch the other ranks: if one dies or stands still, all end with a sentence."""
