@@ -28,10 +28,11 @@ from meshwright.cluster.model import Cluster
 from meshwright.reduce import dsl
 from meshwright.reduce.plan import ReductionPlan
 from testbed import Testbed
+from training_steps import prefer
 
 CLUSTER = "testbed/clusters/2x4.toml"
 MODEL = "zoo:resnet-50?image=64&stem=32&group_width=32&classes=100"
-ROUNDS, STEPS, WARM_UP = 4, 3, 1
+ROUNDS, STEPS, WARM_UP = 3, 2, 1
 
 Times = dict[str, list[float]]
 
@@ -95,7 +96,7 @@ def main() -> None:
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--batch", type=int, default=4, help="samples on each rank")
     given = parser.parse_args()
-    os.nice(-10)
+    prefer()
     cluster = Cluster.load(CLUSTER)
     model = load_example(given.model, given.batch, torch.device("cpu")).model
     size = sum(own.nbytes for own in model.parameters())
