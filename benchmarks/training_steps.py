@@ -6,8 +6,8 @@ Needs root (`testbed`). Models, three plans each: data parallel, expert, and wha
 search finds for this very cluster. What predictions rest on is measured first:
     links       `measure_links` on both clusters
     operators   all models' calls, whole and in pieces (`run.calibrate`), while every core computes
-                (`company`), twice, of which the lesser counts; ranks that share a core take turns, so that each pass takes
-                ranks / cores times as long
+                (`company`), twice, of which the lesser counts; ranks that share a core
+                take turns, so that each pass takes ranks / cores times as long
     host        what the executor adds to each pass of an operator: a tiny model on every rank
                 without communication, less its measured operators, shared out among its passes
 Then the plans are run in turns. Printed are all rows and what `judged` says of them; each row goes
@@ -22,7 +22,6 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -57,6 +56,7 @@ from meshwright.search.joint.question import Question
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
+from step_rows import Row, told
 from testbed import Testbed
 
 RANKS = 4
@@ -65,9 +65,6 @@ SEARCH = Budget(seconds=Seconds(2.0))
 EACH = Seconds(0.04)
 """What the readings of one pass of one call take."""
 TRAINING = Options(optimizer="sgd")
-APART = 0.1
-"""Pairs whose measured times differ by more are to be ordered."""
-
 TINY = "zoo:bert-large/tiny"
 MODELS = {
     "mlp": ("zoo:mlp?features=512&width=512&layers=4", 1024),
@@ -85,65 +82,6 @@ MODELS = {
     "rnnlm": ("zoo:rnnlm?vocabulary=2000&hidden=256&layers=2&steps=20", 64),
 }
 """By name: the source and the batch."""
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One plan on one cluster."""
-
-    cluster: str
-    model: str
-    plan: str
-    predicted: float
-    measured: float
-    """The median of all steps."""
-    steps: tuple[float, ...]
-    load: float
-    """The machine's load average when it was measured."""
-
-    @property
-    def ratio(self) -> float:
-        return self.predicted / self.measured
-
-
-class Judgement(NamedTuple):
-    """What all rows say together."""
-
-    pairs: int
-    """Of one model on one cluster, that differ by more than APART."""
-    kept: int
-    """Of those, whose order was predicted."""
-    error: float
-    """The median."""
-    promised: int
-    """Models on clusters whose found plan was predicted to be faster than data parallelism."""
-    faster: int
-    """Of those, where it was."""
-
-
-def judged(rows: Sequence[Row]) -> Judgement:
-    """Order, error, and whether promises are kept."""
-    pairs = [
-        (one, other)
-        for one, other in combinations(rows, 2)
-        if (one.cluster, one.model) == (other.cluster, other.model)
-        and max(one.measured, other.measured) > (1 + APART) * min(one.measured, other.measured)
-    ]
-    kept = [
-        (one.predicted < other.predicted) == (one.measured < other.measured) for one, other in pairs
-    ]
-    plain = {(row.cluster, row.model): row for row in rows if row.plan == "data parallel"}
-    promised = [
-        (row, plain[row.cluster, row.model])
-        for row in rows
-        if row.plan == "found" and row.predicted < plain[row.cluster, row.model].predicted
-    ]
-    return Judgement(
-        pairs=len(pairs),
-        kept=sum(kept),
-        error=statistics.median(abs(row.ratio - 1) for row in rows),
-        promised=len(promised),
-        faster=sum(found.measured < other.measured for found, other in promised),
-    )
 
 
 class Place(NamedTuple):
@@ -286,6 +224,7 @@ def rows_of(every: Sequence[Case]) -> list[Row]:
     for _ in range(ROUNDS):
         for number, case in enumerate(every):
             taken[number] += measured(case.place, case.plan, MODELS[case.model][0])
+            print(case.place.name, case.model, case.name, case.predicted, taken[number], flush=True)
             loads[number] = max(loads[number], os.getloadavg()[0])
     return [
         Row(
@@ -305,6 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", type=Path, default=Path("/tmp/training_steps"))
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--clusters", default="local,2x2")
     parser.add_argument("--into", type=Path)
     asked = parser.parse_args()
     prefer()
@@ -319,7 +259,8 @@ def main() -> None:
     described = Cluster.load("testbed/clusters/2x4.toml").resized({"process": RANKS // 2})
     with Testbed(described) as bed:
         here = measured_place("local", Cluster.named("laptop", process=RANKS), _locally)
-        places = [here, measured_place("2x2", described, bed.run)]
+        every = (here, measured_place("2x2", described, bed.run))
+        places = [place for place in every if place.name in asked.clusters.split(",")]
         host = host_seconds(here, bare)
         print(f"host: {1e6 * host:.0f} us a pass of an operator")
         rows = rows_of(list(cases(names, places, with_host(bare, host))))
@@ -342,21 +283,6 @@ def prefer() -> None:
 
 def _locally(body: Callable[..., object], *arguments: object) -> list[object]:
     return run_ranks(body, *arguments, ranks=RANKS)
-
-
-def told(rows: Sequence[Row]) -> None:
-    print("cluster | model | plan | predicted ms | measured ms | predicted / measured | load")
-    for row in rows:
-        print(
-            f"{row.cluster} | {row.model} | {row.plan} | {1e3 * row.predicted:.0f} | "
-            f"{1e3 * row.measured:.0f} | {row.ratio:.2f} | {row.load:.1f}"
-        )
-    own = judged(rows)
-    print(
-        f"order kept in {own.kept} of {own.pairs} pairs that differ by more than {APART:.0%}; "
-        f"median error {own.error:.0%}; found plans faster than data parallelism in "
-        f"{own.faster} of {own.promised} cases where it was predicted"
-    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from ddp_hook import slowest
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Call, Spec
 from meshwright.price.table import MeasuredCall, Origin, PriceTable
-from training_steps import Judgement, Row, judged, with_host
+from step_rows import Judgement, Row, judged
+from training_steps import lesser, with_host
 
 
 def row(model: str, plan: str, predicted: float, measured: float) -> Row:
@@ -46,3 +47,13 @@ def test_what_the_host_adds_is_added_to_each_pass_there_is() -> None:
 
 def test_a_step_takes_as_long_as_on_the_slowest_rank() -> None:
     assert slowest([{"a": [1.0, 2.0]}, {"a": [3.0, 1.0]}]) == {"a": [3.0, 2.0]}
+
+
+def test_of_two_calibrations_the_lesser_of_each_pass_counts() -> None:
+    spec = Spec("float32", (2,))
+    call = Call(kind="relu", inputs=(spec,), outputs=(spec,))
+    origin = Origin(device="d", software="s", date="", command="")
+    one = MeasuredCall(call=call, forward=Seconds(1.0), backward=Seconds(3.0))
+    other = MeasuredCall(call=call, forward=Seconds(2.0), backward=Seconds(2.0))
+    found = lesser(PriceTable(origin=origin, rows=(one,)), PriceTable(origin=origin, rows=(other,)))
+    assert [(own.forward, own.backward) for own in found.rows] == [(1.0, 2.0)]
