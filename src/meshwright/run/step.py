@@ -126,7 +126,8 @@ def optimizer_for(
     name: OptimizerName, parameters: Iterable[nn.Parameter], rate: float = 1e-3
 ) -> torch.optim.Optimizer:
     """The optimizer of a name."""
-    own = list(parameters)
+    # A rank may keep no parameter, and torch's optimizers want one.
+    own = list(parameters) or [nn.Parameter(torch.zeros(0))]
     match name:
         case "sgd":
             return torch.optim.SGD(own, rate)

@@ -86,6 +86,7 @@ def best_plan(
     budget: Budget,
     *,
     backend: Backend = NCCL,
+    operators: OperatorPricer | None = None,
     programs: bool = True,
     rewrites: bool = True,
     seed: int = 0,
@@ -93,14 +94,16 @@ def best_plan(
     start: Plan | None = None,
     progress: Progress = lambda _: None,
 ) -> Planned:
-    """The best plan that a budget buys.
+    """The best plan that a budget buys; operators cost what the device's roofline says, if no
+    prices are given.
 
     With several cores processes are started; a script that asks for them must be importable, as
     `multiprocessing` wants it.
     """
     _refuse_impossible(question)
     warm_up()
-    run = _Run(question, budget, backend, programs, seed, cores, progress)
+    pricer = operators or OperatorPricer(question.cluster.device)
+    run = _Run(question, budget, backend, pricer, programs, seed, cores, progress)
     stopped: Stopped = "complete"
     try:
         run.baselines(start)
@@ -183,6 +186,7 @@ class _Run:
         question: Question,
         budget: Budget,
         backend: Backend,
+        operators: OperatorPricer,
         programs: bool,
         seed: int,
         cores: int,
@@ -192,7 +196,7 @@ class _Run:
         self.question, self.budget, self.seed, self.cores = question, budget, seed, cores
         self._progress = progress
         self.prices = Prices(Pricer(question.cluster, backend, algorithm="best"), programs=programs)
-        self.operators = OperatorPricer(question.cluster.device)
+        self.operators = operators
         self.bench = Bench(question, question.graph, self.prices, self.operators)
         self.benches = [self.bench]
         self.steps: dict[int, tuple[str, ...]] = {id(self.bench): ()}

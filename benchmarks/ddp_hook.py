@@ -1,0 +1,122 @@
+"""A plain DDP script on a real two-level network, with AllReduce and with the chosen program.
+
+    python benchmarks/ddp_hook.py [--model SOURCE] [--batch N]
+
+Needs root (`testbed`, 2x4: two nodes of four ranks, each node behind 200 Mb/s). Three ways to
+average the gradients of one model take turns in one process group: DDP as it is, the hook with a
+single AllReduce, the hook with the program that `ReductionPlan.chosen` picks; median and spread of
+a step, of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from typing import NamedTuple, cast
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import meshwright
+from meshwright.capture.example import Example, Step
+from meshwright.capture.load import load_example
+from meshwright.cluster.model import Cluster
+from meshwright.reduce import dsl
+from meshwright.reduce.plan import ReductionPlan
+from testbed import Testbed
+from training_steps import prefer
+
+CLUSTER = "testbed/clusters/2x4.toml"
+MODEL = "zoo:resnet-50?image=64&stem=32&group_width=32&classes=100"
+ROUNDS, STEPS, WARM_UP = 3, 2, 1
+
+Times = dict[str, list[float]]
+
+
+class Asked(NamedTuple):
+    """What every rank is told; a way without a plan is DDP's own."""
+
+    model: str
+    batch: int
+    ways: dict[str, ReductionPlan | None]
+
+
+def trained(asked: Asked) -> Times:
+    """Seconds of steps on this rank, by way."""
+    models = {way: _parallel(asked, plan) for way, plan in asked.ways.items()}
+    example = load_example(asked.model, asked.batch, torch.device("cpu"))
+    taken: Times = {way: [] for way in models}
+    for _ in range(ROUNDS):
+        for way, model in models.items():
+            update = torch.optim.SGD(model.parameters(), 1e-3)
+            taken[way] += [_seconds(model, update, example) for _ in range(STEPS + WARM_UP)][
+                WARM_UP:
+            ]
+    return taken
+
+
+def _parallel(asked: Asked, plan: ReductionPlan | None) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    example = load_example(asked.model, asked.batch, torch.device("cpu"))
+    model = DistributedDataParallel(Step(example), broadcast_buffers=False)
+    if plan is not None:
+        meshwright.use_reduction_plan(model, plan)
+    return model
+
+
+def _seconds(
+    model: DistributedDataParallel, update: torch.optim.Optimizer, example: Example
+) -> float:
+    dist.barrier()
+    begin = time.perf_counter()
+    update.zero_grad()
+    torch.autograd.backward(model(example.inputs, {}, example.targets))
+    update.step()
+    return time.perf_counter() - begin
+
+
+def slowest(ranks: list[Times]) -> Times:
+    """Seconds of the slowest rank in each step, by way.
+
+    >>> slowest([{"a": [1.0, 2.0]}, {"a": [3.0, 1.0]}])
+    {'a': [3.0, 2.0]}
+    """
+    return {
+        way: [max(each) for each in zip(*(own[way] for own in ranks), strict=True)]
+        for way in ranks[0]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument("--batch", type=int, default=4, help="samples on each rank")
+    given = parser.parse_args()
+    prefer()
+    cluster = Cluster.load(CLUSTER)
+    model = load_example(given.model, given.batch, torch.device("cpu")).model
+    size = sum(own.nbytes for own in model.parameters())
+    chosen = ReductionPlan.chosen(cluster, bytes=size, backend="rings")
+    single = msgspec.structs.replace(chosen, program=dsl.ALL_REDUCE)
+    ways = {"DDP": None, "hook, AllReduce": single, "hook, chosen": chosen}
+    with Testbed(cluster) as bed:
+        ranks = bed.run(trained, Asked(given.model, given.batch, ways))
+    print(f"{given.model}, {given.batch} samples a rank, {size / 1e6:.1f} MB of gradients")
+    print(f"chosen: {chosen.program}")
+    taken = slowest(cast("list[Times]", ranks))
+    plain = statistics.median(taken["DDP"])
+    for way, own in taken.items():
+        middle = statistics.median(own)
+        print(
+            f"{way} | {1e3 * middle:.0f} ms | {1e3 * min(own):.0f} to {1e3 * max(own):.0f} | "
+            f"{plain / middle:.2f} times as fast as DDP"
+        )
+    print(f"load average {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
