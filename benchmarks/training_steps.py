@@ -34,8 +34,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.families import family_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallelize.layout import REPLICA, Layout, factors
-from meshwright.parallelize.units import units
+from meshwright.parallel.layout import REPLICA, Layout, factors
+from meshwright.parallel.units import units
 from meshwright.plan.model import Measurement, Options, Plan
 from meshwright.price.backend import RINGS
 from meshwright.price.operator import OperatorPricer

@@ -126,8 +126,7 @@ def optimizer_for(
     name: OptimizerName, parameters: Iterable[nn.Parameter], rate: float = 1e-3
 ) -> torch.optim.Optimizer:
     """The optimizer of a name."""
-    # A rank may keep no parameter, and torch's optimizers want one.
-    own = list(parameters) or [nn.Parameter(torch.zeros(0))]
+    own = list(parameters)
     match name:
         case "sgd":
             return torch.optim.SGD(own, rate)
