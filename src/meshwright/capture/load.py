@@ -75,7 +75,7 @@ def load_example(source: str, batch: int | None, device: torch.device) -> Exampl
 
     >>> example = load_example("zoo:lenet/tiny", 2, torch.device("cpu"))
     >>> sum(parameter.numel() for parameter in example.model.parameters())
-    394
+    288
     """
     parsed = parse_source(source)
     match parsed.form:

@@ -43,8 +43,8 @@ def summed_devices(cluster: Cluster, inside: int, every: int) -> tuple[int, ...]
 
     A placement numbers devices by axes, each level's in a row; a layout may mix its factors.
 
-    >>> summed_devices(Cluster.named("dgx-h100", node=1, gpu=4), 0b10, 0b01)
-    (0, 2, 1, 3)
+    >>> summed_devices(Cluster.named("dgx-h100", node=1, gpu=8), 0b101, 0b010)
+    (0, 2, 1, 3, 4, 6, 5, 7)
     """
     own, axes = factors(cluster), _axes(cluster, inside, every)
     placement = summed_hierarchy(cluster, inside, every).placement
