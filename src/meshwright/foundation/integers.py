@@ -87,6 +87,15 @@ def factorizations(number: int, limits: Sequence[int]) -> Iterator[tuple[int, ..
                 yield (factor, *rest)
 
 
+def set_bits(number: int) -> tuple[int, ...]:
+    """The places of the bits that are set, the lowest first.
+
+    >>> set_bits(0b101)
+    (0, 2)
+    """
+    return tuple(place for place in range(number.bit_length()) if number >> place & 1)
+
+
 def to_digits(value: int, radices: Sequence[int]) -> tuple[int, ...]:
     """Mixed-radix digits of `value`, the first radix the most significant.
 

@@ -19,7 +19,7 @@ import msgspec
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.states import PARTIAL, WHOLE, State, States, at, is_at
-from meshwright.parallel.units import Port, Unit, units
+from meshwright.parallel.units import Unit, units
 
 Kind = Literal["Partition", "Combine", "Replicate", "Reduce", "Move"]
 
@@ -89,14 +89,14 @@ def parallel_graph(graph: OperatorGraph, layouts: Sequence[Layout]) -> ParallelG
     steps: list[Placed | Resharding] = []
     for unit, layout in zip(own, layouts, strict=True):
         for port in unit.inputs:
-            needed = states(unit, port, layout)
+            needed = along_factors(unit, port.there, layout)
             # A parameter lies as its first reader needs it.
             before = made.setdefault(port.tensor, needed)
             operators = tuple(_between(before, needed))
             if operators:
                 steps.append(Resharding(tensor=port.tensor, reader=unit.name, operators=operators))
         steps.append(Placed(unit=unit, layout=layout))
-        made.update((port.tensor, states(unit, port, layout)) for port in unit.outputs)
+        made.update((port.tensor, along_factors(unit, port.there, layout)) for port in unit.outputs)
     return ParallelGraph(graph=graph, steps=tuple(steps))
 
 
@@ -116,15 +116,15 @@ def erase(parallel: ParallelGraph) -> OperatorGraph:
     )
 
 
-def states(unit: Unit, port: Port, layout: Layout) -> States:
-    """The state of a port along every factor."""
+def along_factors(unit: Unit, by_split: tuple[State, ...], layout: Layout) -> States:
+    """The states of a tensor along every factor, given those under each split of its unit."""
     numbers = {split.name: number for number, split in enumerate(unit.splits)}
     found: list[State] = []
     for role, coordinate in zip(layout.roles, layout.coordinates(), strict=True):
         if coordinate is not None:
             found.append(at(coordinate))
         else:
-            found.append(port.there[numbers[role]] if role in numbers else WHOLE)
+            found.append(by_split[numbers[role]] if role in numbers else WHOLE)
     return tuple(found)
 
 

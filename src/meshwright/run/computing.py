@@ -22,7 +22,7 @@ from meshwright.run.moving import cut
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Kernel, Moment, Surroundings, kernel
 from meshwright.run.recording import Recorder
-from meshwright.script.boxes import beyond, within
+from meshwright.script.boxes import beyond, full, within
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
 from meshwright.script.tasks import MemberPiece
@@ -224,7 +224,7 @@ class _Draft:
         wiring = self.own._script.wiring
         shape = wiring.plan.graph.specs[name].shape
         if name in self.own._fixed:
-            self.fixed[name] = self._slot(name, tuple((0, size) for size in shape))
+            self.fixed[name] = self._slot(name, full(shape))
             return name
         reading = wiring.readings[unit, wiring.ports[unit][place]]
         delivery = wiring.deliveries[reading.delivery]

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 import torch.distributed as dist
 
@@ -93,7 +94,7 @@ def measurement(
         steps=tuple(map(Seconds, steps)),
         compute=Seconds(_computing(busiest["recorded"])),
         moved=Bytes(sum(one["moved"] for one in found)),
-        memory=_at(found[fullest]["held"], fullest),
+        memory=msgspec.structs.replace(found[fullest]["held"], device=f"device {fullest}"),
         operators=_longest(busiest["recorded"], ("forward",)),
         segments=_longest(busiest["recorded"], ("backward",)),
         transfers=_longest(
@@ -104,18 +105,6 @@ def measurement(
             for level in executor.script.plan.cluster.levels
         ),
         loss=tuple(ran.losses),
-    )
-
-
-def _at(held: Held, rank: int) -> Held:
-    return Held(
-        parameters=held.parameters,
-        gradients=held.gradients,
-        optimizer=held.optimizer,
-        activations=held.activations,
-        workspace=held.workspace,
-        device=f"device {rank}",
-        seconds=held.seconds,
     )
 
 

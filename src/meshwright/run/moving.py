@@ -163,7 +163,7 @@ class Mover:
         return act
 
     def _reduce(self, step: Together) -> Action:
-        root = self._root(step, step.after.states)
+        root = self._root(step.inside, step.after)
         members = _first(root, self.members(step.inside))
 
         def act(own: Tensor | None) -> Tensor | None:
@@ -175,7 +175,7 @@ class Mover:
         return act
 
     def _broadcast(self, step: Together, dtype: torch.dtype) -> Action:
-        root = self._root(step, step.before.states)
+        root = self._root(step.inside, step.before)
         members = _first(root, self.members(step.inside))
         shape = shape_of(step.after.box(self.here))
 
@@ -189,10 +189,9 @@ class Mover:
 
         return act
 
-    def _root(self, step: Together, states: tuple[int, ...]) -> int:
-        """The member of this rank's group at which a tensor in some states is."""
-        own = step.after if states == step.after.states else step.before
-        holders = self._machine.along(step.inside, self.here)
+    def _root(self, inside: Sequence[int], own: Lying) -> int:
+        """The member of this rank's group along some factors that holds a tensor."""
+        holders = self._machine.along(inside, self.here)
         return next(self._machine.device(c) for c in holders if own.holds(c))
 
     def _boxes(self, step: Together, members: Sequence[int], *, after: bool) -> list[Box]:

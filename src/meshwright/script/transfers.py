@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.foundation.integers import set_bits
 from meshwright.graph.pieces import Box
 from meshwright.parallel.reshard import (
     ALL_GATHER,
@@ -145,13 +146,13 @@ def _chain(before: Lying, after: Lying) -> Iterator[Step]:
         yield Exchange(before, cut)
         own = cut
     for kind, inside, beside in operation[:count].tolist():
-        factors = _factors(inside)
+        factors = set_bits(inside)
         states = tuple(
             after.states[f] if f in factors else state for f, state in enumerate(cut.states)
         )
         cut = cut._replace(states=states)
         if kind in COLLECTIVES:
-            yield Together(COLLECTIVES[kind], factors, _factors(beside), own, cut)
+            yield Together(COLLECTIVES[kind], factors, set_bits(beside), own, cut)
         else:
             yield Exchange(own, cut)
         own = cut
@@ -185,10 +186,6 @@ def _nested(machine: Machine, inside: tuple[int, ...], one: States, other: State
 
 def _kept(made: States, needed: States) -> States:
     return tuple(b if a == WHOLE else a for a, b in zip(made, needed, strict=True))
-
-
-def _factors(bits: int) -> tuple[int, ...]:
-    return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
 
 
 def moves_to(step: Exchange, reader: Coordinates) -> Iterator[Move]:

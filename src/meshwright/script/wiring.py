@@ -13,12 +13,11 @@ from functools import partial
 from typing import NamedTuple
 
 from meshwright.graph.pieces import Box
+from meshwright.parallel.graph import along_factors
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.states import (
     WHOLE,
     State,
-    States,
-    at,
     gradient_made,
     gradient_needed,
     needed,
@@ -138,14 +137,14 @@ class Wiring:
         back = None
         if port.back is not None:
             wanted = tuple(map(gradient_needed, port.there))
-            states = _along(self.plan.units[number], wanted, self.layouts[number])
+            states = along_factors(self.plan.units[number], wanted, self.layouts[number])
             back = there._replace(states=states)
         return Made(unit=number, there=there, back=back, parameter=True)
 
     def _lying_read(
         self, number: int, port: Port, by_split: tuple[State, ...], places: list[Place]
     ) -> Lying:
-        states = _along(self.plan.units[number], by_split, self.layouts[number])
+        states = along_factors(self.plan.units[number], by_split, self.layouts[number])
         exact = None
         if self._of_all_samples(number, port):
             states = tuple(WHOLE if state >= 0 else state for state in states)
@@ -161,7 +160,7 @@ class Wiring:
         return self.samples.dims.get(port.tensor, WHOLE) == WHOLE
 
     def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> Lying:
-        states = _along(self.plan.units[number], by_split, self.layouts[number])
+        states = along_factors(self.plan.units[number], by_split, self.layouts[number])
         exact = None if self._equal(number, None) else partial(self._box_made, number, tensor)
         return Lying(self.machine, self._shape(tensor), states, exact)
 
@@ -201,19 +200,6 @@ class Wiring:
 
     def _framed(self, tensor: str, box: Box) -> Box:
         return within(box, self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
-
-
-def _along(unit: Unit, by_split: tuple[State, ...], layout: Layout) -> States:
-    """States along every factor, given those under each split."""
-    numbers = {split.name: number for number, split in enumerate(unit.splits)}
-    return tuple(
-        at(coordinate)
-        if coordinate is not None
-        else by_split[numbers[role]]
-        if role in numbers
-        else WHOLE
-        for role, coordinate in zip(layout.roles, layout.coordinates(), strict=True)
-    )
 
 
 def _places(unit: Unit, plan: Plan) -> dict[Place, int]:

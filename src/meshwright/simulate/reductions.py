@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from meshwright.foundation.integers import set_bits
 from meshwright.parallel.reshard import ALL_REDUCE, MOST, Codes, resharding
 from meshwright.parallel.states import State
 from meshwright.plan.model import Plan, PlannedReduction
@@ -21,14 +22,10 @@ def with_programs(plan: Plan, problem: Problem) -> Plan:
     way = problem.prices.way
     found = {own: str(way(ALL_REDUCE, *own).program or dsl.ALL_REDUCE) for own in _sums(problem)}
     programs = tuple(
-        PlannedReduction(over=_factors(over), beside=_factors(beside), bytes=held, program=text)
+        PlannedReduction(over=set_bits(over), beside=set_bits(beside), bytes=held, program=text)
         for (over, beside, held), text in sorted(found.items(), key=lambda it: -it[0][2])
     )
     return msgspec.structs.replace(plan, programs=programs)
-
-
-def _factors(bits: int) -> tuple[int, ...]:
-    return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
 
 
 def _sums(problem: Problem) -> Iterator[tuple[int, int, float]]:
