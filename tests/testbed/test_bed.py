@@ -149,7 +149,7 @@ def test_no_trace_of_what_was_laid_in_part(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def owner_of_a_bed() -> tuple[subprocess.Popen[str], list[str]]:
-    """A process with a testbed on which ranks run, and its namespaces, leaves first."""
+    """A process with a testbed on which eight ranks run, and its namespaces, leaves first."""
     process = subprocess.Popen(
         [sys.executable, "-m", "support.bed_owner", str(CLUSTERS / "4x2.toml")],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -159,18 +159,22 @@ def owner_of_a_bed() -> tuple[subprocess.Popen[str], list[str]]:
     assert process.stdout is not None
     found = process.stdout.readline().split()
     deadline = time.monotonic() + 60
-    while not all(running_in(leaf) for leaf in found[:-1]) and time.monotonic() < deadline:
+    while len(running_in(found[:-1])) < 8 and time.monotonic() < deadline:
         time.sleep(0.1)
     return process, found
 
 
-def running_in(namespace: str) -> list[str]:
-    return commands.command("ip", "netns", "pids", namespace).split()
+def running_in(leaves: list[str]) -> list[str]:
+    return [
+        process
+        for leaf in leaves
+        for process in commands.command("ip", "netns", "pids", leaf).split()
+    ]
 
 
 def test_no_trace_after_the_owner_was_killed() -> None:
     process, found = owner_of_a_bed()
-    ranks = [rank for leaf in found[:-1] for rank in running_in(leaf)]
+    ranks = running_in(found[:-1])
     with process:
         remove_leftovers()
         assert set(found) <= set(commands.namespaces()), "a living owner's testbed stays"
