@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 BARE: dict[str, Any] = {"_nrt": False}
 """Compiled code counts no references to arrays, which would take most of the time of a function
 that gets dozens of them; it cannot make any either."""
+
+PACKAGE = Path(__file__).parent.parent
+IMPORTS = re.compile(r"^from meshwright\.([\w.]+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 
 UNUSED = 14 * 86400.0
 """Seconds after which compiled code of other versions is thrown away."""
@@ -40,7 +44,7 @@ def inlined(function: Function) -> Function:
 
 
 def _kept(dispatcher: Any) -> Any:
-    """A compiled function whose code is kept in a folder of this version of all of Meshwright.
+    """A compiled function whose code is kept in a folder of this version of Meshwright.
 
     By itself Numba looks only at the file of a function for changes, but its code holds that of
     the functions which it calls.
@@ -58,9 +62,8 @@ def _kept(dispatcher: Any) -> Any:
 @cache
 def _folder() -> Path:
     """Where compiled code of this version is kept: beside the user's other caches."""
-    package = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for source in sorted(package.rglob("*.py")):
+    for source in sorted(_behind_compiled_code()):
         state = source.stat()
         digest.update(f"{source} {state.st_size} {state.st_mtime_ns}\n".encode())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshwright"
@@ -70,6 +73,29 @@ def _folder() -> Path:
             if time.time() - other.stat().st_mtime > UNUSED:
                 shutil.rmtree(other, ignore_errors=True)
     return own
+
+
+def _behind_compiled_code() -> set[Path]:
+    """The files of compiled functions and all that they import, from which constants may come."""
+    texts = {own: own.read_text(encoding="utf-8") for own in PACKAGE.rglob("*.py")}
+    waiting = [own for own, text in texts.items() if f"{__name__} import" in text]
+    found = set(waiting)
+    while waiting:
+        for own in _imported(texts[waiting.pop()]) - found:
+            if own in texts:
+                found.add(own)
+                waiting.append(own)
+    return found
+
+
+def _imported(text: str) -> set[Path]:
+    """Where modules that a text imports may be; names that it takes from them, too."""
+    found = set()
+    for module, several, one in IMPORTS.findall(text):
+        folder = PACKAGE.joinpath(*module.split("."))
+        found |= {folder.with_suffix(".py"), folder / "__init__.py"}
+        found |= {folder / f"{name}.py" for name in re.findall(r"\w+", several or one)}
+    return found
 
 
 @compiled

@@ -1,10 +1,12 @@
 """One graph of a question, with everything that is computed for it once. Enters: frames. Leaves:
 layouts for them, estimates, candidates.
 
-    estimate = chain · (1 + (m - 1) · s) + update / p + max(0, sums - hidden) / p       `_estimate`
-with chain a micro-batch through everything (and once more forward if layers run again), m
-micro-batches, p stages and s the share of the slowest. Gradients are summed up during the last
-micro-batch's backward pass: HIDDEN of the time for one micro-batch hides sums.
+    estimate = again · (chain + crossing + (m - 1) · pace) + update / p
+             + max(0, sums - hidden) / p                                                `_estimate`
+with chain a micro-batch through everything, `again` more than 1 if layers run again, m
+micro-batches, p stages, and what `staging` says of them: how long the slowest takes for one
+micro-batch, and what crosses between them. Gradients are summed up during the last micro-batch's
+backward pass: HIDDEN of the time for one micro-batch hides sums.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.model import OperatorGraph
@@ -26,11 +29,11 @@ from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
 from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing, Costs
-from meshwright.search.baselines.stages import contiguous
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
 from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Candidate, Question
+from meshwright.search.joint.staging import Staging, staged
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of, layouts_of
@@ -196,15 +199,36 @@ class Bench:
 
     def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
         totals = field.totals(chosen)
-        slowest = 1.0
-        if frame.stages:
-            loads = self._loads(field, field.roles(chosen))
-            held = [0] * frame.degree(self.factors)
-            for load, stage in zip(loads, contiguous(loads, len(held)), strict=True):
-                held[stage] += load
-            slowest = max(held) / max(1, sum(held))
-        estimate = _estimate(frame, frame.degree(self.factors), slowest, totals)
+        cut = self._staged(frame, field, field.roles(chosen)) if frame.stages else None
+        estimate = _estimate(frame, frame.degree(self.factors), cut, totals)
         return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY)
+
+    def _staged(self, frame: Frame, field: Field, roles: Codes) -> Staging:
+        """Where the pipeline of a frame is cut, if units lie so beside their stages."""
+        crossing = self._crossing(frame, field, roles)
+        stages, micro = frame.degree(self.factors), frame.options.micro_batches
+        return staged(self._loads(field, roles), crossing, stages, micro)
+
+    def _crossing(self, frame: Frame, field: Field, roles: Codes) -> NDArray[np.float64]:
+        """Nanoseconds of what a micro-batch sends over the cut before each unit, and back.
+
+        A tensor counts at all cuts between its maker and its last reader, once.
+        """
+        costing, beyond = field.costing, roles.copy()
+        beyond[:, frame.stages[-1]] = at(1)
+        last: dict[int, tuple[int, float]] = {}
+        for joint in costing.joints:
+            maker, reader = roles[joint.maker][None], joint.reader
+            near = costing.leg(joint.kind, maker, roles[reader][None])
+            far = costing.leg(joint.kind, maker, beyond[reader][None])
+            more = float((far.there + far.back - near.there - near.back)[0, 0])
+            stop, price = last.get(joint.maker, (0, 0.0))
+            last[joint.maker] = max(stop, reader), max(price, more)
+        change = np.zeros(len(self.units) + 2)
+        for maker, (stop, price) in last.items():
+            change[maker + 1] += price
+            change[stop + 1] -= price
+        return np.maximum(np.cumsum(change)[:-1], 0.0)
 
     def _loads(self, field: Field, roles: Codes) -> list[int]:
         """Nanoseconds of each unit on one micro-batch, both passes."""
@@ -222,7 +246,7 @@ class Bench:
         """The roles with every unit at the coordinates of its stage."""
         if not frame.stages:
             return roles
-        stage = contiguous(self._loads(field, roles), frame.degree(self.factors))
+        stage = self._staged(frame, field, roles).stage
         sizes = [self.factors[f].size for f in frame.stages]
         seated = roles.copy()
         for unit, number in enumerate(stage):
@@ -230,10 +254,11 @@ class Bench:
         return seated
 
 
-def _estimate(frame: Frame, stages: int, slowest: float, totals: Totals) -> float:
-    chain = totals.chain * (1 + AGAIN if frame.options.recompute else 1)
-    computing = chain * (1 + (frame.options.micro_batches - 1) * slowest)
-    left = max(0.0, totals.sums - HIDDEN * chain) / stages
+def _estimate(frame: Frame, stages: int, cut: Staging | None, totals: Totals) -> float:
+    pace, crossing = (totals.chain, 0.0) if cut is None else (cut.pace, cut.crossing)
+    again = 1 + AGAIN if frame.options.recompute else 1
+    computing = again * (totals.chain + crossing + (frame.options.micro_batches - 1) * pace)
+    left = max(0.0, totals.sums - HIDDEN * totals.chain) / stages
     return computing + totals.update / stages + left
 
 

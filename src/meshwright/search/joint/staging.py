@@ -1,0 +1,112 @@
+"""Where a pipeline is cut. Enters: nanoseconds of units, and of what would cross each cut. Leaves:
+the stage of each unit.
+
+A stage [a, b) keeps its devices busy for the loads of its units, and its links for what crosses
+both of its ends; with m micro-batches, one behind the other,
+
+    pace(a, b) = max(load(a, b), crossing(a) + crossing(b))
+    time       = load of all + sum of crossing over cuts + (m - 1) · max of pace over stages
+
+For a bound on the pace the least sum over cuts is a shortest path over (stage, position), `_paths`;
+bounds are tried from the least that is possible upwards (`SLACK`), and the least time is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.compiled import compiled
+
+SLACK = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
+"""How much slower than possible the slowest stage may be if less crosses."""
+
+Times = NDArray[np.float64]
+
+
+class Staging(NamedTuple):
+    """A pipeline's stages."""
+
+    stage: tuple[int, ...]
+    """Of each unit."""
+    pace: float
+    """Of the slowest stage."""
+    crossing: float
+    """Summed over all cuts."""
+
+
+def staged(
+    loads: Sequence[float], crossing: Sequence[float] | Times, stages: int, micro_batches: int
+) -> Staging:
+    """The stages of a pipeline, as many as asked for and no more than units.
+
+    `crossing[p]` is what passes between units p - 1 and p, both ways.
+
+    >>> staged([4, 4, 1, 3], [0, 9, 1, 2, 0], 2, 8)
+    Staging(stage=(0, 0, 1, 1), pace=8.0, crossing=1.0)
+    """
+    count = min(stages, len(loads))
+    before = np.concatenate(([0.0], np.cumsum(np.asarray(loads, np.float64))))
+    passing = np.asarray(crossing, np.float64)
+    least = _least_pace(before, passing, count)
+    found = [_within(before, passing, count, least * slack) for slack in SLACK]
+    return min(found, key=lambda own: own.crossing + (micro_batches - 1) * own.pace)
+
+
+def _within(before: Times, crossing: Times, count: int, pace: float) -> Staging:
+    """The stages of at most some pace that the least crosses between."""
+    _, back = _paths(before, crossing, count, pace, adding=True)
+    cuts = [len(before) - 1]
+    for number in range(count, 0, -1):
+        cuts.append(int(back[number, cuts[-1]]))
+    cuts.reverse()
+    runs = list(pairwise(cuts))
+    stage = tuple(number for number, (a, b) in enumerate(runs) for _ in range(a, b))
+    paces = [max(before[b] - before[a], crossing[a] + crossing[b]) for a, b in runs]
+    return Staging(stage, float(max(paces)), float(crossing[cuts[1:-1]].sum()))
+
+
+def _least_pace(before: Times, crossing: Times, count: int) -> float:
+    best, _ = _paths(before, crossing, count, np.inf, adding=False)
+    return float(best[count, -1])
+
+
+def _paths(
+    before: Times, crossing: Times, count: int, most: float, *, adding: bool
+) -> tuple[Times, NDArray[np.int64]]:
+    """[stages, positions] the least sum of what crosses, or else the least pace of the slowest, of
+    so many stages up to a position, none of more than some pace; and where the last one starts.
+    """
+    best = np.full((count + 1, len(before)), np.inf)
+    back = np.zeros(best.shape, np.int64)
+    best[0, 0] = 0.0
+    _fill(before, crossing, most, adding, best, back)
+    return best, back
+
+
+@compiled
+def _fill(
+    before: Times,
+    crossing: Times,
+    most: float,
+    adding: bool,
+    best: Times,
+    back: NDArray[np.int64],
+) -> None:
+    for s in range(1, len(best)):
+        for stop in range(s, len(before)):
+            for start in range(stop - 1, s - 2, -1):
+                load = before[stop] - before[start]
+                if load > most or (not adding and load >= best[s, stop]):
+                    break
+                pace = max(load, crossing[start] + crossing[stop])
+                if pace > most:
+                    continue
+                known = best[s - 1, start]
+                own = known + crossing[start] if adding else max(known, pace)
+                if own < best[s, stop]:
+                    best[s, stop], back[s, stop] = own, start
