@@ -24,6 +24,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.reduce import dsl
 from meshwright.search.joint.alternatives import alternatives
 from meshwright.search.joint.runner_up import Class, Trials, classes
+from meshwright.simulate.moves import ways_by_level
 from meshwright.simulate.prices import NANO, Prices, Way
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
@@ -139,7 +140,7 @@ class _Explanation:
     def _reduction(
         self, over: int, beside: int, way: Way, alike: list[PlannedReduction]
     ) -> Decision:
-        held, own = alike[0].bytes, _factors(self.plan, alike[0].over)
+        held, own = alike[0].bytes, ways_by_level(self.plan.cluster, alike[0].over)
         subject = f"reduction over {own} of {format_bytes(held)}"
         subject += f" (+{len(alike) - 1} alike)" if len(alike) > 1 else ""
         if len(set(self.prices.ways(ALL_REDUCE, over, beside))) == 1:
@@ -201,13 +202,3 @@ class _Explanation:
 
 def _named(way: Way) -> str:
     return str(way.program or dsl.ALL_REDUCE)
-
-
-def _factors(plan: Plan, numbers: tuple[int, ...]) -> str:
-    """Factors as a person says it: how many ways of which level."""
-    ways: dict[str, int] = {}
-    for number in numbers:
-        factor = plan.factors[number]
-        name = plan.cluster.level_names[factor.level]
-        ways[name] = ways.get(name, 1) * factor.size
-    return " and ".join(f"{count} {name}" for name, count in ways.items())
