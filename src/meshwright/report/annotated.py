@@ -151,14 +151,14 @@ def _folded(simulation: Simulation) -> Iterator[Line]:
 
     def alike(copy: list[_Placed]) -> tuple[object, ...]:
         repeat = layer.get(copy[0].unit.name, (copy[0].unit.name, 0))[0]
-        return repeat, *((own.unit.members[0].call, _seatless(own.layout)) for own in copy)
+        return repeat, *((own.unit.members[0].call, seatless(own.layout)) for own in copy)
 
     for _, same in groupby(copies, key=alike):
         for units in zip(*same, strict=True):
             yield _line(units, step)
 
 
-def _seatless(layout: Layout) -> tuple[str, ...]:
+def seatless(layout: Layout) -> tuple[str, ...]:
     """A layout without where it sits."""
     return tuple(IDLE if role.startswith(IDLE) else role for role in layout.roles)
 
