@@ -70,6 +70,7 @@ def _parts(found: Contrast, names: tuple[str, str], top: int) -> list[str | Tabl
     if found.layouts or any(found.alone):
         parts.append(report.table_of_layouts(found, top))
         parts.append(report.describe_layouts(found, top))
-    if found.programs:
-        parts.append(report.table_of_programs(found, top))
+    if found.collectives:
+        parts.append(report.table_of_changes(found, top))
+        parts.append(report.describe_changes(found, top))
     return parts

@@ -50,9 +50,12 @@ class Line(NamedTuple):
         >>> Line("a.linear", "c.linear", 3, 1, (), 0.1, 0.0).name
         'a.linear ... c.linear (3 units)'
         """
-        if self.units == 1:
-            return self.first
-        return f"{self.first} ... {self.last} ({self.units} units)"
+        return named_row(self.first, self.last, self.units)
+
+
+def named_row(first: str, last: str, units: int) -> str:
+    """Units in a row, in words."""
+    return first if units == 1 else f"{first} ... {last} ({units} units)"
 
 
 def annotated(simulation: Simulation, most: int) -> list[Line]:

@@ -4,7 +4,8 @@ differ, folded by repeated layers. What is printed of it is told by `differences
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -15,11 +16,10 @@ from meshwright.graph.layers import first_copies
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Plan
-from meshwright.report.annotated import by_level, seatless
+from meshwright.report.annotated import by_level, named_row, seatless
 from meshwright.report.predictions import describe_machine
-from meshwright.simulate.critical import critical_path
-from meshwright.simulate.moves import ways_by_level
-from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.critical import Piece, critical_path
+from meshwright.simulate.expenses import collective_costs
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.stretches import by_category, stretches
 
@@ -33,22 +33,43 @@ class OptionChange(NamedTuple):
 
 
 class LayoutChange(NamedTuple):
-    """Units at one place of a repeated layer whose layouts differ alike."""
+    """Units whose layouts differ alike."""
 
-    unit: str
-    """The first."""
+    first: str
+    last: str
+    """The last that stands in a row with the first in one copy of a layer."""
+    units: int
+    """How many stand in a row."""
     times: int
+    """In how many copies of a layer."""
     one: str
     other: str
 
+    @property
+    def name(self) -> str:
+        """The units in words."""
+        return named_row(self.first, self.last, self.units)
 
-class ProgramChange(NamedTuple):
-    """A reduction that is carried out differently, or that only one of the plans has."""
 
+class Amount(NamedTuple):
+    """How often a collective runs in a step, and how long all times take together."""
+
+    times: int
+    seconds: Seconds
+
+
+class CollectiveChange(NamedTuple):
+    """A collective, with sums by their program, that one plan has more of than the other."""
+
+    operation: str
     over: str
-    bytes: float
-    one: str | None
-    other: str | None
+    purpose: str
+    program: str
+    one: Amount
+    other: Amount
+
+
+NOTHING = Amount(0, Seconds(0.0))
 
 
 class Contrast(NamedTuple):
@@ -65,21 +86,22 @@ class Contrast(NamedTuple):
     """Of units that both have."""
     alone: tuple[int, int]
     """Units that only one of them has."""
-    programs: tuple[ProgramChange, ...]
+    collectives: tuple[CollectiveChange, ...]
+    """Those whose times differ most first."""
     waits: tuple[tuple[str, Seconds, Seconds], ...]
     """By category what the steps wait for, that which differs most first."""
 
     @property
     def same(self) -> bool:
         """Whether nothing that is planned differs."""
-        return not (
-            self.graph or self.cluster or self.options or self.layouts or self.programs
-        ) and self.alone == (0, 0)
+        differences = self.graph, self.cluster, self.options, self.layouts, self.collectives
+        return not any(differences) and self.alone == (0, 0)
 
 
 def contrast(one: Simulation, other: Simulation) -> Contrast:
     """In what two simulated plans differ."""
     mine, theirs = set(one.plan.layout), set(other.plan.layout)
+    paths = [critical_path(own.problem.tasks, own.timeline) for own in (one, other)]
     return Contrast(
         one=one,
         other=other,
@@ -88,8 +110,15 @@ def contrast(one: Simulation, other: Simulation) -> Contrast:
         options=tuple(_options(one.plan, other.plan)),
         layouts=_layouts(one.plan, other.plan),
         alone=(len(mine - theirs), len(theirs - mine)),
-        programs=_programs(one, other),
-        waits=_waits(one, other),
+        collectives=_collectives(
+            *(_amounts(own, path) for own, path in zip((one, other), paths, strict=True))
+        ),
+        waits=_waits(
+            *(
+                by_category(stretches(own, path))
+                for own, path in zip((one, other), paths, strict=True)
+            )
+        ),
     )
 
 
@@ -144,8 +173,16 @@ def _layouts(one: Plan, other: Plan) -> tuple[LayoutChange, ...]:
             # Within a level only the order of the factors differs.
             texts = [str(plan.layout[names[0]]) for plan in (one, other)]
         if texts[0] != texts[1]:
-            found.append(LayoutChange(names[0], len(names), *texts))
+            found.append(LayoutChange(names[0], names[0], 1, len(names), *texts))
     return tuple(found)
+
+
+def in_rows(changes: Iterable[LayoutChange]) -> Iterator[LayoutChange]:
+    """Changes, those in a row that are alike joined."""
+    for _, alike in groupby(changes, key=lambda own: (own.times, own.one, own.other)):
+        row = list(alike)
+        units = sum(own.units for own in row)
+        yield row[0]._replace(last=row[-1].last, units=units)
 
 
 def _laid(plan: Plan, names: list[str]) -> str:
@@ -153,29 +190,36 @@ def _laid(plan: Plan, names: list[str]) -> str:
     return by_level(layouts, plan.cluster)
 
 
-def _programs(one: Simulation, other: Simulation) -> tuple[ProgramChange, ...]:
-    mine, theirs = _reductions(one), _reductions(other)
+_Key = tuple[str, str, str, str]
+"""An operation, its members, what it moves, its program."""
+
+
+def _amounts(own: Simulation, path: Sequence[Piece]) -> dict[_Key, Amount]:
+    found: dict[_Key, Amount] = {}
+    for it in collective_costs(own, path):
+        key = it.operation, it.over, it.purpose, it.program
+        before = found.get(key, NOTHING)
+        seconds = Seconds(before.seconds + it.seconds)
+        found[key] = Amount(before.times + it.times, seconds)
+    return found
+
+
+def _collectives(
+    one: Mapping[_Key, Amount], other: Mapping[_Key, Amount]
+) -> tuple[CollectiveChange, ...]:
     found = [
-        ProgramChange(over, size, mine.get((over, size)), theirs.get((over, size)))
-        for over, size in {**mine, **theirs}
-        if mine.get((over, size)) != theirs.get((over, size))
+        CollectiveChange(*key, one.get(key, NOTHING), other.get(key, NOTHING))
+        for key in {**one, **other}
+        if one.get(key) != other.get(key)
     ]
-    return tuple(sorted(found, key=lambda own: -own.bytes))
+    return tuple(sorted(found, key=lambda own: -abs(own.other.seconds - own.one.seconds)))
 
 
-def _reductions(own: Simulation) -> dict[tuple[str, float], str]:
-    plan = with_programs(own.plan, own.problem)
-    return {(ways_by_level(plan.cluster, it.over), it.bytes): it.program for it in plan.programs}
-
-
-def _waits(one: Simulation, other: Simulation) -> tuple[tuple[str, Seconds, Seconds], ...]:
-    both = [
-        by_category(stretches(own, critical_path(own.problem.tasks, own.timeline)))
-        for own in (one, other)
-    ]
-    nothing = Seconds(0.0)
+def _waits(
+    one: Mapping[str, Seconds], other: Mapping[str, Seconds]
+) -> tuple[tuple[str, Seconds, Seconds], ...]:
     found = [
-        (category, both[0].get(category, nothing), both[1].get(category, nothing))
-        for category in {**both[0], **both[1]}
+        (category, one.get(category, NOTHING.seconds), other.get(category, NOTHING.seconds))
+        for category in {**one, **other}
     ]
     return tuple(sorted(found, key=lambda own: -abs(own[2] - own[1])))

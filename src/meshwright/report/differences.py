@@ -4,20 +4,19 @@ verb `diff` shows; every figure in it is predicted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
 from meshwright.foundation.units import (
     counted,
-    format_bytes,
     format_gibibytes,
     format_seconds,
     format_traffic,
 )
 from meshwright.plan.model import Plan
 from meshwright.reduce.dsl import Program
-from meshwright.report.contrast import Contrast
+from meshwright.report.contrast import Amount, CollectiveChange, Contrast, LayoutChange, in_rows
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import (
@@ -33,6 +32,9 @@ from meshwright.simulate.simulation import Simulation
 
 ONE, OTHER = "first", "second"
 """What the plans are called in tables."""
+
+MANY = 10
+"""From so many times as much on a change is told as a ratio."""
 
 
 def describe_contrast(own: Contrast, names: tuple[str, str]) -> str:
@@ -81,14 +83,17 @@ def table_of_predictions(own: Contrast) -> Table:
         (f"  {part}", format_gibibytes, held, parts[1][part]) for part, held in parts[0].items()
     ]
     for what, text, one, other in rows:
-        table.add_row(what, text(one), text(other), _change(one, other))
+        table.add_row(what, text(one), text(other), change(one, other))
     return table
 
 
-def _change(one: float, other: float) -> str:
+def change(one: float, other: float) -> str:
+    """By how much a figure differs, in words."""
     if one == other:
         return ""
-    return f"{other / one - 1:+.1%}" if one else "new"
+    if not one or other / one >= MANY:
+        return f"{other / one:.3g}x" if one else "new"
+    return f"{other / one - 1:+.1%}"
 
 
 def table_of_waits(own: Contrast) -> Table:
@@ -111,36 +116,51 @@ def table_of_options(own: Contrast) -> Table:
 
 def table_of_layouts(own: Contrast, most: int) -> Table:
     """Layouts that differ."""
-    table = new_table("unit", "times>", f"{ONE}~", f"{OTHER}~")
-    for each in own.layouts[:most]:
-        table.add_row(each.unit, str(each.times), each.one, each.other)
+    table = new_table("unit~", "times>", f"{ONE}~", f"{OTHER}~")
+    for each in _lines(own, most)[:most]:
+        table.add_row(each.name, str(each.times), each.one, each.other)
     return table
+
+
+def _lines(own: Contrast, most: int) -> Sequence[LayoutChange]:
+    """A line for each change; units in a row are joined if that would be more than `most`."""
+    return own.layouts if len(own.layouts) <= most else list(in_rows(own.layouts))
 
 
 def describe_layouts(own: Contrast, most: int) -> str:
     """What the table of layouts shows, and what not."""
     units = sum(each.times for each in own.layouts)
     text = f"{counted(units, 'unit')} laid out differently; copies of a layer are one line."
-    if len(own.layouts) > most:
-        more = counted(len(own.layouts) - most, "more line")
-        text += f" {more}: --top {len(own.layouts)} shows all."
+    left = len(_lines(own, most)) - most
+    if left > 0:
+        text += f" {counted(left, 'more line')}: --top {len(own.layouts)} shows all."
     for word, count in zip((ONE, OTHER), own.alone, strict=True):
         if count:
             text += f" {counted(count, 'unit')} only in the {word}."
     return text
 
 
-def table_of_programs(own: Contrast, most: int) -> Table:
-    """Reductions that differ."""
-    table = new_table("reduction over", "bytes>", f"{ONE}~", f"{OTHER}~")
-    for each in own.programs[:most]:
-        size = format_bytes(round(each.bytes))
-        table.add_row(each.over, size, _program(each.one), _program(each.other))
+def table_of_changes(own: Contrast, most: int) -> Table:
+    """Collectives that differ, sums by their programs."""
+    table = new_table("collective", "over", "of", "program~", f"{ONE}>", f"{OTHER}>")
+    for each in own.collectives[:most]:
+        program = describe_program(Program.parse(each.program)) if each.program else ""
+        amounts = map(_amount, (each.one, each.other))
+        table.add_row(each.operation, each.over, each.purpose, program, *amounts)
     return table
 
 
-def _program(text: str | None) -> str:
-    return "does not have it" if text is None else describe_program(Program.parse(text))
+def _amount(own: Amount) -> str:
+    return f"{own.times} in {format_seconds(own.seconds)}" if own.times else "none"
+
+
+def describe_changes(own: Contrast, most: int) -> str:
+    """What the table of collectives shows, and what not."""
+    text = "Collectives of a step, all sizes together; their times may overlap."
+    if len(own.collectives) > most:
+        more = counted(len(own.collectives) - most, "more line")
+        text += f" {more}: --top {len(own.collectives)}."
+    return text
 
 
 def contrast_document(own: Contrast, names: tuple[str, str]) -> Document:
@@ -154,11 +174,22 @@ def contrast_document(own: Contrast, names: tuple[str, str]) -> Document:
         "options": [each._asdict() for each in own.options],
         "layouts": [each._asdict() for each in own.layouts],
         "units_alone": list(own.alone),
-        "programs": [each._asdict() for each in own.programs],
+        "collectives": [_collective(each) for each in own.collectives],
         "waits": [
             {"category": category, "one_s": one, "other_s": other}
             for category, one, other in own.waits
         ],
+    }
+
+
+def _collective(own: CollectiveChange) -> Document:
+    return {
+        "operation": own.operation,
+        "over": own.over,
+        "purpose": own.purpose,
+        "program": own.program or None,
+        "one": {"times": own.one.times, "predicted_s": own.one.seconds},
+        "other": {"times": own.other.times, "predicted_s": own.other.seconds},
     }
 
 

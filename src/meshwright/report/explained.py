@@ -88,8 +88,11 @@ def describe_better(decisions: Sequence[Decision], step: float) -> str:
         return "No runner-up that fits is faster than what was chosen."
     best = min(faster, key=lambda own: own.step or step)
     gain = format_seconds(step - (best.step or step))
-    others = f"{counted(len(faster), 'runner-up')} that fit would be faster"
-    return f"{others}; the best, {best.runner_up} for {best.subject}, by {gain}: search from here."
+    count = "1 runner-up that fits" if len(faster) == 1 else f"{len(faster)} runners-up that fit"
+    return (
+        f"{count} would be faster; the best, {best.runner_up} for {best.subject}, by {gain}: "
+        "search from here (plan --start)."
+    )
 
 
 def table_of_stretches(found: Sequence[Stretch], most: int) -> Table:
