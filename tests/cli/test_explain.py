@@ -110,7 +110,7 @@ def test_what_is_no_plan_ends_in_a_sentence(
     [
         (("--top", "0"), "--top is 0"),
         (("--memory", "900GB"), "--memory is 900GB and a device of 'dgx-h100' has"),
-        (("--backend", "mpi"), "the backend is 'mpi'"),
+        (("--backend", "mpi"), "there is no backend 'mpi'"),
     ],
 )
 def test_options_that_cannot_be(folder: Path, options: tuple[str, ...], sentence: str) -> None:

@@ -151,8 +151,9 @@ def table_of_kinds(found: Sequence[KindCost], most: int) -> Table:
 
 def table_of_collectives(found: Sequence[CollectiveCost], most: int) -> Table:
     """What every collective takes; sums with their programs."""
-    table = new_table("collective", "over", "of", "bytes>", "program~", "times>", "together>",
-                      "waited for>")  # fmt: skip
+    table = new_table(
+        "collective", "over~", "of~", "bytes>", "program~", "times>", "together>", "waited for>"
+    )
     for own in found[:most]:
         table.add_row(
             own.operation,

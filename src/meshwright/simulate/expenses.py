@@ -34,6 +34,7 @@ class LinkCost(NamedTuple):
     link: str
     """With its level, as "node/nic"."""
     bytes: Bytes
+    """That it could send in the time for which it is busy."""
     seconds: Seconds
     """For which it is busy."""
     share: float

@@ -9,8 +9,8 @@ Nothing is searched: layouts stay what they are and are simulated again.
                fit now
     batch      twice as large, in as many micro-batches or in twice as many: whichever is faster
     options    half as many micro-batches
-Reduction programs follow from the prices of the changed machine. What a search would find there
-can only be better.
+Reduction programs follow from the prices of the changed machine. A search there may find better
+layouts.
 """
 
 from __future__ import annotations
