@@ -17,6 +17,8 @@ import typer
 
 from meshwright.cli.calibrate import calibrate
 from meshwright.cli.clusters import clusters
+from meshwright.cli.diff import diff
+from meshwright.cli.explain import explain
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
 from meshwright.cli.plan import plan
@@ -38,7 +40,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    plan, run, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
+    plan, run, explain, diff, sweep, compare, simulate, models, capture, calibrate, clusters, place,
+    reduce,
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

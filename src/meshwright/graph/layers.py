@@ -91,6 +91,17 @@ def layer_of(graph: OperatorGraph) -> Mapping[str, tuple[int, int]]:
     }
 
 
+@once
+def first_copies(graph: OperatorGraph) -> Mapping[str, str]:
+    """For each operator of a repeated layer that of the first copy in its place."""
+    return {
+        graph.operators[position].name: graph.operators[first].name
+        for repeat in layers(graph)
+        for index in range(repeat.count)
+        for first, position in zip(repeat.layer(0), repeat.layer(index), strict=True)
+    }
+
+
 def _tokens(graph: OperatorGraph) -> Tokens:
     """Equal numbers for operators with equal calls."""
     numbers: dict[object, int] = {}

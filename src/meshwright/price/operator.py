@@ -106,13 +106,22 @@ class OperatorPricer:
         """The roofline of one pass."""
         if not counts.bytes and not counts.flops:
             return Seconds(0.0)
-        dtype = _dtype(call)
-        peak = self._peaks.get(PEAKS.get(dtype, "fp32")) or max(self._peaks.values(), default=1e12)
         rates = self.rates
-        rate = peak * (efficiency(call, rates) if family_of(call.kind).products else 1.0)
+        rate = self._peak(call) * (
+            efficiency(call, rates) if family_of(call.kind).products else 1.0
+        )
         share = rates.scanning if call.kind in SCANNING else rates.streaming
         moving = counts.bytes / (self.device.memory_bandwidth * share)
         return Seconds(rates.launch * kernels + max(counts.flops / rate, moving))
+
+    def ideal(self, counts: Counts, call: Call) -> Seconds:
+        """The least that one pass takes at the peak rates of the device."""
+        moving = counts.bytes / self.device.memory_bandwidth
+        return Seconds(max(counts.flops / self._peak(call), moving))
+
+    def _peak(self, call: Call) -> float:
+        known = self._peaks.get(PEAKS.get(_dtype(call), "fp32"))
+        return known or max(self._peaks.values(), default=1e12)
 
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
         if family_of(call.kind).view:

@@ -50,9 +50,12 @@ class Line(NamedTuple):
         >>> Line("a.linear", "c.linear", 3, 1, (), 0.1, 0.0).name
         'a.linear ... c.linear (3 units)'
         """
-        if self.units == 1:
-            return self.first
-        return f"{self.first} ... {self.last} ({self.units} units)"
+        return named_row(self.first, self.last, self.units)
+
+
+def named_row(first: str, last: str, units: int) -> str:
+    """Units in a row, in words."""
+    return first if units == 1 else f"{first} ... {last} ({units} units)"
 
 
 def annotated(simulation: Simulation, most: int) -> list[Line]:
@@ -151,14 +154,14 @@ def _folded(simulation: Simulation) -> Iterator[Line]:
 
     def alike(copy: list[_Placed]) -> tuple[object, ...]:
         repeat = layer.get(copy[0].unit.name, (copy[0].unit.name, 0))[0]
-        return repeat, *((own.unit.members[0].call, _seatless(own.layout)) for own in copy)
+        return repeat, *((own.unit.members[0].call, seatless(own.layout)) for own in copy)
 
     for _, same in groupby(copies, key=alike):
         for units in zip(*same, strict=True):
             yield _line(units, step)
 
 
-def _seatless(layout: Layout) -> tuple[str, ...]:
+def seatless(layout: Layout) -> tuple[str, ...]:
     """A layout without where it sits."""
     return tuple(IDLE if role.startswith(IDLE) else role for role in layout.roles)
 

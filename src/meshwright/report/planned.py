@@ -92,8 +92,9 @@ def table_of_planned(planned: Planned) -> Table:
 def describe_planned(planned: Planned) -> str:
     """The plan in words, how good it can be said to be, and how it was found; a line each."""
     outline = short_description(planned.best.plan, planned.rewrites)
-    lines = [f"plan: {outline}", _bound(planned)]
-    lines.append(_memory(planned) if missing(planned, planned.best) == 0 else _lacking(planned))
+    lines = [f"plan: {outline}", describe_bound(planned)]
+    fits = missing(planned, planned.best) == 0
+    lines.append(describe_held(planned) if fits else _lacking(planned))
     lines.append(
         f"search: {counted(planned.simulated, 'plan')} simulated, "
         f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}; "
@@ -102,7 +103,8 @@ def describe_planned(planned: Planned) -> str:
     return ".\n".join(lines) + "."
 
 
-def _bound(planned: Planned) -> str:
+def describe_bound(planned: Planned) -> str:
+    """What no plan is faster than, and how far this one is from it."""
     graphs = "the graph" if planned.graphs == 1 else f"the {planned.graphs} graphs"
     micro = planned.best.plan.options.micro_batches
     with_ = "one micro-batch" if micro == 1 else f"one or {micro} micro-batches"
@@ -113,7 +115,8 @@ def _bound(planned: Planned) -> str:
     return f"{bound}; this one takes {planned.gap:.1%} more"
 
 
-def _memory(planned: Planned) -> str:
+def describe_held(planned: Planned) -> str:
+    """What the fullest device holds of what it may."""
     memory = planned.best.prediction.memory
     holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(planned.question.memory)}"
     return f"memory: {describe_fullest(memory)} and holds {holds}"

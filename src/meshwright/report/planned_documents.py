@@ -34,7 +34,7 @@ def planned_document(planned: Planned, decisions: Sequence[Decision]) -> Documen
         "strategies": [_strategy(planned, name, own) for name, own in planned.baselines],
         "refused": refused_document(planned.refused),
         "plan": outline_document(short_description(best.plan, planned.rewrites)),
-        "decisions": [_decision(own) for own in decisions],
+        "decisions": [decision_document(own) for own in decisions],
         **_search(planned),
     }
 
@@ -85,7 +85,8 @@ def _candidate(planned: Planned, own: Candidate) -> Document:
     }
 
 
-def _decision(own: Decision) -> Document:
+def decision_document(own: Decision) -> Document:
+    """A decision and its runner-up."""
     return {
         "subject": own.subject,
         "chosen": own.chosen,

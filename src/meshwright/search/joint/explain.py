@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
@@ -24,6 +24,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.reduce import dsl
 from meshwright.search.joint.alternatives import alternatives
 from meshwright.search.joint.runner_up import Class, Trials, classes
+from meshwright.simulate.moves import ways_by_level
 from meshwright.simulate.prices import NANO, Prices, Way
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
@@ -50,6 +51,8 @@ class Decision(NamedTuple):
     step: Seconds | None
     """Of the plan with the runner-up."""
     note: str
+    fits: bool = True
+    """Whether the plan with the runner-up fits into memory."""
 
 
 def explain(
@@ -60,13 +63,14 @@ def explain(
     memory: Bytes,
     deadline: float | None = None,
     original: Plan | None = None,
+    progress: Callable[[], None] = lambda: None,
 ) -> tuple[Decision, ...]:
     """Every decision of a plan, until a moment of `time.monotonic`.
 
     `original` is a plan of the graph before it was rewritten. What the deadline leaves out is
-    counted in a last entry.
+    counted in a last entry. `progress` is called whenever the clock is looked at.
     """
-    told = _Explanation(plan, prices, operators, memory, deadline)
+    told = _Explanation(plan, prices, operators, memory, deadline, progress)
     found = [*told.alternatives(), *told.algebra(original), *told.reductions(), *told.layouts()]
     found.sort(key=lambda own: math.inf if own.step is None else told.step - own.step)
     if told.left_out:
@@ -85,15 +89,17 @@ class _Explanation:
         operators: OperatorPricer,
         memory: Bytes,
         deadline: float | None,
+        progress: Callable[[], None],
     ) -> None:
         self.plan, self.prices, self.operators, self.memory = plan, prices, operators, memory
-        self.deadline = deadline
+        self.deadline, self.progress = deadline, progress
         self.base = simulate(plan, prices, operators)
         self.step = self.base.prediction.step
         self.left_out = 0
 
     def late(self) -> bool:
         """Whether the time is up."""
+        self.progress()
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def alternatives(self) -> Iterator[Decision]:
@@ -139,7 +145,7 @@ class _Explanation:
     def _reduction(
         self, over: int, beside: int, way: Way, alike: list[PlannedReduction]
     ) -> Decision:
-        held, own = alike[0].bytes, _factors(self.plan, alike[0].over)
+        held, own = alike[0].bytes, ways_by_level(self.plan.cluster, alike[0].over)
         subject = f"reduction over {own} of {format_bytes(held)}"
         subject += f" (+{len(alike) - 1} alike)" if len(alike) > 1 else ""
         if len(set(self.prices.ways(ALL_REDUCE, over, beside))) == 1:
@@ -196,18 +202,8 @@ class _Explanation:
             note = f"{format_seconds(Seconds(abs(more)))} {'longer' if more > 0 else 'shorter'}"
         if self._misses(found):
             note += f"; does not fit, by {format_bytes(self._misses(found))}"
-        return Decision(subject, chosen, other, found.step, note)
+        return Decision(subject, chosen, other, found.step, note, not self._misses(found))
 
 
 def _named(way: Way) -> str:
     return str(way.program or dsl.ALL_REDUCE)
-
-
-def _factors(plan: Plan, numbers: tuple[int, ...]) -> str:
-    """Factors as a person says it: how many ways of which level."""
-    ways: dict[str, int] = {}
-    for number in numbers:
-        factor = plan.factors[number]
-        name = plan.cluster.level_names[factor.level]
-        ways[name] = ways.get(name, 1) * factor.size
-    return " and ".join(f"{count} {name}" for name, count in ways.items())

@@ -1,0 +1,225 @@
+"""Two plans beside each other. Enters: two simulated plans. Leaves: a `Contrast`: all in which they
+differ, folded by repeated layers. What is printed of it is told by `differences`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Seconds, counted, format_gibibytes
+from meshwright.graph.layers import first_copies
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.layout import Layout
+from meshwright.plan.model import Plan
+from meshwright.report.annotated import by_level, named_row, seatless
+from meshwright.report.predictions import describe_machine
+from meshwright.simulate.critical import Piece, critical_path
+from meshwright.simulate.expenses import collective_costs
+from meshwright.simulate.simulation import Simulation
+from meshwright.simulate.stretches import by_category, stretches
+
+
+class OptionChange(NamedTuple):
+    """An option that differs, as text."""
+
+    name: str
+    one: str
+    other: str
+
+
+class LayoutChange(NamedTuple):
+    """Units whose layouts differ alike."""
+
+    first: str
+    last: str
+    """The last that stands in a row with the first in one copy of a layer."""
+    units: int
+    """How many stand in a row."""
+    times: int
+    """In how many copies of a layer."""
+    one: str
+    other: str
+
+    @property
+    def name(self) -> str:
+        """The units in words."""
+        return named_row(self.first, self.last, self.units)
+
+
+class Amount(NamedTuple):
+    """How often a collective runs in a step, and how long all times take together."""
+
+    times: int
+    seconds: Seconds
+
+
+class CollectiveChange(NamedTuple):
+    """A collective, with sums by their program, that one plan has more of than the other."""
+
+    operation: str
+    over: str
+    purpose: str
+    program: str
+    one: Amount
+    other: Amount
+
+
+NOTHING = Amount(0, Seconds(0.0))
+
+
+class Contrast(NamedTuple):
+    """Two plans, and in what they differ."""
+
+    one: Simulation
+    other: Simulation
+    graph: str | None
+    """In what the graphs differ, in a sentence; None if they are the same."""
+    cluster: str | None
+    """The same of the clusters."""
+    options: tuple[OptionChange, ...]
+    layouts: tuple[LayoutChange, ...]
+    """Of units that both have."""
+    alone: tuple[int, int]
+    """Units that only one of them has."""
+    collectives: tuple[CollectiveChange, ...]
+    """Those whose times differ most first."""
+    waits: tuple[tuple[str, Seconds, Seconds], ...]
+    """By category what the steps wait for, that which differs most first."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing that is planned differs."""
+        differences = self.graph, self.cluster, self.options, self.layouts, self.collectives
+        return not any(differences) and self.alone == (0, 0)
+
+
+def contrast(one: Simulation, other: Simulation) -> Contrast:
+    """In what two simulated plans differ."""
+    mine, theirs = set(one.plan.layout), set(other.plan.layout)
+    paths = [critical_path(own.problem.tasks, own.timeline) for own in (one, other)]
+    return Contrast(
+        one=one,
+        other=other,
+        graph=_graphs(one.plan.graph, other.plan.graph),
+        cluster=_clusters(one.plan.cluster, other.plan.cluster),
+        options=tuple(_options(one.plan, other.plan)),
+        layouts=_layouts(one.plan, other.plan),
+        alone=(len(mine - theirs), len(theirs - mine)),
+        collectives=_collectives(
+            *(_amounts(own, path) for own, path in zip((one, other), paths, strict=True))
+        ),
+        waits=_waits(
+            *(
+                by_category(stretches(own, path))
+                for own, path in zip((one, other), paths, strict=True)
+            )
+        ),
+    )
+
+
+def _graphs(one: OperatorGraph, other: OperatorGraph) -> str | None:
+    if one == other:
+        return None
+    words = []
+    for graph in (one, other):
+        inputs = ", ".join(map(str, graph.inputs))
+        words.append(f"{graph.name} ({counted(len(graph.operators), 'operator')}, input {inputs})")
+    both = {own.name for own in one.operators} & {own.name for own in other.operators}
+    if words[0] == words[1]:
+        return f"the graphs differ, with {len(both)} operators of one name: {words[0]}"
+    return f"the graphs differ: {words[0]} and {words[1]}"
+
+
+def _clusters(one: Cluster, other: Cluster) -> str | None:
+    if one == other:
+        return None
+    words = [
+        f"{describe_machine(own)} of {own.device.name} with {format_gibibytes(own.device.memory)}"
+        for own in (one, other)
+    ]
+    if words[0] == words[1]:
+        return f"the clusters differ in the rates of links or devices: both are {words[0]}"
+    return f"the clusters differ: {words[0]} and {words[1]}"
+
+
+def _options(one: Plan, other: Plan) -> Iterator[OptionChange]:
+    theirs = msgspec.structs.asdict(other.options)
+    for name, value in msgspec.structs.asdict(one.options).items():
+        if value != theirs[name]:
+            yield OptionChange(name, _text(value), _text(theirs[name]))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _layouts(one: Plan, other: Plan) -> tuple[LayoutChange, ...]:
+    first = first_copies(one.graph)
+    alike: dict[object, list[str]] = {}
+    for name, layout in one.layout.items():
+        theirs = other.layout.get(name)
+        if theirs is not None and (layout != theirs or one.factors != other.factors):
+            key = first.get(name, name), seatless(layout), seatless(theirs)
+            alike.setdefault(key, []).append(name)
+    found = []
+    for names in alike.values():
+        texts = [_laid(plan, names) for plan in (one, other)]
+        if one.factors == other.factors and texts[0] == texts[1]:
+            # Within a level only the order of the factors differs.
+            texts = [str(plan.layout[names[0]]) for plan in (one, other)]
+        if texts[0] != texts[1]:
+            found.append(LayoutChange(names[0], names[0], 1, len(names), *texts))
+    return tuple(found)
+
+
+def in_rows(changes: Iterable[LayoutChange]) -> Iterator[LayoutChange]:
+    """Changes, those in a row that are alike joined."""
+    for _, alike in groupby(changes, key=lambda own: (own.times, own.one, own.other)):
+        row = list(alike)
+        units = sum(own.units for own in row)
+        yield row[0]._replace(last=row[-1].last, units=units)
+
+
+def _laid(plan: Plan, names: list[str]) -> str:
+    layouts: list[Layout] = [plan.layout[name] for name in names]
+    return by_level(layouts, plan.cluster)
+
+
+_Key = tuple[str, str, str, str]
+"""An operation, its members, what it moves, its program."""
+
+
+def _amounts(own: Simulation, path: Sequence[Piece]) -> dict[_Key, Amount]:
+    found: dict[_Key, Amount] = {}
+    for it in collective_costs(own, path):
+        key = it.operation, it.over, it.purpose, it.program
+        before = found.get(key, NOTHING)
+        seconds = Seconds(before.seconds + it.seconds)
+        found[key] = Amount(before.times + it.times, seconds)
+    return found
+
+
+def _collectives(
+    one: Mapping[_Key, Amount], other: Mapping[_Key, Amount]
+) -> tuple[CollectiveChange, ...]:
+    found = [
+        CollectiveChange(*key, one.get(key, NOTHING), other.get(key, NOTHING))
+        for key in {**one, **other}
+        if one.get(key) != other.get(key)
+    ]
+    return tuple(sorted(found, key=lambda own: -abs(own.other.seconds - own.one.seconds)))
+
+
+def _waits(
+    one: Mapping[str, Seconds], other: Mapping[str, Seconds]
+) -> tuple[tuple[str, Seconds, Seconds], ...]:
+    found = [
+        (category, one.get(category, NOTHING.seconds), other.get(category, NOTHING.seconds))
+        for category in {**one, **other}
+    ]
+    return tuple(sorted(found, key=lambda own: -abs(own[2] - own[1])))

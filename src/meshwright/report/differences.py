@@ -1,0 +1,206 @@
+"""Two plans beside each other: tables, sentences and JSON. Enters: a `Contrast`. Leaves: what the
+verb `diff` shows; every figure in it is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+
+from meshwright.foundation.units import (
+    counted,
+    format_gibibytes,
+    format_seconds,
+    format_traffic,
+)
+from meshwright.plan.model import Plan
+from meshwright.reduce.dsl import Program
+from meshwright.report.contrast import Amount, CollectiveChange, Contrast, LayoutChange, in_rows
+from meshwright.report.documents import Document
+from meshwright.report.outline import outline_document, short_description
+from meshwright.report.predictions import (
+    describe_machine,
+    exposed,
+    machine_document,
+    parts_of,
+    prediction_document,
+)
+from meshwright.report.tables import new_table
+from meshwright.report.words import describe_program
+from meshwright.simulate.simulation import Simulation
+
+ONE, OTHER = "first", "second"
+"""What the plans are called in tables."""
+
+MANY = 10
+"""From so many times as much on a change is told as a ratio."""
+
+
+def describe_contrast(own: Contrast, names: tuple[str, str]) -> str:
+    """Which plans these are, which is faster, in what graphs and clusters differ; a line each."""
+    lines = [
+        f"{word}: {name}: {own_plan.graph.name} on {describe_machine(own_plan.cluster)}, "
+        f"{own_plan.origin}: {short_description(own_plan)}"
+        for word, name, own_plan in zip(
+            (ONE, OTHER), names, (own.one.plan, own.other.plan), strict=True
+        )
+    ]
+    if own.same:
+        lines.append(_alike(own.one.plan, own.other.plan))
+    else:
+        lines.append(_faster(own))
+    lines += [f"{text[0].upper()}{text[1:]}" for text in (own.graph, own.cluster) if text]
+    return ".\n".join(lines) + "."
+
+
+def _alike(one: Plan, other: Plan) -> str:
+    but = "" if one.origin == other.origin else ", but for where they come from"
+    return f"The plans are the same{but}"
+
+
+def _faster(own: Contrast) -> str:
+    one, other = (it.prediction.step for it in (own.one, own.other))
+    if one == other:
+        return "Both are predicted to take as long"
+    word, ratio = (OTHER, one / other) if other < one else (ONE, other / one)
+    return f"The {word} is predicted to be {ratio:.3g}x as fast"
+
+
+def table_of_predictions(own: Contrast) -> Table:
+    """What is predicted of both."""
+    table = new_table("predicted", f"{ONE}>", f"{OTHER}>", "change>")
+    both = own.one.prediction, own.other.prediction
+    rows: list[tuple[str, Callable[[float], str], float, float]] = [
+        ("step", format_seconds, both[0].step, both[1].step),
+        ("  compute on the busiest device", format_seconds, both[0].compute, both[1].compute),
+        ("  exposed communication and waiting", format_seconds, exposed(both[0]), exposed(both[1])),
+        ("moved between devices", format_traffic, both[0].moved, both[1].moved),
+        ("memory", format_gibibytes, both[0].memory.total, both[1].memory.total),
+    ]
+    parts = [parts_of(it.memory) for it in both]
+    rows += [
+        (f"  {part}", format_gibibytes, held, parts[1][part]) for part, held in parts[0].items()
+    ]
+    for what, text, one, other in rows:
+        table.add_row(what, text(one), text(other), change(one, other))
+    return table
+
+
+def change(one: float, other: float) -> str:
+    """By how much a figure differs, in words."""
+    if one == other:
+        return ""
+    if not one or other / one >= MANY:
+        return f"{other / one:.3g}x" if one else "new"
+    return f"{other / one - 1:+.1%}"
+
+
+def table_of_waits(own: Contrast) -> Table:
+    """What the steps wait for."""
+    table = new_table("the step waits for", f"{ONE}>", f"{OTHER}>", "difference>")
+    for category, one, other in own.waits:
+        sign = "+" if other >= one else "-"
+        more = "" if one == other else f"{sign}{format_seconds(abs(other - one))}"
+        table.add_row(category, format_seconds(one), format_seconds(other), more)
+    return table
+
+
+def table_of_options(own: Contrast) -> Table:
+    """Options that differ."""
+    table = new_table("option", ONE, OTHER)
+    for each in own.options:
+        table.add_row(*each)
+    return table
+
+
+def table_of_layouts(own: Contrast, most: int) -> Table:
+    """Layouts that differ."""
+    table = new_table("unit~", "times>", f"{ONE}~", f"{OTHER}~")
+    for each in _lines(own, most)[:most]:
+        table.add_row(each.name, str(each.times), each.one, each.other)
+    return table
+
+
+def _lines(own: Contrast, most: int) -> Sequence[LayoutChange]:
+    """A line for each change; units in a row are joined if that would be more than `most`."""
+    return own.layouts if len(own.layouts) <= most else list(in_rows(own.layouts))
+
+
+def describe_layouts(own: Contrast, most: int) -> str:
+    """What the table of layouts shows, and what not."""
+    units = sum(each.times for each in own.layouts)
+    text = f"{counted(units, 'unit')} laid out differently; copies of a layer are one line."
+    left = len(_lines(own, most)) - most
+    if left > 0:
+        text += f" {counted(left, 'more line')}: --top {len(own.layouts)} shows all."
+    for word, count in zip((ONE, OTHER), own.alone, strict=True):
+        if count:
+            text += f" {counted(count, 'unit')} only in the {word}."
+    return text
+
+
+def table_of_changes(own: Contrast, most: int) -> Table:
+    """Collectives that differ, sums by their programs."""
+    table = new_table("collective", "over", "of", "program~", f"{ONE}>", f"{OTHER}>")
+    for each in own.collectives[:most]:
+        program = describe_program(Program.parse(each.program)) if each.program else ""
+        amounts = map(_amount, (each.one, each.other))
+        table.add_row(each.operation, each.over, each.purpose, program, *amounts)
+    return table
+
+
+def _amount(own: Amount) -> str:
+    return f"{own.times} in {format_seconds(own.seconds)}" if own.times else "none"
+
+
+def describe_changes(own: Contrast, most: int) -> str:
+    """What the table of collectives shows, and what not."""
+    text = "Collectives of a step, all sizes together; their times may overlap."
+    if len(own.collectives) > most:
+        more = counted(len(own.collectives) - most, "more line")
+        text += f" {more}: --top {len(own.collectives)}."
+    return text
+
+
+def contrast_document(own: Contrast, names: tuple[str, str]) -> Document:
+    """`diff --json`."""
+    return {
+        "same": own.same,
+        "plans": [_plan(name, it) for name, it in zip(names, (own.one, own.other), strict=True)],
+        "speedup": own.one.prediction.step / own.other.prediction.step,
+        "graph": own.graph,
+        "cluster": own.cluster,
+        "options": [each._asdict() for each in own.options],
+        "layouts": [each._asdict() for each in own.layouts],
+        "units_alone": list(own.alone),
+        "collectives": [_collective(each) for each in own.collectives],
+        "waits": [
+            {"category": category, "one_s": one, "other_s": other}
+            for category, one, other in own.waits
+        ],
+    }
+
+
+def _collective(own: CollectiveChange) -> Document:
+    return {
+        "operation": own.operation,
+        "over": own.over,
+        "purpose": own.purpose,
+        "program": own.program or None,
+        "one": {"times": own.one.times, "predicted_s": own.one.seconds},
+        "other": {"times": own.other.times, "predicted_s": own.other.seconds},
+    }
+
+
+def _plan(name: str, own: Simulation) -> Document:
+    plan, prediction = own.plan, own.prediction
+    return {
+        "file": name,
+        "origin": plan.origin,
+        "graph": plan.graph.name,
+        "units": len(plan.layouts),
+        **machine_document(plan.cluster),
+        **prediction_document(prediction, prediction.missing),
+        "plan": outline_document(short_description(plan)),
+    }

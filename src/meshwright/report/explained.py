@@ -1,0 +1,199 @@
+"""A plan explained: tables and sentences. Enters: an `Explained`. Leaves: what the verb `explain`
+shows besides the tables of decisions (`planned`); every figure in it is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from meshwright.foundation.units import (
+    counted,
+    format_bytes,
+    format_gibibytes,
+    format_seconds,
+    format_traffic,
+)
+from meshwright.reduce.dsl import Program
+from meshwright.report.outline import short_description
+from meshwright.report.planned import describe_bound, describe_held, missing
+from meshwright.report.predictions import describe_machine
+from meshwright.report.tables import new_table
+from meshwright.report.words import describe_program
+from meshwright.search.joint.explain import Decision
+from meshwright.search.joint.explained import Explained
+from meshwright.search.joint.helps import Help
+from meshwright.search.joint.question import Planned
+from meshwright.simulate.expenses import CollectiveCost, KindCost, LinkCost
+from meshwright.simulate.stretches import Stretch, by_category
+
+CATEGORIES = {
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "update": "updates of parameters",
+    "latency": "latencies of collectives",
+}
+"""Of stretches, in words; the others are links."""
+
+STOPPED = {
+    "budget": "The time was up: some decisions or changes are left out.",
+    "interrupted": "Interrupted: what is left out was not looked into.",
+}
+
+
+def describe_explained(own: Explained) -> str:
+    """The plan in words and how good it can be said to be; a line each."""
+    planned = own.planned
+    plan, step = planned.best.plan, format_seconds(planned.best.prediction.step)
+    lines = [
+        f"{plan.graph.name} on {describe_machine(plan.cluster)}: {plan.origin}; every figure is "
+        "predicted",
+        f"plan: {short_description(plan)}",
+        f"step: {step}; {describe_categories(own.spending.stretches)}",
+        describe_bound(planned),
+        describe_held(planned) if not missing(planned, planned.best) else _lacks(planned),
+    ]
+    return ".\n".join(lines) + "."
+
+
+def describe_categories(found: Sequence[Stretch]) -> str:
+    """What a step waits for, in a line.
+
+    >>> from meshwright.foundation.units import Seconds
+    >>> describe_categories([Stretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
+    'it waits for updates of parameters 100.0%'
+    """
+    whole = sum(own.seconds for own in found)
+    parts = (
+        f"{CATEGORIES.get(category, category)} {seconds / whole:.1%}"
+        for category, seconds in by_category(found).items()
+    )
+    return f"it waits for {', '.join(parts)}"
+
+
+def _lacks(planned: Planned) -> str:
+    memory, limit = planned.best.prediction.memory, format_gibibytes(planned.question.memory)
+    lacks = format_gibibytes(missing(planned, planned.best))
+    return (
+        f"memory: it does NOT fit into {limit}: {memory.device} holds "
+        f"{format_gibibytes(memory.total)} and lacks {lacks}"
+    )
+
+
+def describe_better(decisions: Sequence[Decision], step: float) -> str:
+    """Which runner-up is the best of those that fit and are faster than what was chosen."""
+    faster = [own for own in decisions if own.step is not None and own.step < step and own.fits]
+    if not faster:
+        return "No runner-up that fits is faster than what was chosen."
+    best = min(faster, key=lambda own: own.step or step)
+    gain = format_seconds(step - (best.step or step))
+    count = "1 runner-up that fits" if len(faster) == 1 else f"{len(faster)} runners-up that fit"
+    return (
+        f"{count} would be faster; the best, {best.runner_up} for {best.subject}, by {gain}: "
+        "search from here (plan --start)."
+    )
+
+
+def table_of_stretches(found: Sequence[Stretch], most: int) -> Table:
+    """What the critical path is made of."""
+    table = new_table("the step waits for", "namely~", "times>", "predicted>", "of the step>")
+    for own in found[:most]:
+        table.add_row(
+            own.category,
+            own.subject,
+            str(own.times),
+            format_seconds(own.seconds),
+            f"{own.share:.1%}",
+        )
+    return table
+
+
+def describe_stretches(found: Sequence[Stretch], most: int) -> str:
+    """What the table of stretches shows, and what not."""
+    text = "The critical path from the beginning of the step to its end; copies of a layer are one."
+    if len(found) > most:
+        rest = sum(own.share for own in found[most:])
+        text += f" {counted(len(found) - most, 'more line')} ({rest:.1%}): --top {len(found)}."
+    return text
+
+
+def table_of_links(found: Sequence[LinkCost]) -> Table:
+    """How busy the busiest link of every kind is, and what of that the step waits for."""
+    table = new_table("link", "carries>", "busy>", "of the step>", "waited for>")
+    for own in found:
+        table.add_row(
+            own.link,
+            format_traffic(own.bytes),
+            format_seconds(own.seconds),
+            f"{own.share:.1%}",
+            format_seconds(own.exposed),
+        )
+    return table
+
+
+def table_of_kinds(found: Sequence[KindCost], most: int) -> Table:
+    """What the operators of every kind take."""
+    table = new_table(
+        "operators", "number>", "compute>", "of all>", "of the roofline>", "waited for>"
+    )
+    for own in found[:most]:
+        table.add_row(
+            own.kind,
+            str(own.operators),
+            format_seconds(own.seconds),
+            f"{own.share:.1%}",
+            f"{own.roofline:.1%}",
+            format_seconds(own.exposed),
+        )
+    return table
+
+
+def table_of_collectives(found: Sequence[CollectiveCost], most: int) -> Table:
+    """What every collective takes; sums with their programs."""
+    table = new_table(
+        "collective", "over~", "of~", "bytes>", "program~", "times>", "together>", "waited for>"
+    )
+    for own in found[:most]:
+        table.add_row(
+            own.operation,
+            own.over,
+            own.purpose,
+            format_bytes(round(own.bytes)),
+            describe_program(Program.parse(own.program)) if own.program else "",
+            str(own.times),
+            format_seconds(own.seconds),
+            format_seconds(own.exposed),
+        )
+    return table
+
+
+def describe_costs(found: Explained, most: int) -> str:
+    """What the tables of costs show, and what not."""
+    text = "waited for: on the critical path; the rest overlaps with something else."
+    spent = found.spending
+    left = max(len(spent.kinds), len(spent.collectives))
+    if left > most:
+        text += f" Tables are cut after {counted(most, 'line')}: --top {left} shows all."
+    return text
+
+
+def table_of_helps(found: Sequence[Help]) -> Table:
+    """What would help, the most useful first."""
+    table = new_table("what would help~", "step with it>", "samples a second>", "note~")
+    for own in found:
+        table.add_row(
+            own.change,
+            "" if own.step is None else format_seconds(own.step),
+            "" if own.step is None else f"{own.gain:+.1%}",
+            own.note,
+        )
+    return table
+
+
+def describe_helps() -> str:
+    """What the table of help shows."""
+    return (
+        "Each predicted by simulating the same layouts with the change; a search for it may find "
+        "better ones."
+    )

@@ -1,0 +1,105 @@
+"""A plan explained, for scripts. Enters: an `Explained`. Leaves: what `explain --json` prints, all
+of it predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshwright.report.documents import Document
+from meshwright.report.outline import outline_document, short_description
+from meshwright.report.planned import missing
+from meshwright.report.planned_documents import decision_document
+from meshwright.report.predictions import machine_document, prediction_document
+from meshwright.search.joint.explained import Explained, Spending
+from meshwright.search.joint.helps import Help
+from meshwright.simulate.stretches import Stretch, by_category
+
+
+def explained_document(own: Explained) -> Document:
+    """All of it."""
+    planned = own.planned
+    plan = planned.best.plan
+    return {
+        "origin": plan.origin,
+        "graph": plan.graph.name,
+        "units": len(plan.layouts),
+        **machine_document(plan.cluster),
+        "memory_limit_bytes": planned.question.memory,
+        **prediction_document(planned.best.prediction, missing(planned, planned.best)),
+        "bound_s": planned.bound,
+        "gap": planned.gap,
+        "plan": outline_document(short_description(plan)),
+        **spending_document(own.spending),
+        "decisions": [decision_document(each) for each in own.decisions],
+        "helps": helps_document(own.helps),
+        "stopped": own.stopped,
+    }
+
+
+def spending_document(own: Spending) -> Document:
+    """Where the time of a step goes."""
+    return {
+        "waits": by_category(own.stretches),
+        "critical_path": [stretch_document(each) for each in own.stretches],
+        "links": [
+            {
+                "link": each.link,
+                "bytes": each.bytes,
+                "busy_s": each.seconds,
+                "share": each.share,
+                "exposed_s": each.exposed,
+            }
+            for each in own.links
+        ],
+        "operators": [
+            {
+                "kind": each.kind,
+                "operators": each.operators,
+                "predicted_s": each.seconds,
+                "share": each.share,
+                "roofline": each.roofline,
+                "exposed_s": each.exposed,
+            }
+            for each in own.kinds
+        ],
+        "collectives": [
+            {
+                "operation": each.operation,
+                "over": each.over,
+                "bytes": each.bytes,
+                "purpose": each.purpose,
+                "program": each.program or None,
+                "link": each.link,
+                "times": each.times,
+                "predicted_s": each.seconds,
+                "exposed_s": each.exposed,
+            }
+            for each in own.collectives
+        ],
+    }
+
+
+def stretch_document(own: Stretch) -> Document:
+    """Something that the step waits for."""
+    return {
+        "category": own.category,
+        "subject": own.subject,
+        "times": own.times,
+        "predicted_s": own.seconds,
+        "share": own.share,
+    }
+
+
+def helps_document(found: Sequence[Help]) -> list[Document]:
+    """What would help, the most useful first."""
+    return [
+        {
+            "change": own.change,
+            "step_s": own.step,
+            "samples": own.samples,
+            "gain": own.gain if own.step is not None else None,
+            "note": own.note,
+        }
+        for own in found
+    ]

@@ -1,0 +1,127 @@
+"""A plan explained. Enters: a plan and some seconds. Leaves: an `Explained`: how good it is, what a
+step waits for, what everything costs, what would help, and each decision with its runner-up.
+
+What the time does not allow, or an interrupt cuts short, is left out; `stopped` says so. What is
+quick comes first: the prediction, the critical path, then what would help, then the decisions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.graph.text import parse_graph
+from meshwright.plan.model import Plan
+from meshwright.price.backend import NCCL, Backend
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.joint.explain import Decision, explain
+from meshwright.search.joint.helps import Help, Settings, helps
+from meshwright.search.joint.judged import judged
+from meshwright.search.joint.question import Planned, Stopped
+from meshwright.search.joint.warm import TINY
+from meshwright.simulate.critical import critical_path
+from meshwright.simulate.expenses import (
+    CollectiveCost,
+    KindCost,
+    LinkCost,
+    collective_costs,
+    kind_costs,
+    link_costs,
+)
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.simulation import Simulation, simulate
+from meshwright.simulate.stretches import Stretch, stretches
+
+Progress = Callable[[float, str], None]
+"""Is told the share of the time that is used, and what is being done."""
+
+
+class Spending(NamedTuple):
+    """Where the time of a step goes."""
+
+    stretches: tuple[Stretch, ...]
+    """What the critical path is made of, the longest first."""
+    links: tuple[LinkCost, ...]
+    kinds: tuple[KindCost, ...]
+    collectives: tuple[CollectiveCost, ...]
+
+
+class Explained(NamedTuple):
+    """All that can be said of a plan."""
+
+    planned: Planned
+    """The plan as a question's answer, without baselines."""
+    spending: Spending
+    decisions: tuple[Decision, ...]
+    helps: tuple[Help, ...]
+    stopped: Stopped
+
+
+def explained(
+    plan: Plan,
+    *,
+    seconds: float,
+    memory: Bytes | None = None,
+    backend: Backend = NCCL,
+    programs: bool = True,
+    progress: Progress = lambda share, doing: None,
+) -> Explained:
+    """What there is to say of a plan, in about so many seconds once all is compiled."""
+    progress(0.0, "simulating")
+    _warm_up()
+    began = time.monotonic()
+
+    def tell(doing: str) -> None:
+        progress(min(1.0, (time.monotonic() - began) / seconds), doing)
+
+    def late() -> bool:
+        tell("trying what would help")
+        return time.monotonic() > began + seconds
+
+    planned = judged(plan, memory=memory, backend=backend, programs=programs, baselines=False)
+    limit = planned.question.memory
+    prices = Prices(Pricer(plan.cluster, backend, algorithm="best"), programs=programs)
+    operators = OperatorPricer(plan.cluster.device)
+    found = Explained(
+        planned, spending(simulate(plan, prices, operators)), (), (), stopped="interrupted"
+    )
+    try:
+        settings = Settings(limit, backend, programs)
+        found = found._replace(helps=helps(plan, settings, late))
+        decisions = explain(
+            plan,
+            prices=prices,
+            operators=operators,
+            memory=limit,
+            deadline=began + seconds,
+            progress=lambda: tell("trying other decisions"),
+        )
+    except KeyboardInterrupt:
+        return found
+    stopped: Stopped = "budget" if late() else "complete"
+    return found._replace(decisions=decisions, stopped=stopped)
+
+
+@cache
+def _warm_up() -> None:
+    """Explain a tiny plan, so that all that compiles has done so; a process does so once."""
+    plan = data_parallel(parse_graph(TINY), Cluster.named("laptop", process=2))
+    prices, operators = Prices(Pricer(plan.cluster)), OperatorPricer(plan.cluster.device)
+    explain(plan, prices=prices, operators=operators, memory=plan.cluster.device.memory)
+
+
+def spending(simulation: Simulation) -> Spending:
+    """Where the time of a simulated step goes."""
+    path = critical_path(simulation.problem.tasks, simulation.timeline)
+    return Spending(
+        stretches(simulation, path),
+        link_costs(simulation, path),
+        kind_costs(simulation, path),
+        collective_costs(simulation, path),
+    )

@@ -1,0 +1,206 @@
+"""What the tasks that move tensors are made of. Enters: a laid-out problem. Leaves: for each such
+task its collectives, one after the other, each with the way in which it is carried out.
+
+`lay` adds the same collectives up while it writes tasks; here they are told one by one, for people.
+Their seconds add up to a task's duration but for rounding, which is a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.integers import set_bits
+from meshwright.foundation.units import Seconds
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import ALL_REDUCE, MOST, NAMES, SHIFT, Codes, resharding
+from meshwright.parallel.states import PARTIAL, WHOLE
+from meshwright.script.bundles import Bundle, Leg
+from meshwright.simulate.carry import SHARD
+from meshwright.simulate.prices import Way
+from meshwright.simulate.problem import Problem
+
+States = tuple[int, ...]
+_Step = tuple[tuple[int, int, int], float]
+"""An operation, its members and what runs side by side, as bits of factors; bytes held."""
+
+
+class Move(NamedTuple):
+    """One collective."""
+
+    operation: str
+    over: tuple[int, ...]
+    """The factors along which its members lie, by number."""
+    beside: tuple[int, ...]
+    """The factors along which the same runs side by side."""
+    held: float
+    """Bytes of each member."""
+    way: Way
+
+    @property
+    def seconds(self) -> Seconds:
+        """How long it takes by itself."""
+        return Seconds(self.way.fixed + self.way.slope * self.held)
+
+    def link(self, cluster: Cluster) -> str:
+        """The link that paces it, with its level."""
+        (level, link), _ = max(self.way.busy, key=lambda own: own[1])
+        return f"{cluster.levels[level].name}/{link}"
+
+
+def moves(problem: Problem) -> dict[tuple[str, int], tuple[Move, ...]]:
+    """The collectives of the tasks of each kind (`Labels.kind`) about each bundle."""
+    told = _Telling(problem)
+    found: dict[tuple[str, int], tuple[Move, ...]] = {}
+    for number, bundle in enumerate(problem.bundles):
+        there, back, gather = told.there(bundle), told.back(bundle), told.gather(bundle)
+        for kind, steps in (("carry", there), ("again", there), ("return", back)):
+            found[kind, number] = told.moves(steps)
+        found["regather", number] = told.moves(gather)
+    return found
+
+
+def ways_by_level(cluster: Cluster, numbers: Sequence[int]) -> str:
+    """Factors as a person says it: how many ways of which level.
+
+    >>> ways_by_level(Cluster.named("dgx-h100", node=2), (0, 2, 3))
+    '2 node and 4 gpu'
+    """
+    own, ways = factors(cluster), dict[str, int]()
+    for number in numbers:
+        name = cluster.level_names[own[number].level]
+        ways[name] = ways.get(name, 1) * own[number].size
+    return " and ".join(f"{count} {name}" for name, count in ways.items())
+
+
+class _Telling:
+    """The roles that a problem holds, as states of tensors."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._zero = problem, problem.options.zero
+        self._roles: list[States] = [tuple(row) for row in problem.roles.tolist()]
+        self._known: dict[tuple[States, States, float], list[_Step]] = {}
+
+    def there(self, bundle: Bundle) -> list[_Step]:
+        """What brings tensors to their readers."""
+        found: list[_Step] = []
+        read: set[object] = set()
+        for leg in bundle.legs:
+            source = bundle.sources[leg.tensor]
+            home = self._states(source.maker, source.port.there)
+            if self._zero == 3:
+                home = self._sharded(bundle, leg.tensor)
+            needed = self._states(leg.unit, leg.port.there)
+            if (leg.tensor, needed) not in read:
+                found += self._steps(home, needed, source.bytes)
+            read.add((leg.tensor, needed))
+            found += self._beside(leg)
+        return found
+
+    def back(self, bundle: Bundle) -> list[_Step]:
+        """What returns gradients; where a layer runs again, what was brought there once more."""
+        problem, found, left = self._problem, list[_Step](), set[object]()
+        exchanged: list[_Step] = []
+        flowing = [leg for leg in bundle.legs if self._flows(leg)]
+        for leg in flowing:
+            source = bundle.sources[leg.tensor]
+            assert leg.port.back is not None
+            assert source.port.back is not None
+            gradient = self._states(leg.unit, leg.port.back)
+            home = self._states(source.maker, source.port.back)
+            if self._zero and bundle.parameters:
+                home = self._sharded(bundle, leg.tensor)
+            if (leg.tensor, gradient) not in left:
+                found += self._steps(gradient, home, source.bytes)
+            left.add((leg.tensor, gradient))
+            exchanged += self._beside(leg)
+        if bundle.parameters and problem.options.bucket:
+            found = _together(found)
+        again = not bundle.parameters and problem.rates.again[bundle.maker]
+        if again and problem.bones.flows[bundle.maker] and flowing:
+            exchanged += self.there(bundle)
+        return found + exchanged
+
+    def gather(self, bundle: Bundle) -> list[_Step]:
+        """What brings together what was updated in shards."""
+        if not bundle.parameters or self._zero not in (1, 2):
+            return []
+        return [
+            step
+            for tensor, source in enumerate(bundle.sources)
+            if source.trained
+            for step in self._steps(
+                self._sharded(bundle, tensor),
+                self._states(source.maker, source.port.there),
+                source.bytes,
+            )
+        ]
+
+    def moves(self, steps: Sequence[_Step]) -> tuple[Move, ...]:
+        """Steps, each with the cheapest way."""
+        way = self._problem.prices.way
+        return tuple(
+            Move(
+                NAMES[operation],
+                set_bits(over),
+                set_bits(beside),
+                held,
+                way(operation, over, beside, held),
+            )
+            for (operation, over, beside), held in steps
+        )
+
+    def _flows(self, leg: Leg) -> bool:
+        return leg.port.back is not None and bool(self._problem.bones.flows[leg.unit])
+
+    def _states(self, unit: int, by_split: States) -> States:
+        return tuple(by_split[role] if role >= 0 else role for role in self._roles[unit])
+
+    def _sharded(self, bundle: Bundle, tensor: int) -> States:
+        """How the optimizer holds a tensor: cut wherever its gradient is a pending sum."""
+        source = bundle.sources[tensor]
+        plain = self._states(source.maker, source.port.there)
+        leg = next(leg for leg in bundle.legs if leg.tensor == tensor)
+        if not (bundle.parameters and source.trained) or leg.port.back is None:
+            return plain
+        gradient = self._states(source.maker, leg.port.back)
+        return tuple(SHARD if g == PARTIAL else p for p, g in zip(plain, gradient, strict=True))
+
+    def _steps(self, made: States, needed: States, size: float) -> list[_Step]:
+        key = made, needed, size
+        if key not in self._known:
+            sizes = self._problem.prices.table.sizes
+            operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
+            scratch: Codes = np.zeros(len(made), np.int8)
+            codes = np.array([made, needed], np.int8)
+            count = resharding(codes[0], codes[1], sizes, float(size), scratch, operation, held)
+            rows = zip(operation[:count].tolist(), held[:count].tolist(), strict=True)
+            self._known[key] = [((row[0], row[1], row[2]), own) for row, own in rows]
+        return self._known[key]
+
+    def _beside(self, leg: Leg) -> Iterator[_Step]:
+        """What neighbours of a reader exchange: rows beyond cuts, and statistics."""
+        roles, sizes = self._roles[leg.unit], self._problem.prices.table.sizes.tolist()
+        for kind, amounts in ((SHIFT, leg.port.halo), (ALL_REDUCE, leg.port.statistics)):
+            for split, amount in enumerate(amounts):
+                inside = sum(1 << f for f, role in enumerate(roles) if role == split)
+                every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
+                if not inside or not amount:
+                    continue
+                own = float(amount)
+                if kind == SHIFT:  # The rows are those of the piece, which other splits cut too.
+                    for size, role in zip(sizes, roles, strict=True):
+                        if role not in (split, WHOLE) and role >= 0 and leg.port.there[role] >= 0:
+                            own /= size
+                yield (kind, inside, every), own
+
+
+def _together(steps: Sequence[_Step]) -> list[_Step]:
+    """Steps of a bucket: those that are alike run as one."""
+    found: dict[tuple[int, int, int], float] = {}
+    for row, held in steps:
+        found[row] = found.get(row, 0.0) + held
+    return list(found.items())

@@ -1,0 +1,124 @@
+"""The verbs that explain a plan and put two side by side."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.plan.file import save_plan
+from meshwright.search.baselines.data import data_parallel, zero
+from meshwright.search.baselines.expert import expert
+from support.baseline_graphs import convolutional, transformer
+
+SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
+
+
+def meshwright(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "meshwright", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def document(folder: Path, *arguments: str) -> dict[str, Any]:
+    result = meshwright(folder, *arguments, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three plans, and files that are none."""
+    folder = tmp_path_factory.mktemp("explained")
+    save_plan(expert(transformer(), SMALL), folder / "expert.json")
+    save_plan(zero(1)(transformer(), SMALL), folder / "zero.json")
+    save_plan(data_parallel(convolutional(), SMALL), folder / "cnn.json")
+    (folder / "garbage.json").write_text("{garbage")
+    (folder / "trace.json").write_text('{"traceEvents": []}')
+    (folder / "newer.json").write_text('{"meshwright_plan": 999}')
+    return folder
+
+
+def test_explain_prints_every_part(folder: Path) -> None:
+    result = meshwright(folder, "explain", "expert.json", "--top", "3")
+    assert (result.returncode, result.stderr) == (0, "")
+    for words in (
+        "plan: sample 2 (node)", "runner-up", "the step waits for", "waited for",
+        "of the roofline", "what would help", "second network card", "node/nic", "--top",
+    ):  # fmt: skip
+        assert words in result.stdout, words
+
+
+def test_explain_for_scripts(folder: Path) -> None:
+    found = document(folder, "explain", "expert.json", "--memory", "1GB", "--backend", "gloo")
+    assert found["memory_limit_bytes"] == 10**9
+    assert found["backend"] == "gloo"
+    assert {own["subject"] for own in found["decisions"]} >= {"zero", "recompute"}
+    assert found["stopped"] in ("complete", "budget")
+
+
+def test_diff_prints_every_part(folder: Path) -> None:
+    result = meshwright(folder, "diff", "expert.json", "zero.json")
+    assert (result.returncode, result.stderr) == (0, "")
+    for words in (
+        "first: expert.json: transformer on dgx-h100", "as fast.", "the step waits for",
+        "option", "laid out differently", "collective",
+    ):  # fmt: skip
+        assert words in result.stdout, words
+
+
+def test_diff_of_a_plan_with_itself(folder: Path) -> None:
+    result = meshwright(folder, "diff", "expert.json", "expert.json")
+    assert result.returncode == 0
+    assert result.stdout.rstrip().endswith("The plans are the same.")
+    assert document(folder, "diff", "expert.json", "expert.json")["same"] is True
+
+
+def test_diff_of_other_models_is_no_mistake(folder: Path) -> None:
+    found = document(folder, "diff", "expert.json", "cnn.json")
+    assert found["same"] is False
+    assert found["graph"].startswith("the graphs differ: transformer (")
+    assert found["cluster"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("missing.json", "cannot read plan 'missing.json' (No such file or directory); write one"),
+        ("garbage.json", "plan 'garbage.json': it is no JSON"),
+        ("trace.json", "plan 'trace.json': it is a trace; give a file with 'meshwright_plan'"),
+        ("newer.json", "plan 'newer.json': it has version 999, and this Meshwright reads version"),
+    ],
+)
+@pytest.mark.parametrize("verb", [("explain",), ("diff", "expert.json")])
+def test_what_is_no_plan_ends_in_a_sentence(
+    folder: Path, verb: tuple[str, ...], name: str, sentence: str
+) -> None:
+    result = meshwright(folder, *verb, name)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"meshwright: {sentence}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--top", "0"), "--top is 0"),
+        (("--memory", "900GB"), "--memory is 900GB and a device of 'dgx-h100' has"),
+        (("--backend", "mpi"), "there is no backend 'mpi'"),
+    ],
+)
+def test_options_that_cannot_be(folder: Path, options: tuple[str, ...], sentence: str) -> None:
+    result = meshwright(folder, "explain", "expert.json", *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["explain", "diff"])
+def test_help_has_an_example(folder: Path, verb: str) -> None:
+    assert f"Example:  meshwright {verb} plan.json" in meshwright(folder, verb, "--help").stdout

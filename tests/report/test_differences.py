@@ -1,0 +1,190 @@
+"""Two plans beside each other: in what they differ, and only in that."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, reject
+from msgspec.structs import replace
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes
+from meshwright.parallel.layout import Layout
+from meshwright.plan.model import Options, Plan
+from meshwright.report import differences as report
+from meshwright.report.contrast import Contrast, contrast, in_rows
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.baselines.expert import expert
+from meshwright.simulate.simulation import simulate
+from support.baseline_graphs import convolutional, transformer
+from support.plan_strategies import plans
+
+SMALL = Cluster.named("dgx-h100", node=2, gpu=4)
+PLAN = expert(transformer(batch=8), SMALL)
+NAMES = ("a.json", "b.json")
+
+
+def compared(one: Plan, other: Plan) -> Contrast:
+    return contrast(simulate(one), simulate(other))
+
+
+def relaid(plan: Plan, end: str, text: str) -> Plan:
+    """The plan with another layout of the units whose names end so."""
+    rows = [(name, text if name.endswith(end) else own) for name, own in plan.layouts]
+    return replace(plan, layouts=tuple(rows))
+
+
+@given(plans(repeating=True))
+def test_a_plan_does_not_differ_from_itself(plan: Plan) -> None:
+    try:
+        own = simulate(plan)
+    except InputError:  # Micro-batches would go through a stage twice.
+        reject()
+    found = contrast(own, own)
+    assert found.same
+    assert all(one == other for _, one, other in found.waits)
+
+
+def test_equal_plans_are_said_to_be_the_same() -> None:
+    text = report.describe_contrast(compared(PLAN, PLAN), NAMES)
+    assert text.endswith("\nThe plans are the same.")
+    renamed = replace(PLAN, origin="mine")
+    assert compared(PLAN, renamed).same
+    assert report.describe_contrast(compared(PLAN, renamed), NAMES).endswith(
+        "\nThe plans are the same, but for where they come from."
+    )
+
+
+def test_options_that_differ() -> None:
+    changed = replace(PLAN, options=Options(zero=1, recompute=True, bucket=Bytes(8)))
+    found = compared(PLAN, changed)
+    assert [tuple(own) for own in found.options] == [
+        ("recompute", "false", "true"), ("zero", "0", "1"), ("bucket", "0", "8"),
+    ]  # fmt: skip
+    assert (found.layouts, found.graph, found.cluster, found.alone) == ((), None, None, (0, 0))
+
+
+def test_layouts_are_folded_by_copies_of_a_layer() -> None:
+    changed = relaid(PLAN, ".up", "sample sample sample")
+    found = compared(PLAN, changed)
+    (own,) = found.layouts
+    assert (own.name, own.times) == ("0.up", 2)
+    assert own.one == "node: sample 2 | gpu: channel 4"
+    assert own.other == "node: sample 2 | gpu: sample 4"
+    assert not found.same
+    assert report.describe_layouts(found, 5) == (
+        "2 units laid out differently; copies of a layer are one line."
+    )
+
+
+def test_an_order_within_a_level_is_told_by_factors() -> None:
+    plan = data_parallel(PLAN.graph, Cluster.named("dgx-h100", node=2, gpu=8))
+    texts = "sample sample channel sample", "sample sample sample channel"
+    (own,) = compared(*(relaid(plan, ".up", text) for text in texts)).layouts
+    assert (own.one, own.other) == texts
+
+
+def test_units_in_a_row_are_joined() -> None:
+    found = compared(PLAN, data_parallel(PLAN.graph, SMALL))
+    rows = list(in_rows(found.layouts))
+    assert len(rows) < len(found.layouts)
+    assert sum(own.units for own in rows) == len(found.layouts)
+    assert sum(own.units * own.times for own in rows) == sum(own.times for own in found.layouts)
+    joined = next(own for own in rows if own.units > 1)
+    assert joined.name == f"{joined.first} ... {joined.last} ({joined.units} units)"
+
+
+def test_collectives_tell_how_often_and_how_long() -> None:
+    found = compared(data_parallel(PLAN.graph, SMALL), PLAN)
+    over = {(own.operation, own.over, own.purpose) for own in found.collectives}
+    assert ("AllReduce", "2 node", "gradients") in over
+    by_time = [abs(own.other.seconds - own.one.seconds) for own in found.collectives]
+    assert by_time == sorted(by_time, reverse=True)
+    assert all(own.one != own.other for own in found.collectives)
+
+
+def test_waits_add_up_to_the_steps() -> None:
+    one, other = simulate(PLAN), simulate(data_parallel(PLAN.graph, SMALL))
+    found = contrast(one, other)
+    assert math.isclose(sum(own[1] for own in found.waits), one.prediction.step, rel_tol=1e-9)
+    assert math.isclose(sum(own[2] for own in found.waits), other.prediction.step, rel_tol=1e-9)
+
+
+def test_the_other_way_round_is_the_mirror_image() -> None:
+    plans_ = PLAN, data_parallel(PLAN.graph, SMALL)
+    there, back = compared(*plans_), compared(*reversed(plans_))
+    assert [(own.name, own.one, own.other) for own in there.layouts] == [
+        (own.name, own.other, own.one) for own in back.layouts
+    ]
+    assert {(own[0], own[1], own[2]) for own in there.waits} == {
+        (own[0], own[2], own[1]) for own in back.waits
+    }
+
+
+def test_other_clusters_and_graphs_are_sentences() -> None:
+    larger = Cluster.named("dgx-a100", node=2, gpu=4)
+    moved = replace(PLAN, cluster=larger)
+    faster = replace(
+        PLAN, cluster=replace(SMALL, device=replace(SMALL.device, peak=larger.device.peak))
+    )
+    assert compared(PLAN, moved).cluster == (
+        "the clusters differ: dgx-h100 (2 node x 4 gpu) of H100-SXM5-80GB with 80 GiB and "
+        "dgx-a100 (2 node x 4 gpu) of A100-SXM4-80GB with 80 GiB"
+    )
+    assert (compared(PLAN, faster).cluster or "").startswith(
+        "the clusters differ in the rates of links or devices: both are dgx-h100"
+    )
+    found = compared(PLAN, data_parallel(convolutional(), SMALL))
+    assert found.graph is not None
+    assert found.graph.startswith("the graphs differ: transformer (")
+    assert found.alone == (len(PLAN.layouts), 6)
+    assert report.describe_layouts(found, 5).endswith(
+        f" {len(PLAN.layouts)} units only in the first. 6 units only in the second."
+    )
+
+
+def test_other_levels_are_compared_by_what_they_say() -> None:
+    flat = Cluster.named("h200", gpu=8)
+    rows = [Layout.parse("sample sample sample")] * len(PLAN.layouts)
+    one = Plan.of("by hand", PLAN.graph, SMALL, rows, Options())
+    other = Plan.of("by hand", PLAN.graph, flat, rows, Options())
+    found = compared(one, other)
+    assert {own.other for own in found.layouts} == {"gpu: sample 8"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [(1.0, 1.0, ""), (2.0, 1.0, "-50.0%"), (1.0, 30.0, "30x"), (0.0, 3.0, "new")],
+)
+def test_a_change_in_words(one: float, other: float, words: str) -> None:
+    assert report.change(one, other) == words
+
+
+def test_the_faster_one_is_named() -> None:
+    slow, fast = sorted(
+        (PLAN, data_parallel(PLAN.graph, SMALL)), key=lambda own: -simulate(own).prediction.step
+    )
+    ratio = simulate(slow).prediction.step / simulate(fast).prediction.step
+    text = report.describe_contrast(compared(slow, fast), NAMES)
+    assert f"\nThe second is predicted to be {ratio:.3g}x as fast." in text
+    text = report.describe_contrast(compared(fast, slow), NAMES)
+    assert f"\nThe first is predicted to be {ratio:.3g}x as fast." in text
+
+
+def test_the_document_is_json_with_all_fields() -> None:
+    found = compared(PLAN, data_parallel(PLAN.graph, SMALL))
+    document = json.loads(msgspec.json.encode(report.contrast_document(found, NAMES)))
+    assert document.keys() == {
+        "same", "plans", "speedup", "graph", "cluster", "options", "layouts", "units_alone",
+        "collectives", "waits",
+    }  # fmt: skip
+    assert [own["file"] for own in document["plans"]] == list(NAMES)
+    assert document["layouts"][0].keys() == {"first", "last", "units", "times", "one", "other"}
+    assert document["collectives"][0].keys() == {
+        "operation", "over", "purpose", "program", "one", "other",
+    }  # fmt: skip
+    assert document["waits"][0].keys() == {"category", "one_s", "other_s"}

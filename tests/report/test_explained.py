@@ -1,0 +1,127 @@
+"""What is said of a plan that is explained."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.report import explained as report
+from meshwright.report.explained_documents import explained_document
+from meshwright.search.baselines.expert import expert
+from meshwright.search.joint.explain import Decision
+from meshwright.search.joint.explained import Explained, explained
+from meshwright.search.joint.helps import Help
+from support.baseline_graphs import transformer
+
+SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
+
+
+@pytest.fixture(scope="module")
+def found() -> Explained:
+    return explained(expert(transformer(), SMALL), seconds=1e6)
+
+
+def lines(table: Table) -> list[str]:
+    console = Console(width=200, file=None)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().splitlines()[2:]
+
+
+def test_the_plan_in_words(found: Explained) -> None:
+    first, plan, step, bound, memory = report.describe_explained(found).splitlines()
+    assert first == (
+        "transformer on dgx-h100 (2 node x 2 gpu): expert: megatron; every figure is predicted."
+    )
+    assert plan.startswith("plan: sample 2 (node), ")
+    assert step.startswith("step: ")
+    assert " it waits for " in step
+    assert bound.startswith("bound: no plan for the graph with one micro-batch is faster than ")
+    assert memory.endswith(" of 80 GiB.")
+
+
+def test_a_plan_that_does_not_fit_says_so() -> None:
+    tight = explained(expert(transformer(), SMALL), seconds=1e-9, memory=Bytes(1024))
+    last = report.describe_explained(tight).splitlines()[-1]
+    assert last.startswith("memory: it does NOT fit into 1 KiB: device 0 holds ")
+
+
+def test_what_is_waited_for_adds_up(found: Explained) -> None:
+    text = report.describe_categories(found.spending.stretches)
+    shares = [float(word.rstrip("%,")) for word in text.split() if word.rstrip(",").endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+
+
+def test_tables_are_cut_and_say_so(found: Explained) -> None:
+    stretches = found.spending.stretches
+    assert len(lines(report.table_of_stretches(stretches, 3))) == 3
+    text = report.describe_stretches(stretches, 3)
+    assert f"{len(stretches) - 3} more lines" in text
+    assert f"--top {len(stretches)}." in text
+    assert "more" not in report.describe_stretches(stretches, len(stretches))
+    assert "--top" in report.describe_costs(found, 1)
+    assert "--top" not in report.describe_costs(found, 1000)
+
+
+def test_every_table_has_its_lines(found: Explained) -> None:
+    spent = found.spending
+    assert len(lines(report.table_of_links(spent.links))) == len(spent.links) == 2
+    assert len(lines(report.table_of_kinds(spent.kinds, 99))) == len(spent.kinds)
+    collectives = lines(report.table_of_collectives(spent.collectives, 99))
+    assert len(collectives) == len(spent.collectives)
+    assert any(line.startswith("AllReduce") for line in collectives)
+
+
+def test_help_that_cannot_be_applied_has_no_figures() -> None:
+    table = report.table_of_helps(
+        [
+            Help("more of it", Seconds(0.5), 2, 0.25, "in 4 micro-batches"),
+            Help("less of it", None, 1, 0.0, "cannot be applied: there is none"),
+        ]
+    )
+    assert [line.split("  ") for line in lines(table)]
+    first, second = (" ".join(line.split()) for line in lines(table))
+    assert first == "more of it 500 ms +25.0% in 4 micro-batches"
+    assert second == "less of it cannot be applied: there is none"
+
+
+def test_the_best_of_the_faster_runners_up_is_named() -> None:
+    slower = Decision("zero", "0", "1", Seconds(2.0), "1 s longer")
+    faster = Decision("placement", "a", "b", Seconds(0.75), "250 ms shorter")
+    larger = Decision("recompute", "yes", "no", Seconds(0.5), "500 ms shorter", fits=False)
+    none = "No runner-up that fits is faster than what was chosen."
+    assert report.describe_better([slower, larger], 1.0) == none
+    assert report.describe_better([slower, larger, faster], 1.0) == (
+        "1 runner-up that fits would be faster; the best, b for placement, by 250 ms: "
+        "search from here (plan --start)."
+    )
+
+
+def test_the_document_is_json_with_all_fields(found: Explained) -> None:
+    document = json.loads(msgspec.json.encode(explained_document(found)))
+    assert document.keys() == {
+        "origin", "graph", "units", "cluster", "hierarchy", "devices", "device_bytes",
+        "memory_limit_bytes", "step_s", "compute_s", "exposed_s", "moved_bytes", "memory",
+        "memory_bytes", "fullest_device", "fullest_at_s", "missing_bytes", "fits", "bound_s", "gap",
+        "plan", "waits", "critical_path", "links", "operators", "collectives", "decisions", "helps",
+        "stopped",
+    }  # fmt: skip
+    assert sum(document["waits"].values()) == pytest.approx(document["step_s"])
+    assert sum(own["share"] for own in document["critical_path"]) == pytest.approx(1.0)
+    assert document["links"][0].keys() == {"link", "bytes", "busy_s", "share", "exposed_s"}
+    assert document["operators"][0].keys() == {
+        "kind", "operators", "predicted_s", "share", "roofline", "exposed_s",
+    }  # fmt: skip
+    assert document["collectives"][0].keys() == {
+        "operation", "over", "bytes", "purpose", "program", "link", "times", "predicted_s",
+        "exposed_s",
+    }  # fmt: skip
+    impossible = [own for own in document["helps"] if own["step_s"] is None]
+    assert impossible
+    assert all(own["gain"] is None for own in impossible)

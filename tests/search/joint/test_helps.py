@@ -1,0 +1,124 @@
+"""What would help: every change is the plan simulated on what has changed."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes, BytesPerSecond
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.model import Options, Plan
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.joint.helps import Help, Settings, helps
+from meshwright.simulate.simulation import simulate
+from support.baseline_graphs import convolutional, transformer
+
+SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
+ROOM = Settings(SMALL.device.memory)
+NODES = "links between nodes twice as fast (as with a second network card)"
+MEMORY, BATCH = "twice the memory on each device", "twice the batch"
+FEWER = "half as many micro-batches"
+
+
+def told(plan: Plan, settings: Settings = ROOM) -> dict[str, Help]:
+    return {own.change: own for own in helps(plan, settings)}
+
+
+def saving(graph: OperatorGraph, options: Options) -> Plan:
+    plan = data_parallel(graph, SMALL)
+    return Plan.of("by hand", graph, SMALL, list(plan.layout.values()), options)
+
+
+def test_the_largest_gain_comes_first_and_what_cannot_be_last() -> None:
+    found = helps(data_parallel(transformer(), SMALL), ROOM)
+    assert {own.change for own in found} == {
+        NODES, "links between gpus twice as fast", "devices twice as fast", MEMORY, BATCH, FEWER,
+    }  # fmt: skip
+    possible = [own.gain for own in found if own.step is not None]
+    assert possible == sorted(possible, reverse=True)
+    assert [own.change for own in found[len(possible) :]] == [MEMORY, FEWER]
+    assert all(own.note.startswith("cannot be applied: ") for own in found[len(possible) :])
+
+
+def test_faster_links_are_a_machine_with_faster_links() -> None:
+    plan = data_parallel(transformer(), SMALL)
+    nodes = SMALL.levels[0]
+    links = tuple(
+        replace(own, out=BytesPerSecond(2 * own.out), into=BytesPerSecond(2 * own.into))
+        for own in nodes.links
+    )
+    cluster = replace(SMALL, levels=(replace(nodes, links=links), SMALL.levels[1]))
+    step = simulate(replace(plan, cluster=cluster)).prediction.step
+    own = told(plan)[NODES]
+    assert own.step == step
+    assert own.gain == simulate(plan).prediction.step / step - 1
+
+
+def test_a_larger_batch_is_counted_by_the_sample() -> None:
+    plan, larger = (data_parallel(transformer(batch=batch), SMALL) for batch in (4, 8))
+    own = told(plan)[BATCH]
+    assert (own.step, own.samples) == (simulate(larger).prediction.step, 2)
+    assert own.step is not None
+    assert own.gain == simulate(plan).prediction.step * 2 / own.step - 1
+
+
+def test_a_batch_that_is_fixed_says_why() -> None:
+    graph = convolutional()
+    shape = ("shape", (12, 216))
+    operators = [
+        replace(own, kind="reshape", attributes=(shape,)) if own.name == "flat" else own
+        for own in graph.operators
+    ]
+    fixed = replace(graph, operators=tuple(operators))
+    found = told(data_parallel(fixed, SMALL))[BATCH]
+    assert found.step is None
+    assert "'flat'" in found.note
+
+
+def test_more_memory_undoes_what_saves_memory() -> None:
+    plan = saving(transformer(batch=64), Options(zero=3, recompute=True))
+    held = simulate(plan).prediction.memory.total
+    plain = simulate(replace(plan, options=Options())).prediction
+    assert held < plain.memory.total <= 2 * held
+    own = told(plan, Settings(Bytes(held)))[MEMORY]
+    assert own.step is not None
+    assert own.step <= plain.step
+    assert own.note.startswith("with ")
+    assert "NOT fit" not in own.note
+
+
+def test_memory_that_nothing_needs_does_not_help() -> None:
+    own = told(saving(transformer(), Options(zero=1)))[MEMORY]
+    assert own.step is None
+    assert "nothing needs and fits into it" in own.note
+
+
+def test_fewer_micro_batches() -> None:
+    plan = saving(transformer(batch=16), Options(micro_batches=4))
+    own = told(plan)[FEWER]
+    half = replace(plan, options=Options(micro_batches=2))
+    assert own.step == simulate(half).prediction.step
+    assert own.note == "2 instead of 4"
+
+
+def test_what_does_not_fit_says_so() -> None:
+    plan = data_parallel(transformer(), SMALL)
+    assert all(
+        "does NOT fit, by " in own.note for own in helps(plan, Settings(Bytes(1))) if own.step
+    )
+
+
+def test_when_it_is_late_nothing_more_is_tried() -> None:
+    asked = iter([False, True])
+    assert len(helps(data_parallel(transformer(), SMALL), ROOM, lambda: next(asked))) == 1
+
+
+def test_a_pipeline_may_be_halved() -> None:
+    graph = transformer(4, batch=8)
+    rows = [Layout.parse(f"@{int(unit.name[0] in '23')} sample") for unit in units(graph)]
+    plan = Plan.of("by hand", graph, SMALL, rows, Options(micro_batches=4))
+    found = told(plan)
+    assert found[FEWER].step is not None
+    assert found[BATCH].note in ("in 4 micro-batches", "in 8 micro-batches")
