@@ -14,6 +14,7 @@ from meshwright.cli.options import (
     DtypeOption,
     GpusOption,
     JsonOption,
+    ModelArgument,
     NodesOption,
     ResizeOption,
     captured_graph,
@@ -92,7 +93,7 @@ def simulate(
 
 
 def compare(
-    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
+    model: ModelArgument,
     cluster: ClusterOption,
     nodes: NodesOption = None,
     gpus: GpusOption = None,
