@@ -74,7 +74,7 @@ def plan(
 
     Ctrl-C ends the search with the best plan so far. It is written to plan.json.
 
-    Example:  meshwright plan zoo:bert-large --cluster dgx-h100 --nodes 2 --memory 38GB
+    Example:  meshwright plan zoo:bert-large/tiny --cluster laptop --budget 5s
     """
     import msgspec
 

@@ -49,6 +49,8 @@ def simulate(
 ) -> None:
     """Predict a training step of a plan: time, communication, memory, what costs most.
 
+    The plan of the example is the one that the example of 'meshwright plan' writes.
+
     Example:  meshwright simulate plan.json --trace trace.json
     """
     import msgspec
@@ -117,7 +119,7 @@ def compare(
     Ctrl-C ends the search with the best so far. With a budget in proposals the same seed gives the
     same plan.
 
-    Example:  meshwright compare zoo:bert-large --cluster dgx-h100 --nodes 2 --save plan.json
+    Example:  meshwright compare zoo:bert-large/tiny -c laptop --budget 500 --save compared.json
     """
     import msgspec
 

@@ -23,6 +23,8 @@ that gets dozens of them; it cannot make any either."""
 UNUSED = 14 * 86400.0
 """Seconds after which compiled code of other versions is thrown away."""
 
+_DISPATCHERS: list[Any] = []
+
 
 def compiled(function: Function) -> Function:
     """The function, compiled at its first call and kept on disk."""
@@ -45,6 +47,7 @@ def _kept(dispatcher: Any) -> Any:
     By itself Numba looks only at the file of a function for changes, but its code holds that of
     the functions which it calls.
     """
+    _DISPATCHERS.append(dispatcher)
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_folder())
@@ -53,6 +56,13 @@ def _kept(dispatcher: Any) -> Any:
     finally:
         config.CACHE_DIR = before
     return dispatcher
+
+
+def compilations() -> tuple[int, int]:
+    """How many functions this process has compiled, and how many it found compiled on disk."""
+    stats = [dispatcher.stats for dispatcher in _DISPATCHERS]
+    made = sum(sum(own.cache_misses.values()) for own in stats)
+    return made, sum(sum(own.cache_hits.values()) for own in stats)
 
 
 @cache
