@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.cli.examples import example_of, keep_examples, verbs
+from meshwright.cli.examples import example_of, verbs
 from meshwright.cli.main import command
 
 EXAMPLES = {path: example_of(verb) for path, verb in verbs(command(), "meshwright")}
@@ -69,19 +69,8 @@ def test_an_example_is_shown_in_one_piece() -> None:
     assert f"Example:  {EXAMPLES['meshwright place']}" in lines
 
 
-def test_keeping_examples_twice_changes_nothing() -> None:
-    made = command()
-    before = {path: verb.help for path, verb in verbs(made, "")}
-    keep_examples(made)
-    again = {path: example_of(verb) for path, verb in verbs(made, "meshwright")}
-    assert again == EXAMPLES
-    assert {path: verb.help.split() for path, verb in verbs(made, "")} == {
-        path: text.split() for path, text in before.items()
-    }
-
-
 def cases() -> list[object]:
-    found = []
+    found: list[object] = []
     for path in EXAMPLES:
         own = [pytest.mark.ranks] if path == "meshwright run" else []
         if path not in FIRST:

@@ -81,6 +81,13 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
 
 
+def load_graph(example: Example) -> Captured:
+    """The operator graph of a module with example inputs, as `load_model` has it of a text."""
+    name = type(example.model).__name__
+    graph = _settled(capture(example, name))
+    return Captured(source=name, graph=graph, warnings=tuple(_warnings(graph)))
+
+
 def load_example(source: str, batch: int | None, device: torch.device) -> Example:
     """A model with weights and inputs on a device.
 
