@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip
 
-.PHONY: demo test check bench figures clean
+.PHONY: demo test check bench figures reference clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshwright place --cluster gcp-a100 --nodes 4 --axes data=4,tensor=16 --reduce data --bytes 8GiB
@@ -34,6 +34,9 @@ bench: $(VENV)/.developer
 
 figures: $(VENV)/.developer
 	$(BIN)/python docs/figures/draw.py
+
+reference: $(VENV)/.developer
+	$(BIN)/python -m docs.reference.generate
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
