@@ -21,6 +21,7 @@ check: $(VENV)/.developer
 	$(BIN)/python -m pytest --doctest-modules src testbed
 
 bench: $(VENV)/.developer
+	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/placements.py
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/engines.py
