@@ -61,11 +61,13 @@ def path(built: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def python(path: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # Without -S the packages of the environment would be found beside those of the path.
+    # Without -S the packages of the environment would be found beside those of the path. Compiling
+    # for a package that is thrown away would take longer than running it as it is.
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "110", "NUMBA_DISABLE_JIT": "1"}
     return subprocess.run(
         [sys.executable, "-S", *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "110"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -126,7 +128,7 @@ def test_a_saved_plan_is_simulated_without_torch(path: str, tmp_path: Path) -> N
     assert made.returncode == 0, made.stderr
     done = python(path, tmp_path, "-m", "meshwright", "simulate", "plan.json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "'data parallel'" in done.stdout
+    assert done.stdout.startswith("tiny on laptop (4 process): data parallel;")
 
 
 @pytest.mark.parametrize(

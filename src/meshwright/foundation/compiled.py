@@ -45,10 +45,12 @@ def _kept(dispatcher: Any) -> Any:
     """A compiled function whose code is kept in a folder of this version of all of Meshwright.
 
     By itself Numba looks only at the file of a function for changes, but its code holds that of
-    the functions which it calls.
+    the functions which it calls. With NUMBA_DISABLE_JIT=1 the function stays what it was.
     """
-    _DISPATCHERS.append(dispatcher)
     config: Any = numba.config
+    if config.DISABLE_JIT:
+        return dispatcher
+    _DISPATCHERS.append(dispatcher)
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_folder())
     try:
