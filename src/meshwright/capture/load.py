@@ -186,7 +186,8 @@ def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
         return msgspec.json.decode(path.read_bytes(), type=OperatorGraph)
     except (msgspec.MsgspecError, InputError) as error:
         raise InputError(
-            f"{str(path)!r} is not a saved graph: {error}", "save one as JSON with msgspec"
+            f"{str(path)!r} is not a saved graph: {error}",
+            "save one with 'meshwright capture MODEL --save FILE'",
         ) from error
 
 

@@ -82,22 +82,38 @@ def validate_operators(
 
 
 @validate.command("device")
-def validate_device(json: JsonOption = False) -> None:
+def validate_device(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only steps of these models; all by default, which takes a minute."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Compare predicted training steps and memory with those measured on one H200.
 
-    Example:  meshwright validate device
+    Example:  meshwright validate device bert-large
     """
+    import msgspec
+
     from meshwright.capture.load import load_model
     from meshwright.cluster.model import Cluster
+    from meshwright.foundation.errors import InputError, nearest
     from meshwright.report.validation_documents import device_document
     from meshwright.report.validations import table_of_steps_measured
     from meshwright.validate.device import compare_steps, embedded_findings
 
-    device = Cluster.named("h200").device
+    device, findings = Cluster.named("h200").device, embedded_findings()
+    known = {row.model for row in findings.steps}
+    for name in models or ():
+        if name not in known:
+            raise InputError(f"no step of {name!r} was measured", nearest(name, known))
+    wanted = tuple(row for row in findings.steps if not models or row.model in models)
     with progress("steps compared") as tick:
         comparisons = []
         for comparison in compare_steps(
-            embedded_findings(), device, lambda source, batch: load_model(source, batch).graph
+            msgspec.structs.replace(findings, steps=wanted),
+            device,
+            lambda source, batch: load_model(source, batch).graph,
         ):
             comparisons.append(comparison)
             tick()

@@ -89,7 +89,7 @@ class Placement(msgspec.Struct, frozen=True):
         if self.hierarchy != cluster.hierarchy:
             raise InputError(
                 f"the columns of {self} multiply to {list(self.hierarchy)}",
-                f"cluster {cluster.name!r} needs {list(cluster.hierarchy)}",
+                f"make them multiply to {list(cluster.hierarchy)}, as on cluster {cluster.name!r}",
             )
         return self
 

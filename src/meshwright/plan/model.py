@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 )
         if len(placed) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
-            raise InputError(f"the plan lays out {twice!r} twice", "assign its devices once")
+            raise InputError(f"the plan lays out {twice!r} twice", "keep one of its layouts")
         missing = [name for name in names if name not in placed]
         if missing:
             others = f" and {len(missing) - 1} other units" if len(missing) > 1 else ""
