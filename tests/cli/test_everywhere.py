@@ -16,6 +16,7 @@ from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo_names import ZOO
 from meshwright.cli.exits import Exit
 from meshwright.cli.main import main
+from meshwright.search.jobs import parse_jobs
 
 PLACE = ["place", "--nodes", "2", "--axes", "data=2,tensor=16", "--reduce", "data"]
 COLOURS = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|9\d)(?:;\d+)*m")
@@ -248,3 +249,35 @@ def test_exit_code_of_a_failed_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr("meshwright.run.ranks.run_ranks", failed)
     path = str(tmp_path / "plan.json")
     assert ending(monkeypatch, "run", path, "--model", "zoo:lenet") == Exit.RANK_FAILED
+
+
+def test_calibrate_json(tmp_path: Path) -> None:
+    words = ["calibrate", "zoo:lenet/tiny", "--largest", "1", "--budget", "1", "--json"]
+    done = meshwright(*words, "--out", "prices.jsonl", folder=tmp_path)
+    assert done.returncode == Exit.DONE, done.stderr
+    found = json.loads(done.stdout)
+    assert found.keys() == {"calls", "measured", "known", "failures", "stopped", "saved"}
+    lines = (tmp_path / "prices.jsonl").read_text().splitlines()
+    assert found["measured"] == len(lines) - 1 > 0
+
+
+def test_the_sweep_to_start_from_is_a_sweep() -> None:
+    shown = meshwright("sweep", "--example").stdout
+    assert [str(job) for job in parse_jobs(shown)] == [
+        "zoo:lenet/tiny on laptop, batch 16",
+        "zoo:lenet/tiny on laptop process=2, batch 16",
+        "zoo:mlp/tiny on laptop, batch 16",
+        "zoo:mlp/tiny on laptop process=2, batch 16",
+    ]
+    assert meshwright("sweep").stderr == (
+        "meshwright: no file says what to sweep; name one; 'meshwright sweep --example' prints "
+        "one.\n"
+    )
+
+
+def test_a_model_whose_steps_were_not_measured() -> None:
+    done = meshwright("validate", "device", "bert")
+    assert done.stderr == (
+        "meshwright: no step of 'bert' was measured; did you mean 'bert-large'? "
+        "Known: 'bert-large', 'gpt2-xl'.\n"
+    )
