@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip
 
-.PHONY: demo test check bench figures clean
+.PHONY: demo test check bench figures reference clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshwright place --cluster gcp-a100 --nodes 4 --axes data=4,tensor=16 --reduce data --bytes 8GiB
@@ -21,6 +21,7 @@ check: $(VENV)/.developer
 	$(BIN)/python -m pytest --doctest-modules src testbed
 
 bench: $(VENV)/.developer
+	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/placements.py
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/engines.py
@@ -34,6 +35,9 @@ bench: $(VENV)/.developer
 
 figures: $(VENV)/.developer
 	$(BIN)/python docs/figures/draw.py
+
+reference: $(VENV)/.developer
+	$(BIN)/python -m docs.reference.generate
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

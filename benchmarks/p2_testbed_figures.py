@@ -9,7 +9,8 @@ from rich.table import Table
 from meshwright.cli.console import new_console
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import format_bandwidth, format_seconds
-from meshwright.report.tables import new_table, table_of_errors, table_of_gains
+from meshwright.report.tables import new_table
+from meshwright.report.validations import table_of_errors, table_of_gains
 from meshwright.validate.bed_rows import Record, Result, cases, described
 from meshwright.validate.bed_summary import BedSummary, summarize_bed, timings
 from p2_testbed_cases import NOMINAL, predictions

@@ -1,7 +1,10 @@
 """Meshwright plans distributed deep-learning training on hierarchical clusters.
 
-The names below are the public interface; everything else may move. They are loaded when first
-used, so that `import meshwright` costs next to nothing.
+The names below are the public interface, in two parts: the main path, from a model to a training
+step, and placements and reductions alone. They are stable; everything else may move. They are
+loaded when first used, so that `import meshwright` costs next to nothing, and PyTorch is loaded by
+those that need it. No name is that of a room (`plan`, `capture`, `simulate`, `reduce`): whoever
+imports a module of a room would put the room in the place of the function.
 
 >>> from meshwright import Cluster
 >>> Cluster.named("dgx-h100", node=2).devices
@@ -14,14 +17,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from meshwright.capture.model import capture_model as capture_model
     from meshwright.cluster.model import Cluster as Cluster
     from meshwright.foundation.errors import InputError as InputError
+    from meshwright.graph.model import OperatorGraph as OperatorGraph
     from meshwright.place.axes import Axis as Axis
     from meshwright.place.placement import Placement as Placement
     from meshwright.place.placement import placements as placements
     from meshwright.plan.file import load_plan as load_plan
     from meshwright.plan.file import save_plan as save_plan
+    from meshwright.plan.model import Measurement as Measurement
     from meshwright.plan.model import Plan as Plan
+    from meshwright.plan.model import Prediction as Prediction
     from meshwright.price.backend import BACKENDS as BACKENDS
     from meshwright.price.step import Pricer as Pricer
     from meshwright.reduce.dsl import Program as Program
@@ -36,49 +43,63 @@ if TYPE_CHECKING:
     from meshwright.run.programs import all_reduce as all_reduce
     from meshwright.search.budget import Budget as Budget
     from meshwright.search.compare import compare as compare
+    from meshwright.search.find import explain_plan as explain_plan
+    from meshwright.search.find import find_plan as find_plan
+    from meshwright.search.joint.question import Planned as Planned
     from meshwright.search.rank import Ranker as Ranker
+    from meshwright.search.rank import Ranking as Ranking
     from meshwright.search.rank import Reduction as Reduction
     from meshwright.search.rank import rank as rank
-    from meshwright.simulate.simulation import simulate as simulate_plan
+    from meshwright.simulate.simulation import simulate as simulate_plan  # noqa: F401
 
 __version__ = "0.1.0"
 
-_ROOMS = {
+MAIN_PATH = {
     "Cluster": "cluster.model",
+    "capture_model": "capture.model",
+    "OperatorGraph": "graph.model",
+    "find_plan": "search.find",
+    "Planned": "search.joint.question",
+    "Plan": "plan.model",
+    "save_plan": "plan.file",
+    "load_plan": "plan.file",
+    "simulate_plan": "simulate.simulation:simulate",
+    "Prediction": "plan.model",
+    "explain_plan": "search.find",
+    "compare": "search.compare",
+    "Budget": "search.budget",
+    "parallelize": "run.module",
+    "Measurement": "plan.model",
     "InputError": "foundation.errors",
+}
+"""From a model to a training step, in the order in which one meets them: where each name is, and
+behind a colon what it is called there."""
+
+REDUCTIONS = {
     "Axis": "place.axes",
     "Placement": "place.placement",
     "placements": "place.placement",
-    "load_plan": "plan.file",
-    "parallelize": "run.module",
-    "save_plan": "plan.file",
-    "Plan": "plan.model",
-    "BACKENDS": "price.backend",
+    "Reduction": "search.rank",
     "Pricer": "price.step",
-    "Program": "reduce.dsl",
+    "BACKENDS": "price.backend",
+    "Ranker": "search.rank",
+    "rank": "search.rank",
+    "Ranking": "search.rank",
     "reduction_hierarchy": "reduce.hierarchy",
+    "synthesize": "reduce.synthesize",
+    "Program": "reduce.dsl",
+    "predict": "reduce.predict",
+    "cheapest": "reduce.predict",
     "lower": "reduce.lower",
     "ReductionPlan": "reduce.plan",
-    "cheapest": "reduce.predict",
-    "predict": "reduce.predict",
-    "synthesize": "reduce.synthesize",
-    "use_reduction_plan": "run.hook",
     "all_reduce": "run.programs",
-    "Budget": "search.budget",
-    "compare": "search.compare",
-    "Ranker": "search.rank",
-    "Reduction": "search.rank",
-    "rank": "search.rank",
-    # Not by its own name, which is that of its room: importing that would hide the function.
-    "simulate_plan": "simulate.simulation:simulate",
+    "use_reduction_plan": "run.hook",
 }
-"""Where each name is; behind a colon what it is called there."""
+"""Placements and reductions alone, the same way."""
 
-__all__ = ["BACKENDS", "Axis", "Budget", "Cluster", "InputError", "Placement", "Plan", "Pricer"]
-__all__ += ["Program", "Ranker", "Reduction", "ReductionPlan", "all_reduce", "cheapest", "compare"]
-__all__ += ["load_plan", "lower", "parallelize", "placements", "predict", "rank"]
-__all__ += ["reduction_hierarchy"]
-__all__ += ["save_plan", "simulate_plan", "synthesize", "use_reduction_plan"]
+_ROOMS = {**MAIN_PATH, **REDUCTIONS}
+
+__all__ = [*MAIN_PATH, *REDUCTIONS]
 
 
 def __dir__() -> list[str]:
@@ -89,4 +110,13 @@ def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, own = _ROOMS[name].partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), own or name)
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), own or name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"meshwright.{name} needs PyTorch, which is not installed; "
+            'install it with: pip install "meshwright[torch]".',
+            name="torch",
+        ) from None

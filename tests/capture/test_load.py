@@ -211,7 +211,8 @@ def test_a_batch_of_nothing() -> None:
 
 def test_a_text_longer_than_the_positions() -> None:
     assert sentence("zoo:bert-large?sequence=1024") == (
-        "zoo:bert-large?sequence=1024: a sequence of 1024 on 512 positions; give as many positions."
+        "zoo:bert-large?sequence=1024: a sequence of 1024 on 512 positions; "
+        "give positions=1024 or more too."
     )
 
 

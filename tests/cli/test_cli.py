@@ -225,7 +225,8 @@ MISTAKES = [
     ),
     (
         ["reduce", "--axes", "data=64", "--reduce", "data", "--matrix", "[[2 32]]"],
-        "the columns of [[2 32]] multiply to [2, 32]; cluster 'gcp-a100' needs [4, 16].",
+        "the columns of [[2 32]] multiply to [2, 32]; make them multiply to [4, 16], as on cluster "
+        "'gcp-a100'.",
     ),
     (
         [
@@ -237,7 +238,8 @@ MISTAKES = [
             "--program",
             "root.InsideGroup.ReduceScatter",
         ],
-        "'root.InsideGroup.ReduceScatter' does not finish the reduction; add the missing steps.",
+        "'root.InsideGroup.ReduceScatter' does not finish the reduction; add the missing "
+        "steps, or give a program that 'meshwright reduce' lists.",
     ),
     (
         [

@@ -84,7 +84,7 @@ MISTAKES: dict[str, tuple[Callable[[], Plan], str]] = {
     ),
     "twice": (
         lambda: plan_of(convolutional(), (*GOOD, ("conv", "sample sample")), FOUR),
-        "the plan lays out 'conv' twice; assign its devices once.",
+        "the plan lays out 'conv' twice; keep one of its layouts.",
     ),
     "missing": (
         lambda: plan_of(convolutional(), GOOD[1:], FOUR),

@@ -66,7 +66,10 @@ FLAT = "sum over data of data=8 as [[2 4]] by "
         ("all of it", "'all of it' is not a reduction plan; write 'sum over"),
         (f"{FLAT}root.InsideGroup.Reduce", "does not sum over data"),
         (f"{FLAT}level1.InsideGroup.AllReduce", "the hierarchy has no level 'level1'"),
-        ("sum over data of data=4 as [[2 2]] by root.InsideGroup.AllReduce", "needs [2, 4]"),
+        (
+            "sum over data of data=4 as [[2 2]] by root.InsideGroup.AllReduce",
+            "make them multiply to [2, 4]",
+        ),
         ("sum over dat of data=8 as [[2 4]] by root.InsideGroup.AllReduce", "no axis 'dat'"),
     ],
 )

@@ -274,7 +274,9 @@ def test_a_spoilt_chunk_is_named(tmp_path: Path) -> None:
 
 
 def test_nothing_to_generate_is_refused() -> None:
-    with pytest.raises(InputError, match="graphs of 0 of 1 operators; give one at least"):
+    with pytest.raises(
+        InputError, match="graphs of 0 of 1 operators; give a size of 1 or more and at"
+    ):
         generate((defined("add"),), 0, agrees)
 
 

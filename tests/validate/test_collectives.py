@@ -250,7 +250,9 @@ def test_more_gpus_on_a_switch_take_longer() -> None:
 
 def test_what_is_no_group_or_no_size() -> None:
     machine = MACHINES["V100"]
-    with pytest.raises(InputError, match="a group has 9 members; V100 machines take 2 to 8"):
+    with pytest.raises(
+        InputError, match="a group has 9 members; give 2 to 8, as V100 machines have"
+    ):
         all_reduce_seconds(machine, 9, Bytes(MIB))
     with pytest.raises(InputError, match="a group has 1 members"):
         all_reduce_seconds(machine, 1, Bytes(MIB))
@@ -290,7 +292,7 @@ def test_a_table_of_other_group_sizes(tmp_path: Path) -> None:
 MISTAKES = [
     ("A100,", "H100,", "line 2: gpu is 'H100'; did you mean"),
     (",3,", ",1,", "line 2: ranks is 1; give 2 or more."),
-    (",3,", ",9,", "line 2: ranks is 9; a machine of A100s has 8."),
+    (",3,", ",9,", "line 2: ranks is 9; give at most 8, as a machine of A100s has."),
     (",3,", ",two,", "line 2: ranks: 'two' is not a whole number; write digits only, as '16'."),
     ("1048576", "0", "line 2: bytes is 0; give 1 or more."),
     ("1048576", "-4", "line 2: bytes: '-4' is not a whole number;"),

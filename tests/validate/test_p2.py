@@ -106,9 +106,9 @@ def test_v100_times_that_the_paper_discusses(
 GOOD = "A100,2,16,32,0,[[2 16]],4.74,3.57,3.18,2.83\n"
 MISTAKES = [
     ("A100,", "H100,", "line 2: gpu is 'H100'; did you mean"),
-    ("[[2 16]]", "[[4 8]]", "line 2: matrix [[4 8]] lies on [4, 8]; its columns must multiply to"),
+    ("[[2 16]]", "[[4 8]]", "line 2: matrix [[4 8]] lies on [4, 8]; make its columns multiply to"),
     ("[[2 16]]", "2 16", "line 2: '2 16' is not a matrix;"),
-    ("32,0,", "32,1,", "line 2: reduce_axes is '1'; the axes are 0 to 0."),
+    ("32,0,", "32,1,", "line 2: reduce_axes is '1'; name axes from 0 to 0."),
     ("4.74", "fast", "line 2: allreduce_ring_s is 'fast'; give a finite number of seconds above"),
     ("4.74", "0", "line 2: allreduce_ring_s is '0'; give a finite number of seconds above 0."),
     ("4.74", "nan", "line 2: allreduce_ring_s is 'nan'; give a finite number of seconds above 0."),

@@ -15,6 +15,8 @@ Each takes ?unroll=N: recurrent layers become N operators each, one after the ot
 
 from __future__ import annotations
 
+import logging
+import time
 from pathlib import Path
 
 import msgspec
@@ -39,6 +41,8 @@ from meshwright.graph.unroll import is_recurrent, unrolled
 
 TINY = "/tiny"
 
+_log = logging.getLogger(__name__)
+
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
     """A graph, where it came from, and what its user should know."""
@@ -57,7 +61,7 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     """
     if batch is not None and batch < 1:
         raise InputError(f"the batch is {batch}", "give 1 sample or more")
-    parsed = parse_source(source)
+    parsed, began = parse_source(source), time.monotonic()
     graph = _graph(parsed, batch)
     problems = check(graph)
     if problems:
@@ -67,7 +71,21 @@ def load_model(source: str, batch: int | None = None) -> Captured:
         )
     if parsed.unroll is not None:
         graph = _unrolled(graph, parsed)
+    _log.info(
+        "captured %s in %.2f s: %d operators, %d parameters",
+        source,
+        time.monotonic() - began,
+        len(graph.operators),
+        graph.parameter_count,
+    )
     return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
+
+
+def load_graph(example: Example) -> Captured:
+    """The operator graph of a module with example inputs, as `load_model` has it of a text."""
+    name = type(example.model).__name__
+    graph = _settled(capture(example, name))
+    return Captured(source=name, graph=graph, warnings=tuple(_warnings(graph)))
 
 
 def load_example(source: str, batch: int | None, device: torch.device) -> Example:
@@ -168,7 +186,8 @@ def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:
         return msgspec.json.decode(path.read_bytes(), type=OperatorGraph)
     except (msgspec.MsgspecError, InputError) as error:
         raise InputError(
-            f"{str(path)!r} is not a saved graph: {error}", "save one as JSON with msgspec"
+            f"{str(path)!r} is not a saved graph: {error}",
+            "save one with 'meshwright capture MODEL --save FILE'",
         ) from error
 
 

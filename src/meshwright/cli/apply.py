@@ -10,6 +10,7 @@ from meshwright.cli.console import new_console, print_json, print_left_out, prin
 from meshwright.cli.options import (
     BatchOption,
     JsonOption,
+    ModelArgument,
     TopOption,
     captured_graph,
     require_lines,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def apply_rules(
-    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, a saved graph, ...")],
+    model: ModelArgument,
     rule: Annotated[
         list[str] | None, typer.Option("--rule", help="A rule by its name; repeatable, in order.")
     ] = None,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.calibrate_links import calibrate_links
-from meshwright.cli.console import new_console, progress
-from meshwright.cli.options import BatchOption, chosen
+from meshwright.cli.console import new_console, print_json, progress
+from meshwright.cli.options import BatchOption, JsonOption, chosen
 
 if TYPE_CHECKING:
     from meshwright.graph.model import Call
+    from meshwright.run.calibrate import Calibration
 
 
 def calibrate(
@@ -41,12 +42,14 @@ def calibrate(
     cluster: Annotated[
         str | None, typer.Option("--cluster", "-c", help="Whose links: a .toml file or a name.")
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Measure a model's operators, whole and in the pieces a search may cut them into; or links.
 
-    Example:  meshwright calibrate zoo:bert-large/tiny --device cpu --out prices.jsonl
+    Example:  meshwright calibrate zoo:mlp/tiny --device cpu --budget 5 --out prices.jsonl
     """
     from meshwright.foundation.errors import InputError
+    from meshwright.report.measurements import calibration_document
 
     if links:
         if model is not None or cluster is None:
@@ -54,7 +57,7 @@ def calibrate(
                 "--links measures a cluster and no model",
                 "write it as 'meshwright calibrate --links --cluster FILE.toml'",
             )
-        calibrate_links(cluster, out)
+        calibrate_links(cluster, out, json=json)
         return
     if model is None or out is None or cluster is not None:
         raise InputError(
@@ -66,7 +69,16 @@ def calibrate(
             raise InputError(f"{name} is {value:g}", "give 1 or more")
     kind = _device(device, ranks)
     calls = _calls(model, batch, chosen(dtype, _DTYPES, "--dtype"), largest)
-    _measure_operators(calls, kind, Path(out), budget, ranks)
+    found = _measure_operators(calls, kind, Path(out), budget, ranks)
+    for failure in found.failures:
+        typer.echo(f"meshwright: {failure}", err=True)
+    if json:
+        print_json(calibration_document(found, len(calls), out))
+        return
+    new_console().print(
+        f"{found.measured} calls measured, {found.known} known before, "
+        f"{len(found.failures)} failed, of {len(calls)}; {found.stopped}. Prices in {out}."
+    )
 
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -96,7 +108,7 @@ def _calls(model: str, batch: int | None, dtype: str, largest: int) -> tuple[Cal
 
 def _measure_operators(
     calls: tuple[Call, ...], device: str, out: Path, budget: float | None, ranks: int | None
-) -> None:
+) -> Calibration:
     import torch
 
     from meshwright.foundation.units import Seconds
@@ -111,12 +123,6 @@ def _measure_operators(
             accompany(call)
             tick()
 
-        found = measure(
+        return measure(
             calls, torch.device(device), out, command, next_call, total=total, ranks=ranks
         )
-    for failure in found.failures:
-        typer.echo(f"meshwright: {failure}", err=True)
-    new_console().print(
-        f"{found.measured} calls measured, {found.known} known before, "
-        f"{len(found.failures)} failed, of {len(calls)}; {found.stopped}. Prices in {out}."
-    )

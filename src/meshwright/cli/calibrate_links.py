@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from meshwright.cli.console import print_json
+from meshwright.cli.exits import Exit
 from meshwright.cli.options import chosen_cluster, require_place
 
 if TYPE_CHECKING:
@@ -14,21 +16,21 @@ if TYPE_CHECKING:
     from meshwright.run.link_calibration import Calibrated
 
 
-def calibrate_links(cluster: str, out: str | None) -> None:
+def calibrate_links(cluster: str, out: str | None, *, json: bool) -> None:
     """Measure the links of a cluster here, or as one of the ranks that torchrun started."""
     from meshwright.run.joining import started_by_torchrun
     from meshwright.run.link_calibration import calibrate_links_here
 
     if started_by_torchrun():
-        _as_a_rank(cluster, out)
+        _as_a_rank(cluster, out, json)
         return
     described, file = chosen_cluster(cluster, None, None, None), _file(cluster, out)
     words = ["meshwright", "calibrate", "--links", "--cluster", cluster]
     command = shlex.join([*words, *(["--out", out] if out is not None else [])])
-    _finish(calibrate_links_here(described, command), file)
+    _finish(calibrate_links_here(described, command), file, json)
 
 
-def _as_a_rank(name: str, out: str | None) -> None:
+def _as_a_rank(name: str, out: str | None, json: bool) -> None:
     """All ranks end alike, and the first one speaks."""
     import torch.distributed as dist
 
@@ -47,14 +49,14 @@ def _as_a_rank(name: str, out: str | None) -> None:
         first = dist.get_rank() == 0
         try:
             done = calibrate_links_together(load, device)
-            together(lambda: _finish(done, _file(name, out)) if first else None)
+            together(lambda: _finish(done, _file(name, out), json) if first else None)
         except InputError as error:
             well = False
             if first:
                 typer.echo(f"meshwright: {error}", err=True)
             dist.barrier()
     if not well:
-        raise typer.Exit(2)
+        raise typer.Exit(Exit.MISTAKE)
 
 
 def _file(cluster: str, out: str | None) -> str:
@@ -70,12 +72,16 @@ def _file(cluster: str, out: str | None) -> str:
     return file
 
 
-def _finish(done: Calibrated, file: str) -> None:
+def _finish(done: Calibrated, file: str, json: bool) -> None:
     from meshwright.cluster.toml import dump_cluster
     from meshwright.foundation.files import write_whole
+    from meshwright.report.documents import cluster_document
     from meshwright.report.drawing import draw_cluster
 
     write_whole(file, dump_cluster(done.cluster).encode())
     for warning in done.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
-    typer.echo(f"{draw_cluster(done.cluster)}\nMeasured links are in {file}.")
+    if json:
+        print_json(cluster_document(done.cluster) | {"saved": file})
+    else:
+        typer.echo(f"{draw_cluster(done.cluster)}\nMeasured links are in {file}.")

@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json
 from meshwright.cli.options import GpusOption, JsonOption, NodesOption, ResizeOption, chosen_cluster
 
 
 def clusters(
-    name: Annotated[str | None, typer.Argument(help="Draw this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Draw this one.", autocompletion=completion.clusters)
+    ] = None,
     nodes: NodesOption = None,
     gpus: GpusOption = None,
     resize: ResizeOption = None,

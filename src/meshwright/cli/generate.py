@@ -57,7 +57,7 @@ def generate_rules(
     Only what the verifier proves is a rule. With --operators, the operators of a file are tried
     together with those of the set, or with a few that are near to them.
 
-    Example:  meshwright rules generate --set algebra --size 3 -o found.rules
+    Example:  meshwright rules generate --set algebra --size 2 -o found.rules
     """
     from functools import partial
 

@@ -1,9 +1,6 @@
 """The command line. Enters: words. Leaves: an exit code, 0 if all went well.
 
-Rooms are imported inside the verbs, so that help costs nothing. Exit codes: 0 done, 2 a mistake
-in what was given or nowhere to write (one sentence on standard error), 3 a run that failed on some
-rank, 130 interrupted with nothing to show. A reader that goes away early is no mistake: what it
-took is all it wanted.
+Rooms are imported inside the verbs, so that help costs nothing. `exits` tells the exit codes.
 """
 
 from __future__ import annotations
@@ -11,13 +8,18 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import cast
+from typing import Annotated, Any, cast
 
 import typer
 
+from meshwright import __version__
 from meshwright.cli.calibrate import calibrate
 from meshwright.cli.clusters import clusters
+from meshwright.cli.completion import answered
+from meshwright.cli.config import FILE, config_file, configured
 from meshwright.cli.diff import diff
+from meshwright.cli.examples import keep_examples
+from meshwright.cli.exits import Exit
 from meshwright.cli.explain import explain
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
@@ -30,7 +32,8 @@ from meshwright.cli.sweep import sweep
 from meshwright.cli.validate import validate
 from meshwright.foundation.errors import InputError
 
-INTERRUPTED = 130
+WIDEST_HELP = 120
+"""Columns of a help text in a terminal that has more."""
 
 app = typer.Typer(
     name="meshwright",
@@ -38,6 +41,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": WIDEST_HELP},
+    epilog=f"Exit codes: {', '.join(map(str, Exit))}.",
 )
 for verb in (
     plan, run, explain, diff, sweep, compare, simulate, models, capture, calibrate, clusters, place,
@@ -51,12 +56,55 @@ app.add_typer(validate, name="validate")
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"meshwright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    context: typer.Context,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Tell what happens inside, on standard error.")
+    ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Options of verbs; else what MESHWRIGHT_CONFIG names, else ./" + FILE + ".",
+        ),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+    ] = False,
+) -> None:
+    """Plan distributed training on hierarchical clusters."""
+    if verbose:
+        from meshwright.cli.verbose import tell
+
+        tell()
+    context.default_map = configured(context.command, config_file(config))
+
+
+def command() -> Any:
+    """The parser, with all verbs."""
+    made = typer.main.get_command(app)
+    keep_examples(made)
+    return made
+
+
+def _called() -> int:
+    code: int | None = command()(prog_name="meshwright", standalone_mode=False)
+    return code or Exit.DONE
+
+
 def main() -> None:
-    """Run the command line; a user's mistake ends in one sentence and exit code 2."""
+    """Run the command line; a user's mistake ends in one sentence."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:
-        code = app(prog_name="meshwright", standalone_mode=False)
+        code = answered(_called)
         print(end="", flush=True)
     except InputError as error:
         raise _ending(str(error)) from None
@@ -67,10 +115,10 @@ def main() -> None:
             raise
         raise _ending(
             "this verb needs PyTorch, which is not installed; "
-            "install it with: pip install 'meshwright[torch]'."
+            'install it with: pip install "meshwright[torch]".'
         ) from None
     except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
+        code = Exit.INTERRUPTED
     except SystemExit as end:
         # rich and typer make a closed pipe an exit code of 1.
         if not isinstance(end.__context__, BrokenPipeError):
@@ -87,12 +135,12 @@ def main() -> None:
         raise _ending(
             f"cannot write the output ({error.strerror}); send it where there is room."
         ) from None
-    if code == INTERRUPTED:
-        raise _ending("interrupted before there was anything to show", INTERRUPTED)
+    if code == Exit.INTERRUPTED:
+        raise _ending("interrupted before there was anything to show", Exit.INTERRUPTED)
     raise SystemExit(code)
 
 
-def _ending(sentence: str, code: int = 2) -> SystemExit:
+def _ending(sentence: str, code: Exit = Exit.MISTAKE) -> SystemExit:
     """The sentence on standard error, and the exit to raise."""
     print(f"meshwright: {sentence}", file=sys.stderr)
     return SystemExit(code)
@@ -103,11 +151,22 @@ def _usage(error: typer.BadParameter) -> SystemExit:
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message, file=sys.stderr)
-        return SystemExit(2)
+        return SystemExit(Exit.MISTAKE)
     verb = error.ctx.command_path if error.ctx else "meshwright"
     problem = " ".join(message.split()).rstrip(".")
+    if _from_file(error):
+        problem += " (from the configuration file)"
     see = " See" if problem.endswith("?") else "; see"
     return _ending(f"{problem}{see} '{verb} --help'.")
+
+
+def _from_file(error: typer.BadParameter) -> bool:
+    """Whether the value was not typed but configured."""
+    own = getattr(error, "param", None)
+    if error.ctx is None or own is None:
+        return False
+    source = error.ctx.get_parameter_source(own.name)
+    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def _forget_output() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json, progress
-from meshwright.cli.options import BatchOption, JsonOption, captured_graph, chosen
+from meshwright.cli.options import BatchOption, JsonOption, ModelArgument, captured_graph, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +19,10 @@ OptimizerOption = Annotated[str, typer.Option(help="sgd, momentum or adam, for t
 
 
 def models(
-    names: Annotated[list[str] | None, typer.Argument(help="Only these; all by default.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these; all by default.", autocompletion=completion.zoo_names),
+    ] = None,
     optimizer: OptimizerOption = "adam",
     json: JsonOption = False,
 ) -> None:
@@ -42,7 +46,7 @@ def models(
 
 
 def capture(
-    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
+    model: ModelArgument,
     batch: BatchOption = None,
     optimizer: OptimizerOption = "adam",
     mixed: Annotated[

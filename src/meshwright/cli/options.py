@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from meshwright.cli import completion
+
 if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import OperatorGraph
@@ -14,8 +16,21 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bound=str)
 
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="zoo:NAME, file.py:function, hf:Class, a saved graph, ...",
+        autocompletion=completion.models,
+    ),
+]
 ClusterOption = Annotated[
-    str, typer.Option("--cluster", "-c", help="A name from 'meshwright clusters' or a .toml file.")
+    str,
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="A name from 'meshwright clusters' or a .toml file.",
+        autocompletion=completion.clusters,
+    ),
 ]
 NodesOption = Annotated[int | None, typer.Option(help="How many instances of the level 'node'.")]
 GpusOption = Annotated[int | None, typer.Option(help="How many instances of the level 'gpu'.")]

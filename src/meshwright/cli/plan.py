@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.cli import plan_options as own
 from meshwright.cli.console import print_json, print_parts, share_bar
@@ -15,6 +13,7 @@ from meshwright.cli.options import (
     DtypeOption,
     GpusOption,
     JsonOption,
+    ModelArgument,
     NodesOption,
     ResizeOption,
     captured_graph,
@@ -43,7 +42,7 @@ EXPLAINING = 20.0
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
+    model: ModelArgument,
     cluster: ClusterOption,
     nodes: NodesOption = None,
     gpus: GpusOption = None,
@@ -75,7 +74,7 @@ def plan(
 
     Ctrl-C ends the search with the best plan so far. It is written to plan.json.
 
-    Example:  meshwright plan zoo:bert-large --cluster dgx-h100 --nodes 2 --memory 38GB
+    Example:  meshwright plan zoo:bert-large/tiny --cluster laptop --budget 5s
     """
     import msgspec
 

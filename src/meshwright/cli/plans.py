@@ -14,6 +14,7 @@ from meshwright.cli.options import (
     DtypeOption,
     GpusOption,
     JsonOption,
+    ModelArgument,
     NodesOption,
     ResizeOption,
     captured_graph,
@@ -47,6 +48,8 @@ def simulate(
     json: JsonOption = False,
 ) -> None:
     """Predict a training step of a plan: time, communication, memory, what costs most.
+
+    The plan of the example is the one that the example of 'meshwright plan' writes.
 
     Example:  meshwright simulate plan.json --trace trace.json
     """
@@ -92,7 +95,7 @@ def simulate(
 
 
 def compare(
-    model: Annotated[str, typer.Argument(help="zoo:NAME, file.py:function, hf:Class, ...")],
+    model: ModelArgument,
     cluster: ClusterOption,
     nodes: NodesOption = None,
     gpus: GpusOption = None,
@@ -116,7 +119,7 @@ def compare(
     Ctrl-C ends the search with the best so far. With a budget in proposals the same seed gives the
     same plan.
 
-    Example:  meshwright compare zoo:bert-large --cluster dgx-h100 --nodes 2 --save plan.json
+    Example:  meshwright compare zoo:bert-large/tiny -c laptop --budget 500 --save compared.json
     """
     import msgspec
 

@@ -112,9 +112,9 @@ def verify_rules(
     """Prove every rule of a file, or refute it with tensors on which its sides differ.
 
     Exit code 0 says that all rules were judged, whatever the verdicts. Ctrl-C shows those there
-    are.
+    are. The file of the example is the one that the example of 'rules generate' writes.
 
-    Example:  meshwright rules verify mine.rules --certify mine.json
+    Example:  meshwright rules verify found.rules --certify found.json
     """
     from meshwright.foundation.files import require_writable, write_whole
     from meshwright.report.rule_documents import verdicts_document

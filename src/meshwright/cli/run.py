@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts
+from meshwright.cli.exits import Exit
 from meshwright.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ def run(
 ) -> None:
     """Train by a plan: under torchrun on its ranks, else on as many processes of this machine.
 
-    Example:  torchrun --nproc-per-node 4 -m meshwright run plan.json --steps 10
+    On several machines: torchrun --nnodes N --nproc-per-node M -m meshwright run plan.json. The
+    plan of the example is the one that the example of 'meshwright plan' writes.
+
+    Example:  meshwright run plan.json --steps 3
     """
     from meshwright.foundation.errors import InputError
     from meshwright.foundation.units import Seconds
@@ -109,7 +113,7 @@ def _on_this_machine(task: Task) -> Measurement:
         found = run_ranks(train, task, ranks=ranks)
     except RankError as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(3) from None
+        raise typer.Exit(Exit.RANK_FAILED) from None
     from meshwright.plan.model import Measurement
 
     own = found[0]

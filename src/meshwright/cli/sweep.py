@@ -15,14 +15,28 @@ if TYPE_CHECKING:
     from meshwright.search.jobs import Job, Row
     from meshwright.search.sweep import Failed, Stopped, Where
 
+EXAMPLE = """models = ["zoo:lenet/tiny", "zoo:mlp/tiny"]  # whatever 'meshwright capture' takes
+clusters = ["laptop", "laptop process=2"]    # a name or a .toml file, and cardinalities
+batches = [16]                               # without it every model's own
+
+[plan]                                       # every line of it may be left out
+budget = "200"                               # a time, as "60s", or a number of proposals
+seed = 0
+"""
+
 
 def sweep(
-    file: Annotated[str, typer.Argument(help="A TOML file with models, clusters and batches.")],
+    file: Annotated[
+        str | None, typer.Argument(help="A TOML file with models, clusters and batches.")
+    ] = None,
     where: Annotated[str, typer.Option(help="local or ray: who does the work.")] = "local",
     cores: Annotated[int | None, typer.Option(min=1, help="Jobs at once; default: all.")] = None,
     results: Annotated[
         str | None, typer.Option(help="Keep finished jobs in this file; leave out those in it.")
     ] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print a file to start from, and nothing else.")
+    ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -30,13 +44,20 @@ def sweep(
 
     Ctrl-C shows the jobs that are finished.
 
-    Example:  meshwright sweep sweep.toml --results sweep.jsonl
+    Example:  meshwright sweep --example > sweep.toml && meshwright sweep sweep.toml
     """
     from meshwright.foundation.errors import InputError
     from meshwright.report import sweeps
     from meshwright.search.jobs import load_jobs
     from meshwright.search.sweep import WHERE
 
+    if example:
+        print(EXAMPLE, end="")
+        return
+    if file is None:
+        raise InputError(
+            "no file says what to sweep", "name one; 'meshwright sweep --example' prints one"
+        )
     if csv and json:
         raise InputError("--csv and --json are both given", "give one of them")
     place, jobs = chosen(where, WHERE, "--where"), load_jobs(file)

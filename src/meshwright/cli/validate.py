@@ -23,7 +23,8 @@ def validate_p2(
 
     Example:  meshwright validate p2
     """
-    from meshwright.report import documents, tables
+    from meshwright.report import validation_documents as documents
+    from meshwright.report import validations as tables
     from meshwright.validate.p2 import compare
     from meshwright.validate.rows import embedded_rows, load_rows
     from meshwright.validate.summary import summarize
@@ -61,8 +62,8 @@ def validate_operators(
     from meshwright.foundation.errors import InputError
     from meshwright.price.table import load_table
     from meshwright.price.tables import shipped_table
-    from meshwright.report.documents import operators_document
-    from meshwright.report.tables import table_of_operator_errors
+    from meshwright.report.validation_documents import operators_document
+    from meshwright.report.validations import table_of_operator_errors
     from meshwright.validate.operators import compare_operators, errors_by_kind
 
     device = Cluster.named(cluster).device
@@ -81,22 +82,38 @@ def validate_operators(
 
 
 @validate.command("device")
-def validate_device(json: JsonOption = False) -> None:
+def validate_device(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only steps of these models; all by default, which takes a minute."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Compare predicted training steps and memory with those measured on one H200.
 
-    Example:  meshwright validate device
+    Example:  meshwright validate device bert-large
     """
+    import msgspec
+
     from meshwright.capture.load import load_model
     from meshwright.cluster.model import Cluster
-    from meshwright.report.documents import device_document
-    from meshwright.report.tables import table_of_steps_measured
+    from meshwright.foundation.errors import InputError, nearest
+    from meshwright.report.validation_documents import device_document
+    from meshwright.report.validations import table_of_steps_measured
     from meshwright.validate.device import compare_steps, embedded_findings
 
-    device = Cluster.named("h200").device
+    device, findings = Cluster.named("h200").device, embedded_findings()
+    known = {row.model for row in findings.steps}
+    for name in models or ():
+        if name not in known:
+            raise InputError(f"no step of {name!r} was measured", nearest(name, known))
+    wanted = tuple(row for row in findings.steps if not models or row.model in models)
     with progress("steps compared") as tick:
         comparisons = []
         for comparison in compare_steps(
-            embedded_findings(), device, lambda source, batch: load_model(source, batch).graph
+            msgspec.structs.replace(findings, steps=wanted),
+            device,
+            lambda source, batch: load_model(source, batch).graph,
         ):
             comparisons.append(comparison)
             tick()
@@ -117,8 +134,8 @@ def validate_collectives(
 
     Example:  meshwright validate collectives
     """
-    from meshwright.report.documents import collectives_document
-    from meshwright.report.tables import table_of_collectives, table_of_protocol_constants
+    from meshwright.report.validation_documents import collectives_document
+    from meshwright.report.validations import table_of_collectives, table_of_protocol_constants
     from meshwright.validate.collectives import compare, embedded_rows, load_rows, summarize
     from meshwright.validate.protocol_fit import gather_evidence
 
@@ -146,13 +163,13 @@ def validate_steps(
 
     Example:  meshwright validate steps
     """
-    from meshwright.report.documents import steps_document
-    from meshwright.report.tables import (
+    from meshwright.report.validation_documents import steps_document
+    from meshwright.report.validations import (
+        describe_straightness,
         table_of_rank_correlations,
         table_of_step_constants,
         table_of_step_errors,
     )
-    from meshwright.report.words import describe_straightness
     from meshwright.validate.step_constants import shipped_constants
     from meshwright.validate.step_rows import embedded_step_rows, load_step_rows
     from meshwright.validate.step_summary import compare_iterations, summarize_steps

@@ -17,7 +17,18 @@ import msgspec
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.integers import MOST, require_whole
 from meshwright.foundation.names import require_name
-from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
+from meshwright.foundation.sheet import Sheet, printed
+from meshwright.foundation.units import (
+    Bytes,
+    BytesPerSecond,
+    OpsPerSecond,
+    Seconds,
+    counted,
+    format_bandwidth,
+    format_bytes,
+    format_ops,
+    format_seconds,
+)
 
 Duplex = Literal["full", "half"]
 Kind = Literal["port", "ring"]
@@ -126,6 +137,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+@printed
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A hierarchical machine of identical devices.
 
@@ -203,6 +215,31 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                     f"no link of level {inner.name!r} joins its members 0 and {distance}",
                     f"add one that is per {inner.name!r}",
                 )
+
+    def sheet(self) -> Sheet:
+        """Levels and links, outermost first, and the device."""
+        device = self.device
+        return Sheet(
+            f"{self.name}: {counted(self.devices, 'device')}",
+            (
+                ("device", device.name),
+                ("memory", format_bytes(device.memory)),
+                *((f"peak {dtype}", format_ops(rate)) for dtype, rate in device.peak),
+            ),
+            ("level", "instances", "link", "bandwidth", "latency", "one per"),
+            tuple(
+                (
+                    level.name,
+                    str(level.cardinality),
+                    link.name,
+                    format_bandwidth(link.out),
+                    format_seconds(link.latency),
+                    link.per,
+                )
+                for level in self.levels
+                for link in level.links
+            ),
+        )
 
     @property
     def level_names(self) -> tuple[str, ...]:

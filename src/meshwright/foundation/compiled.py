@@ -27,6 +27,8 @@ IMPORTS = re.compile(r"^from meshwright\.([\w.]+) import (?:\(([^)]*)\)|(.*))$",
 UNUSED = 14 * 86400.0
 """Seconds after which compiled code of other versions is thrown away."""
 
+_DISPATCHERS: list[Any] = []
+
 
 def compiled(function: Function) -> Function:
     """The function, compiled at its first call and kept on disk."""
@@ -47,9 +49,12 @@ def _kept(dispatcher: Any) -> Any:
     """A compiled function whose code is kept in a folder of this version of Meshwright.
 
     By itself Numba looks only at the file of a function for changes, but its code holds that of
-    the functions which it calls.
+    the functions which it calls. With NUMBA_DISABLE_JIT=1 the function stays what it was.
     """
     config: Any = numba.config
+    if config.DISABLE_JIT:
+        return dispatcher
+    _DISPATCHERS.append(dispatcher)
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_folder())
     try:
@@ -57,6 +62,13 @@ def _kept(dispatcher: Any) -> Any:
     finally:
         config.CACHE_DIR = before
     return dispatcher
+
+
+def compilations() -> tuple[int, int]:
+    """How many functions this process has compiled, and how many it found compiled on disk."""
+    stats = [dispatcher.stats for dispatcher in _DISPATCHERS]
+    made = sum(sum(own.cache_misses.values()) for own in stats)
+    return made, sum(sum(own.cache_hits.values()) for own in stats)
 
 
 @cache

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import msgspec
 
 from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.sheet import Sheet, printed
 from meshwright.foundation.units import Bytes
 
 Value = bool | int | float | str | tuple[int, ...] | None
@@ -157,6 +159,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+@printed
 class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A model on one device: operators in an order in which they can run.
 
@@ -181,6 +184,21 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         from meshwright.graph.text import format_graph
 
         return format_graph(self)
+
+    def sheet(self) -> Sheet:
+        """How large it is, and of which kinds of operators it is made."""
+        kinds = Counter(operator.kind for operator in self.operators)
+        return Sheet(
+            f"graph {self.name}",
+            (
+                ("operators", str(len(self.operators))),
+                ("parameters", f"{self.parameter_count:,}"),
+                ("inputs", ", ".join(map(str, self.inputs))),
+                ("loss", self.loss or "none"),
+            ),
+            ("kind", "operators"),
+            tuple((kind, str(count)) for kind, count in kinds.most_common()),
+        )
 
     def definitions(self) -> Iterator[Tensor]:
         """Every tensor where it is born: inputs, parameters, buffers, then operators' outputs."""

@@ -19,11 +19,13 @@ import msgspec
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest, shown
 from meshwright.foundation.integers import factorizations, from_digits, parse_whole, to_digits
+from meshwright.foundation.sheet import Sheet, printed
 from meshwright.place.axes import IDLE, Axis, checked_axes, fitted
 
 Matrix = tuple[tuple[int, ...], ...]
 
 
+@printed
 class Placement(msgspec.Struct, frozen=True):
     """Axes (rows) on levels (columns), as the matrix of how many ways each level splits each axis.
 
@@ -57,6 +59,17 @@ class Placement(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return format_matrix(self.matrix)
 
+    def sheet(self) -> Sheet:
+        """The matrix, a row for each axis and a column for each level."""
+        levels = tuple(f"level {number}" for number in range(1, len(self.matrix[0]) + 1))
+        rows = zip(self.axes, self.matrix, strict=True)
+        return Sheet(
+            f"placement on {' x '.join(map(str, self.hierarchy))} devices",
+            (),
+            ("axis", *levels),
+            tuple((str(axis), *map(str, row)) for axis, row in rows),
+        )
+
     @property
     def hierarchy(self) -> tuple[int, ...]:
         """The cardinalities of the levels: the products of the columns."""
@@ -76,7 +89,7 @@ class Placement(msgspec.Struct, frozen=True):
         if self.hierarchy != cluster.hierarchy:
             raise InputError(
                 f"the columns of {self} multiply to {list(self.hierarchy)}",
-                f"cluster {cluster.name!r} needs {list(cluster.hierarchy)}",
+                f"make them multiply to {list(cluster.hierarchy)}, as on cluster {cluster.name!r}",
             )
         return self
 

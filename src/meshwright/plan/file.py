@@ -47,7 +47,20 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan, whole or not at all."""
+    r"""Write a plan, whole or not at all; `load_plan` is the way back.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from meshwright import Cluster, Plan, load_plan, save_plan
+    >>> from meshwright.graph.text import parse_graph
+    >>> graph = parse_graph("graph tiny\ninput x: float32[n=8]\n"
+    ...                     "operator y: y: float32[n=8] = relu(x)\noutput y")
+    >>> plan = Plan(origin="by hand", graph=graph, cluster=Cluster.named("laptop"),
+    ...             layouts=(("y", "sample sample"),))
+    >>> with TemporaryDirectory() as folder:
+    ...     save_plan(plan, f"{folder}/plan.json")
+    ...     load_plan(f"{folder}/plan.json") == plan
+    True
+    """
     write_whole(path, plan_bytes(plan))
 
 
@@ -67,7 +80,7 @@ def plan_bytes(plan: Plan) -> bytes:
 
 
 def load_plan(path: str | Path) -> Plan:
-    """The plan of a file."""
+    """The plan of a file that `save_plan`, 'meshwright plan' or 'compare --save' wrote."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:

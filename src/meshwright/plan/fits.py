@@ -28,7 +28,7 @@ def _require_equal(planned: msgspec.Struct, given: msgspec.Struct, what: str) ->
         where, there, here = found
         raise InputError(
             f"the plan is for another {what}: {where} is {there} in the plan and {here} here",
-            f"give the {what} it was made for, or plan anew with 'meshwright compare'",
+            f"give the {what} it was made for, or plan anew with 'meshwright plan'",
         )
 
 

@@ -7,6 +7,7 @@ What a plan costs is told by `simulate`, how it was found by `search`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, get_args
@@ -16,7 +17,15 @@ import msgspec
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.integers import require_whole
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.foundation.sheet import Sheet, printed
+from meshwright.foundation.units import (
+    Bytes,
+    Seconds,
+    counted,
+    format_bytes,
+    format_seconds,
+    format_traffic,
+)
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, Layout, checked_layout, factors
 from meshwright.parallel.units import Unit, units
@@ -67,6 +76,7 @@ class PlannedReduction(msgspec.Struct, frozen=True, kw_only=True):
     program: str
 
 
+@printed
 class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A graph on a cluster, with a layout for every unit."""
 
@@ -94,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 )
         if len(placed) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
-            raise InputError(f"the plan lays out {twice!r} twice", "assign its devices once")
+            raise InputError(f"the plan lays out {twice!r} twice", "keep one of its layouts")
         missing = [name for name in names if name not in placed]
         if missing:
             others = f" and {len(missing) - 1} other units" if len(missing) > 1 else ""
@@ -117,6 +127,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     f"{micro} micro-batches are too small for",
                     "give fewer micro-batches, a larger batch or another layout",
                 )
+
+    def sheet(self) -> Sheet:
+        """What is decided: options, and every layout with how many units have it."""
+        own, layouts = self.options, Counter(text for _, text in self.layouts)
+        levels = (f"{level.name} {level.cardinality}" for level in self.cluster.levels)
+        return Sheet(
+            f"plan '{self.origin}' of graph {self.graph.name} on {self.cluster.name}",
+            (
+                (
+                    "devices",
+                    " x ".join(levels),
+                ),
+                ("micro-batches", f"{own.micro_batches} ({own.schedule})"),
+                ("optimizer", f"{own.optimizer}, ZeRO {own.zero}"),
+                ("recompute", "yes" if own.recompute else "no"),
+                ("reduction programs", str(len(self.programs))),
+            ),
+            ("units", "layout, outermost factor first"),
+            tuple((str(count), text) for text, count in layouts.most_common()),
+        )
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
@@ -171,6 +201,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         return Bytes(sum(own))
 
 
+@printed
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """What a run says of a plan, with the fields of a `Prediction`. Measured, not predicted."""
 
@@ -193,7 +224,17 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     loss: tuple[float, ...] = ()
     """Of each step."""
 
+    def sheet(self) -> Sheet:
+        """The figures of a step."""
+        facts = _figures(self.step, self.compute, self.moved, self.memory)
+        losses = (f"{own:.6g}" for own in self.loss)
+        return Sheet(
+            f"measured, median of {counted(len(self.steps), 'step')}",
+            (*facts, ("loss", ", ".join(losses) or "none")),
+        )
 
+
+@printed
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What a simulation says of a plan. Predicted, not measured."""
 
@@ -205,3 +246,20 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     memory: Held
     missing: Bytes
     """By how much the fullest device is too small; 0 if the plan fits."""
+
+    def sheet(self) -> Sheet:
+        """The figures of a step."""
+        fits = "yes" if not self.missing else f"no, {format_bytes(self.missing)} are missing"
+        facts = _figures(self.step, self.compute, self.moved, self.memory)
+        return Sheet("predicted", (*facts, ("fits", fits)))
+
+
+def _figures(
+    step: Seconds, compute: Seconds, moved: Bytes, memory: Held
+) -> tuple[tuple[str, str], ...]:
+    return (
+        ("step", format_seconds(step)),
+        ("busiest device computes", format_seconds(compute)),
+        ("moved", format_traffic(moved)),
+        ("fullest device holds", format_bytes(memory.total)),
+    )

@@ -118,7 +118,8 @@ def all_reduce_seconds(machine: Machine, members: int, size: Bytes) -> Seconds:
     require_whole(size, "the bytes of the AllReduce are")
     if not 2 <= members <= machine.most:
         raise InputError(
-            f"a group has {members} members", f"{machine.name} machines take 2 to {machine.most}"
+            f"a group has {members} members",
+            f"give 2 to {machine.most}, as {machine.name} machines have them",
         )
     return Seconds(float(all_reduce_times(machine, members, np.array([float(size)]))[0]))
 

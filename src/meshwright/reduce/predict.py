@@ -89,7 +89,10 @@ def predict(
         step, state = prices.step(state, move)
         steps.append(step._replace(instruction=instruction))
     if state != graph.goal:
-        raise InputError(f"{str(program)!r} does not finish the reduction", "add the missing steps")
+        raise InputError(
+            f"{str(program)!r} does not finish the reduction",
+            "add the missing steps, or give a program that 'meshwright reduce' lists",
+        )
     return PricedProgram(program, tuple(steps))
 
 

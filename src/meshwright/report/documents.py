@@ -5,22 +5,18 @@ Times end in `_s` and are seconds; a field is predicted unless its name says mea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from meshwright.cluster.model import Cluster
 from meshwright.place.placement import Placement
-from meshwright.price.figures import ModelFigures
-from meshwright.price.table import Origin
 from meshwright.reduce.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
-from meshwright.validate.collectives import AllReduceComparison, CollectiveSummary
-from meshwright.validate.device import StepComparison
-from meshwright.validate.operators import OperatorComparison, OperatorErrors
-from meshwright.validate.p2 import Comparison
-from meshwright.validate.step_summary import IterationComparison, StepSummary
-from meshwright.validate.summary import Summary
+
+if TYPE_CHECKING:
+    from meshwright.price.figures import ModelFigures
 
 Document = dict[str, object]
 
@@ -98,106 +94,6 @@ def programs_document(
         "reduction": _reduction_document(reduction),
         "programs": [_program_document(priced) for priced in programs],
     }
-
-
-def validation_document(comparisons: Sequence[Comparison], summary: Summary) -> Document:
-    """`validate p2 --json`."""
-    rows = [
-        {
-            "gpu": it.row.gpu,
-            "nodes": it.row.nodes,
-            "gpus_per_node": it.row.gpus_per_node,
-            "axes": it.row.axes,
-            "reduce_axes": it.row.reduce_axes,
-            "matrix": it.row.matrix,
-            "algorithm": it.algorithm,
-            "kind": it.kind,
-            "measured_s": it.measured_s,
-            "predicted_s": it.predicted_s,
-            "error": it.error,
-            "program": str(it.program),
-            "link": it.link,
-            "across_nodes": it.row.across_nodes,
-            "aligned": it.aligned,
-            "predicted_axis_order_s": it.axis_order_s,
-        }
-        for it in comparisons
-    ]
-    return {"rows": rows, "summary": msgspec.to_builtins(summary)}
-
-
-def operators_document(
-    origin: Origin,
-    comparisons: Sequence[OperatorComparison],
-    errors: Mapping[str, OperatorErrors],
-) -> Document:
-    """`validate operators --json`."""
-    rows = [
-        {
-            "call": msgspec.to_builtins(it.call),
-            "pass": it.which,
-            "measured_s": it.measured_s,
-            "predicted_s": it.predicted_s,
-            "source": it.source,
-            "error": it.error,
-        }
-        for it in comparisons
-    ]
-    summary = {kind: msgspec.to_builtins(own) for kind, own in errors.items()}
-    return {"origin": msgspec.to_builtins(origin), "rows": rows, "summary": summary}
-
-
-def device_document(comparisons: Sequence[StepComparison]) -> Document:
-    """`validate device --json`."""
-    rows = [
-        {
-            "model": it.row.workload,
-            "batch": it.row.batch,
-            "optimizer": it.row.optimizer,
-            "measured_s": it.row.measured.seconds,
-            "predicted_s": it.predicted_s,
-            "time_error": it.time_error,
-            "measured_bytes": it.row.measured.peak,
-            "predicted_bytes": it.predicted_bytes,
-            "memory_error": it.memory_error,
-        }
-        for it in comparisons
-    ]
-    return {"rows": rows}
-
-
-def collectives_document(
-    comparisons: Sequence[AllReduceComparison], summary: CollectiveSummary
-) -> Document:
-    """`validate collectives --json`."""
-    rows = [
-        {
-            "gpu": it.row.gpu,
-            "ranks": it.row.ranks,
-            "bytes": it.row.bytes,
-            "measured_s": it.row.measured_s,
-            "predicted_s": it.predicted_s,
-            "error": it.error,
-            "protocol": it.protocol,
-        }
-        for it in comparisons
-    ]
-    return {"rows": rows, "summary": msgspec.to_builtins(summary)}
-
-
-def steps_document(comparisons: Sequence[IterationComparison], summary: StepSummary) -> Document:
-    """`validate steps --json`."""
-    rows = [
-        msgspec.to_builtins(it.row)
-        | {
-            "measured_s": it.row.reference_s,
-            "predicted_s": it.predicted_s,
-            "error": it.error,
-            "fitted": it.fitted,
-        }
-        for it in comparisons
-    ]
-    return {"rows": rows, "summary": msgspec.to_builtins(summary)}
 
 
 def _header(ranker: Ranker) -> Document:

@@ -5,6 +5,7 @@ tables, words, documents; every column says which of the two it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -20,8 +21,23 @@ from meshwright.report.documents import Document
 from meshwright.report.predictions import describe_machine, parts_of
 from meshwright.report.tables import new_table
 
+if TYPE_CHECKING:
+    from meshwright.run.calibrate import Calibration
+
 MOST = 12
 """Lines of each part of a table."""
+
+
+def calibration_document(found: Calibration, calls: int, out: str) -> Document:
+    """`calibrate --json`."""
+    return {
+        "calls": calls,
+        "measured": found.measured,
+        "known": found.known,
+        "failures": [str(own) for own in found.failures],
+        "stopped": found.stopped,
+        "saved": out,
+    }
 
 
 def describe_run(plan: Plan, found: Measurement) -> str:

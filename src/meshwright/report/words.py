@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -17,10 +17,11 @@ from meshwright.foundation.units import (
 )
 from meshwright.graph.model import OperatorGraph
 from meshwright.place.placement import Placement
-from meshwright.price.figures import ModelFigures
 from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
 from meshwright.search.rank import RankedPlacement, ReductionPrice
-from meshwright.validate.step_summary import StepSummary
+
+if TYPE_CHECKING:
+    from meshwright.price.figures import ModelFigures
 
 
 def describe_program(program: Program) -> str:
@@ -138,25 +139,3 @@ def _program_gain(price: ReductionPrice) -> str:
         held, whole = format_bytes(round(smallest.held)), format_bytes(round(first.held))
         text += f", because each device has only {held} of {whole} to send where it is slowest"
     return text + "."
-
-
-def describe_straightness(summary: StepSummary) -> str:
-    """What the given times are, as far as they tell it themselves."""
-    sentences = []
-    for where, own in (
-        ("inside a node", summary.inside_node),
-        ("across nodes", summary.across_nodes),
-    ):
-        if not own.triples:
-            sentences.append(f"No three rows {where} differ only in micro-batches.")
-            continue
-        sentences.append(
-            f"{own.exact} of {own.triples} triples of rows {where} that differ only in "
-            "micro-batches lie on a straight line to 1 ns."
-        )
-        if own.exact == own.triples:
-            sentences.append(
-                "Separate runs do not: these times look summed by a simulator, not measured, and "
-                "the errors are errors against it."
-            )
-    return " ".join(sentences)

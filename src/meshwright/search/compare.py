@@ -67,11 +67,18 @@ def compare(
     checkpoint: str | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Comparison:
-    """Every baseline that applies, and what a search from them finds."""
+    """Every baseline that applies, and what a search from them finds.
+
+    >>> from meshwright import Budget, Cluster, capture_model, compare
+    >>> graph = capture_model("zoo:lenet/tiny", batch=8)
+    >>> found = compare(graph, Cluster.named("laptop"), Budget.parse("10"))
+    >>> found.strategies[0].name, found.strategies[-1].prediction.missing
+    ('data parallel', 0)
+    """
     if cluster.devices == 1:
         raise InputError(
             f"cluster {cluster.name!r} has one device, which leaves nothing to decide",
-            "give it more",
+            "give it more (--nodes, --gpus or --resize)",
         )
     prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=programs)
     operators = OperatorPricer(cluster.device)

@@ -15,7 +15,15 @@ import msgspec
 
 from meshwright.foundation.errors import InputError, shown
 from meshwright.foundation.integers import parse_whole
-from meshwright.foundation.units import Bytes, Seconds, format_bytes, parse_bytes
+from meshwright.foundation.sheet import Sheet, printed
+from meshwright.foundation.units import (
+    Bytes,
+    Seconds,
+    counted,
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+)
 from meshwright.place.axes import Axis, axis_indices, checked_axes
 from meshwright.place.placement import Placement, interchangeable, placements
 from meshwright.price.step import Pricer
@@ -172,6 +180,7 @@ class Ranker:
         return self.pricer.signature(hierarchy.pattern(varied, ()))
 
 
+@printed
 class Ranking(msgspec.Struct, frozen=True):
     """Placements by predicted time, the fastest first, and why the search stopped."""
 
@@ -179,6 +188,23 @@ class Ranking(msgspec.Struct, frozen=True):
     stopped: Literal["complete", "interrupted"] = "complete"
     without_program: int = 0
     """Placements left out because the hierarchy has no program for a reduction."""
+
+    def sheet(self) -> Sheet:
+        """A line for each placement."""
+        return Sheet(
+            f"{counted(len(self.placements), 'placement')}, the fastest first; times are predicted",
+            (),
+            ("placement", "AllReduce", "best program", "speed-up"),
+            tuple(
+                (
+                    str(own.placement),
+                    format_seconds(own.all_reduce_seconds),
+                    format_seconds(own.best_seconds),
+                    f"{own.speedup:.2f}x",
+                )
+                for own in self.placements
+            ),
+        )
 
     @property
     def best(self) -> RankedPlacement:

@@ -72,7 +72,7 @@ class Problem:
             if len(unit.splits) > MOST_SPLITS:
                 raise InputError(
                     f"operator {unit.name!r} can be split in {len(unit.splits)} ways",
-                    f"at most {MOST_SPLITS} are handled",
+                    f"make it of simpler operators, each with at most {MOST_SPLITS}",
                 )
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
         self.bones, self.tasks = skeleton(

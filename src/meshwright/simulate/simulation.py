@@ -34,7 +34,20 @@ def simulate(
     operators: OperatorPricer | None = None,
     engine: Callable[[TaskGraph], Timeline] = full.simulate,
 ) -> Simulation:
-    """What a plan costs."""
+    """What a plan costs.
+
+    >>> from meshwright import Cluster, simulate_plan
+    >>> from meshwright.graph.text import parse_graph
+    >>> from meshwright.search.baselines.data import data_parallel
+    >>> graph = parse_graph('''graph tiny
+    ... input x: float32[n=8, k=8]
+    ... parameter w: float32[o=8, k=8]
+    ... operator y: y: float32[n=8, o=8] = linear(x, w)
+    ... output y''')
+    >>> plan = data_parallel(graph, Cluster.named("laptop"))
+    >>> simulate_plan(plan).prediction.missing
+    0
+    """
     layouts = [plan.layout[unit.name] for unit in plan.units]
     sitting = [layout.coordinates() for layout in set(layouts)]
     apart = [

@@ -119,7 +119,9 @@ def _row(cells: Cells) -> AllReduceRow:
     most = MACHINES[cells["gpu"]].most
     ranks = whole(cells, "ranks", least=2)
     if ranks > most:
-        raise InputError(f"ranks is {ranks}", f"a machine of {cells['gpu']}s has {most}")
+        raise InputError(
+            f"ranks is {ranks}", f"give at most {most}, as a machine of {cells['gpu']}s has"
+        )
     return AllReduceRow(
         gpu=cells["gpu"],
         ranks=ranks,

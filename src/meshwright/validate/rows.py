@@ -90,12 +90,12 @@ def _row(cells: Cells) -> Row:
     if hierarchy != (row.nodes, row.gpus_per_node):
         raise InputError(
             f"matrix {row.placement} lies on {list(hierarchy)}",
-            f"its columns must multiply to {[row.nodes, row.gpus_per_node]}",
+            f"make its columns multiply to {[row.nodes, row.gpus_per_node]}",
         )
     if any(axis >= len(row.axes) for axis in row.reduce_axes):
         raise InputError(
             f"reduce_axes is {shown(cells['reduce_axes'])}",
-            f"the axes are 0 to {len(row.axes) - 1}",
+            f"name axes from 0 to {len(row.axes) - 1}",
         )
     return row
 

@@ -27,7 +27,7 @@ class BertSizes(msgspec.Struct, frozen=True, kw_only=True):
         if self.sequence > self.positions:
             raise InputError(
                 f"a sequence of {self.sequence} on {self.positions} positions",
-                "give as many positions",
+                f"give positions={self.sequence} or more too",
             )
 
 

@@ -79,7 +79,10 @@ def generate(
     g0001: add(b, add(a, c)) => add(c, add(a, b)) if rank(a) = 2 and rank(c) = 2 and rank(b) = 2
     """
     if size < 1 or not templates:
-        raise InputError(f"graphs of {size} of {len(templates)} operators", "give one at least")
+        raise InputError(
+            f"graphs of {size} of {len(templates)} operators",
+            "give a size of 1 or more and at least one operator",
+        )
     told = progress or _nobody
     catalogue, store = Catalogue(templates), Store(templates, known)
     verdicts = Verdicts(prove, folder)
@@ -166,4 +169,6 @@ def _kept(job: Job, folder: Path | None) -> Chunk | None:
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Chunk)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        raise InputError(f"{str(path)!r} is not a chunk of a generator", "remove it") from None
+        raise InputError(
+            f"{str(path)!r} is not a chunk of a generator", "remove it, or name another folder"
+        ) from None

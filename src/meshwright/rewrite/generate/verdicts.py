@@ -55,4 +55,6 @@ def _read(path: Path | None) -> dict[str, bool]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, bool])
     except (msgspec.DecodeError, msgspec.ValidationError):
-        raise InputError(f"{str(path)!r} does not hold verdicts", "remove it") from None
+        raise InputError(
+            f"{str(path)!r} does not hold verdicts", "remove it, or name another folder"
+        ) from None

@@ -145,7 +145,7 @@ def _refuse_change(operator: Operator) -> None:
     if not layout.get(operator.kind, True):
         raise InputError(
             f"operator {operator.name} is a {operator.kind} over {axis}, which is no layout",
-            "erase graphs that came of one device",
+            "give a graph that rules made of one for one device",
         )
 
 

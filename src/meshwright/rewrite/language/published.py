@@ -123,9 +123,11 @@ class _Side:
         """An output of an operator, or an external input."""
         if operator < 0:
             if -operator > len(_INPUTS):
-                raise InputError(f"external input {operator}", f"use -1 to {-len(_INPUTS)}")
+                raise InputError(
+                    f"there is no external input {operator}", f"use -1 to {-len(_INPUTS)}"
+                )
             if output:
-                raise InputError(f"output {output} of external input {operator}", "give 0")
+                raise InputError(f"external input {operator} has no output {output}", "give 0")
             return Variable(_INPUTS[-operator - 1])
         if operator >= len(self._terms):
             raise InputError(
@@ -146,7 +148,9 @@ class _Side:
             case "OP_LINEAR":
                 activation = _value(given, "PM_ACTI")
                 if activation not in _LINEAR:
-                    raise InputError(f"activation {activation}", "give 0 (none) or 2 (relu)")
+                    raise InputError(
+                        f"there is no activation {activation}", "give 0 (none) or 2 (relu)"
+                    )
                 return Term(_LINEAR[activation], inputs)
             case "OP_CONCAT":
                 return Term("concat", inputs, (_dim(given, "PM_AXIS"),))
@@ -154,7 +158,7 @@ class _Side:
                 return self._split(_dim(given, "PM_AXIS"), inputs)
             case _:
                 known = (*_PLAIN, *_PARALLEL, "OP_LINEAR", "OP_CONCAT", "OP_SPLIT")
-                raise InputError(f"operator {kind!r}", nearest(kind, known))
+                raise InputError(f"there is no operator {kind!r}", nearest(kind, known))
 
     def _split(self, axis: Attribute, inputs: tuple[Tensor, ...]) -> Term:
         name = f"n{self._splits}"

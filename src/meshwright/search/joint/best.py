@@ -13,6 +13,7 @@ from the seed, unless time runs out; an interrupt or the end of the budget leads
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -65,6 +66,8 @@ WEIGHTS = (
     Weights(sums=2.0),
 )
 """With which frames are laid out finer."""
+
+_log = logging.getLogger(__name__)
 
 
 class Doing(NamedTuple):
@@ -206,6 +209,7 @@ class _Run:
         self._seen: set[object] = set()
         self.history: list[tuple[float, float]] = []
         self.proved = False
+        self._doing = ""
 
     @property
     def seconds(self) -> float:
@@ -415,6 +419,7 @@ class _Run:
         self.entries.append(entry)
         if better:
             self.history.append((self.seconds, candidate.prediction.step))
+            _log.debug("%s: %.6g s a step", plan.origin, candidate.prediction.step)
             self._tell("")
         return entry
 
@@ -450,6 +455,9 @@ class _Run:
         return lambda: self.seconds >= end
 
     def _tell(self, doing: str) -> None:
+        if doing and doing != self._doing:
+            self._doing = doing
+            _log.info("%.2f s: %s, %d plans simulated", self.seconds, doing, len(self._seen))
         used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
         step = self.best.candidate.prediction.step if self.entries else None
         self._progress(Doing(min(1.0, used), step, len(self._seen), doing))

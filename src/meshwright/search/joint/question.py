@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.foundation.sheet import Sheet, printed
+from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan, Prediction
 from meshwright.search.joint.constraints import Constraints
@@ -44,6 +45,7 @@ class Candidate(NamedTuple):
         return self.prediction.memory.total <= memory
 
 
+@printed
 class Planned(NamedTuple):
     """The best plan, what it was chosen among, and how far from the best it can be."""
 
@@ -67,6 +69,46 @@ class Planned(NamedTuple):
     """When the best got better: seconds of search, seconds of a step."""
     seconds: float
     stopped: Stopped
+
+    @property
+    def plan(self) -> Plan:
+        """The best plan itself."""
+        return self.best.plan
+
+    def sheet(self) -> Sheet:
+        """The plan beside its baselines, and how good it is."""
+        question, predicted = self.question, self.best.prediction
+        named = (*self.baselines, ("plan", self.best))
+        return Sheet(
+            f"{question.graph.name} on {question.cluster.name}: every figure is predicted",
+            (
+                ("step", format_seconds(predicted.step)),
+                (
+                    "above the bound",
+                    f"{self.gap:.1%} (no plan can be below {format_seconds(self.bound)})",
+                ),
+                (
+                    "memory",
+                    f"{format_bytes(predicted.memory.total)} of "
+                    f"{format_bytes(question.memory)} a device",
+                ),
+                ("rewrites", ", ".join(self.rewrites) or "none"),
+                (
+                    "search",
+                    f"{self.simulated} plans simulated in {self.seconds:.3g} s ({self.stopped})",
+                ),
+            ),
+            ("strategy", "step", "memory", "fits"),
+            tuple(
+                (
+                    name,
+                    format_seconds(own.prediction.step),
+                    format_bytes(own.prediction.memory.total),
+                    "yes" if own.fits(question.memory) else "no",
+                )
+                for name, own in named
+            ),
+        )
 
     @property
     def gap(self) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from functools import cache
 
 from meshwright.cluster.model import Cluster
+from meshwright.foundation.compiled import compilations
 from meshwright.graph.text import parse_graph
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
@@ -22,10 +25,13 @@ operator y: y: float32[n=4, o=8] = linear(x, w)
 operator z: z: float32[n=4, o=8] = relu(y)
 output z"""
 
+_log = logging.getLogger(__name__)
+
 
 @cache
 def warm_up() -> None:
     """Run all that compiles once, on a tiny graph; a process does so once."""
+    began = time.monotonic()
     tiny = parse_graph(TINY)
     cluster = Cluster.named("laptop", process=2)
     plan = data_parallel(tiny, cluster)
@@ -35,3 +41,6 @@ def warm_up() -> None:
     search(problem, {"data parallel": roles}, Budget(proposals=1))
     exhaustive(problem, fits=within(problem, cluster.device.memory))
     optcnn(tiny, cluster)
+    made, kept = compilations()
+    taken = time.monotonic() - began
+    _log.info("%d functions compiled, %d found on disk, in %.2f s", made, kept, taken)

@@ -1,0 +1,29 @@
+"""How the command line ends: the one place that says what an exit code means."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """An exit code, with what it means for a script."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Exit:
+        """A code that knows its meaning."""
+        own = int.__new__(cls, code)
+        own._value_, own.meaning = code, meaning
+        return own
+
+    def __str__(self) -> str:
+        return f"{self.value} {self.name.lower().replace('_', ' ')}"
+
+    DONE = 0, "all went well; a reader that goes away early is no mistake"
+    MISTAKE = (
+        2,
+        "a mistake in what was given, or nowhere to write: one sentence on standard error, nothing "
+        "on standard output",
+    )
+    RANK_FAILED = 3, "a run that failed on some rank: standard error names it"
+    INTERRUPTED = 130, "interrupted (Ctrl-C) before there was anything to show"

@@ -1,0 +1,131 @@
+"""The planner from Python. Enters: a model, a cluster, what counts. Leaves: a `Planned`, reasons.
+
+The verb `plan` asks `best_plan` the same question, with sentences about its options.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes, parse_bytes
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Options, Plan
+from meshwright.price.backend import backend_named
+from meshwright.price.memory import Optimizer
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.budget import Budget
+from meshwright.search.joint.best import Progress, best_plan
+from meshwright.search.joint.constraints import parse_constraints
+from meshwright.search.joint.explain import Decision, explain
+from meshwright.search.joint.question import Minimize, Planned, Question
+from meshwright.simulate.prices import Prices
+
+
+def find_plan(
+    model: str | OperatorGraph,
+    cluster: str | Cluster,
+    *,
+    batch: int | None = None,
+    dtype: str | None = None,
+    memory: str | Bytes | None = None,
+    budget: str | Budget = "60s",
+    seed: int = 0,
+    minimize: Minimize = "time",
+    optimizer: Optimizer = "adam",
+    mixed: bool = False,
+    pin: Iterable[str] = (),
+    forbid: Iterable[str] = (),
+    fix: Iterable[str] = (),
+    exclude_rules: Iterable[str] = (),
+    start: Plan | None = None,
+    backend: str = "nccl",
+    programs: bool = True,
+    cores: int = 1,
+    progress: Progress = lambda _: None,
+) -> Planned:
+    """The best plan that a budget buys: graph, layouts, placement and reduction programs together.
+
+    A model is a text that `meshwright capture` takes, with its batch and dtype, or a graph from
+    `capture_model`; a cluster a name of the catalogue, a .toml file, or a `Cluster`. The rest is as
+    in `meshwright plan --help`. With more than one core, processes are started: guard the script
+    with `if __name__ == "__main__"`.
+
+    >>> from meshwright import find_plan
+    >>> planned = find_plan("zoo:lenet/tiny", "laptop", batch=8, budget="10")
+    >>> planned.plan.cluster.devices, planned.best.fits(planned.question.memory)
+    (4, True)
+    """
+    machine = _cluster(cluster)
+    question = Question(
+        graph=_graph(model, batch, dtype),
+        cluster=machine,
+        memory=_memory(memory, machine),
+        training=Options(optimizer=optimizer, mixed=mixed),
+        minimize=minimize,
+        constraints=parse_constraints(pin, forbid, fix, exclude_rules),
+    )
+    planned = best_plan(
+        question,
+        Budget.parse(budget) if isinstance(budget, str) else budget,
+        backend=backend_named(backend),
+        programs=programs,
+        seed=seed,
+        cores=cores,
+        start=start,
+        progress=progress,
+    )
+    named = model if isinstance(model, str) else ""
+    plan = msgspec.structs.replace(planned.best.plan, model=named)
+    return planned._replace(best=planned.best._replace(plan=plan))
+
+
+def explain_plan(
+    plan: Plan, *, memory: str | Bytes | None = None, backend: str = "nccl", seconds: float = 20.0
+) -> tuple[Decision, ...]:
+    """For every decision of a plan, what the best other choice would have cost; dearest first.
+
+    >>> from meshwright import Cluster, capture_model, compare, explain_plan, Budget
+    >>> graph, laptop = capture_model("zoo:lenet/tiny", batch=8), Cluster.named("laptop")
+    >>> plan = compare(graph, laptop, Budget.parse("10")).best.plan
+    >>> "zero" in [decision.subject for decision in explain_plan(plan)]
+    True
+    """
+    return explain(
+        plan,
+        prices=Prices(Pricer(plan.cluster, backend_named(backend), algorithm="best")),
+        operators=OperatorPricer(plan.cluster.device),
+        memory=_memory(memory, plan.cluster),
+        deadline=time.monotonic() + seconds,
+    )
+
+
+def _graph(model: str | OperatorGraph, batch: int | None, dtype: str | None) -> OperatorGraph:
+    if isinstance(model, OperatorGraph):
+        if batch is not None or dtype is not None:
+            raise InputError(
+                f"graph {model.name!r} has its batch and dtype built in",
+                "leave them out, or give them to capture_model",
+            )
+        return model
+    # Only here is PyTorch needed.
+    from meshwright.capture.model import capture_model
+
+    return capture_model(model, batch=batch, dtype=dtype)
+
+
+def _cluster(given: str | Cluster) -> Cluster:
+    if isinstance(given, Cluster):
+        return given
+    return Cluster.load(given) if given.endswith(".toml") else Cluster.named(given)
+
+
+def _memory(given: str | Bytes | None, cluster: Cluster) -> Bytes:
+    if given is None:
+        return cluster.device.memory
+    return parse_bytes(given) if isinstance(given, str) else given
