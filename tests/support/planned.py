@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.baselines import applicable
-from meshwright.search.joint.question import Candidate, Planned, Question, Stopped
+from meshwright.search.joint.question import Candidate, Planned, Question, Stopped, undominated
 from meshwright.simulate.simulation import simulate
 
 
@@ -20,16 +19,6 @@ def simulated(graph: OperatorGraph, cluster: Cluster) -> tuple[tuple[str, Candid
         (name, Candidate(plan, simulate(plan).prediction))
         for name, plan in applicable(graph, cluster).items()
     )
-
-
-def front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Those that no other beats in both time and memory."""
-    found: list[Candidate] = []
-    for own in sorted(candidates, key=lambda it: (it.prediction.step, it.prediction.memory.total)):
-        held = own.prediction.memory.total
-        if not found or held < found[-1].prediction.memory.total:
-            found.append(own)
-    return tuple(found)
 
 
 def answer(
@@ -46,7 +35,7 @@ def answer(
         best=best,
         baselines=baselines,
         refused=(("walking", "there is no path; take one."),),
-        front=front(candidates),
+        front=undominated(candidates),
         bound=Seconds(best.prediction.step * 0.8),
         graphs=3,
         rewrites=rewrites,

@@ -38,7 +38,7 @@ from meshwright.search.joint.constraints import stays
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Frame, neighbours
-from meshwright.search.joint.question import Candidate, Planned, Question, Stopped
+from meshwright.search.joint.question import Candidate, Planned, Question, Stopped, undominated
 from meshwright.search.joint.rewrites import rewritten
 from meshwright.search.joint.sketches import finer, sketches, varied
 from meshwright.search.joint.variants import algebra
@@ -335,7 +335,7 @@ class _Run:
             best=best.candidate,
             baselines=tuple(self.named),
             refused=tuple(self.refused),
-            front=self._front(),
+            front=undominated(own.candidate for own in self.entries),
             bound=Seconds(min(self._bound(), simulation.prediction.step)),
             graphs=len(self.benches),
             rewrites=self.steps[id(best.bench)],
@@ -428,16 +428,6 @@ class _Run:
 
     def _ranked(self) -> list[_Entry]:
         return sorted(self.entries, key=self._score)
-
-    def _front(self) -> tuple[Candidate, ...]:
-        """Those that no other beats in both time and memory, the fastest first."""
-        found: list[Candidate] = []
-        every = [own.candidate for own in self.entries]
-        for own in sorted(every, key=lambda c: (c.prediction.step, c.prediction.memory.total)):
-            held = own.prediction.memory.total
-            if not found or held < found[-1].prediction.memory.total:
-                found.append(own)
-        return tuple(found)
 
     def _bench(self, graph: OperatorGraph, steps: tuple[str, ...]) -> Bench:
         """The bench of a graph; equal graphs share one."""

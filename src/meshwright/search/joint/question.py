@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -54,7 +56,7 @@ class Planned(NamedTuple):
     """Of all candidates that were simulated those that no other beats in both time and memory."""
     bound: Seconds
     """No plan for the graphs that were looked at, with one micro-batch or as many as the best plan
-    has, is faster."""
+    has, is faster; 0 if nobody asked."""
     graphs: int
     """How many graphs were looked at."""
     rewrites: tuple[str, ...]
@@ -69,4 +71,13 @@ class Planned(NamedTuple):
     @property
     def gap(self) -> float:
         """By how much a step can be longer than it must be, as a share of the bound."""
-        return self.best.prediction.step / self.bound - 1
+        return self.best.prediction.step / self.bound - 1 if self.bound else math.inf
+
+
+def undominated(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Those that no other beats in both time and memory, the fastest first."""
+    found: list[Candidate] = []
+    for own in sorted(candidates, key=lambda it: (it.prediction.step, it.prediction.memory.total)):
+        if not found or own.prediction.memory.total < found[-1].prediction.memory.total:
+            found.append(own)
+    return tuple(found)
