@@ -94,11 +94,12 @@ def describe_planned(planned: Planned) -> str:
     outline = short_description(planned.best.plan, planned.rewrites)
     lines = [f"plan: {outline}", _bound(planned)]
     lines.append(_memory(planned) if missing(planned, planned.best) == 0 else _lacking(planned))
-    lines.append(
-        f"search: {counted(planned.simulated, 'plan')} simulated, "
-        f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}; "
-        f"{STOPPED[planned.stopped]}"
-    )
+    if planned.history:  # A plan that is only judged has none.
+        lines.append(
+            f"search: {counted(planned.simulated, 'plan')} simulated, "
+            f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}; "
+            f"{STOPPED[planned.stopped]}"
+        )
     return ".\n".join(lines) + "."
 
 
