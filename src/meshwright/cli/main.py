@@ -22,6 +22,7 @@ from meshwright.cli.place import place
 from meshwright.cli.plan import plan
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
+from meshwright.cli.report import report
 from meshwright.cli.rules import rules
 from meshwright.cli.run import run
 from meshwright.cli.sweep import sweep
@@ -38,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    plan, run, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
+    plan, report, run, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

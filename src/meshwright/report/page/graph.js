@@ -3,22 +3,23 @@
 const LAYOUT = 0, COMPUTES = 1, MOVES = 2, MEMBERS = 3;
 const NAME = 0, KIND = 1, SHAPE = 2;
 
-function shareBar(time, step, kind) {
-  const fill = make("span", { class: "fill", style: `--share:${Math.min(1, time / step)}` });
-  return make("span", { class: `bar ${kind}` }, fill, make("span", {}, nanoseconds(time, 3)));
+function shareBar(time, most, kind) {
+  const fill = make("span", { class: "fill", style: `--share:${time / most}` });
+  const track = make("span", { class: "track" }, fill);
+  return make("span", { class: `bar ${kind}` }, track, make("span", {}, nanoseconds(time, 3)));
 }
 
 // The rows of a unit: its first operator with what the unit costs, then those that follow it.
-function unitRows(data, unit, names, times) {
+function unitRows(data, unit, names, times, most) {
   return unit[MEMBERS].map((member, place) => {
     const first = place === 0;
     return make("tr", { class: first ? "unit" : "follows" },
       make("td", { class: "name" }, names[place]),
       make("td", {}, data.texts[member[KIND]]),
-      make("td", {}, data.texts[member[SHAPE]]),
-      make("td", {}, first ? data.texts[unit[LAYOUT]] : "with the one above"),
-      make("td", {}, first ? shareBar(times[0], data.step, "computes") : ""),
-      make("td", {}, first && times[1] ? shareBar(times[1], data.step, "moves") : ""));
+      make("td", { class: "text" }, data.texts[member[SHAPE]]),
+      make("td", { class: "text" }, first ? data.texts[unit[LAYOUT]] : "with the one above"),
+      make("td", {}, first ? shareBar(times[0], most, "computes") : ""),
+      make("td", {}, first && times[1] ? shareBar(times[1], most, "moves") : ""));
   });
 }
 
@@ -36,10 +37,13 @@ function operatorCount(data, units) {
   return units.reduce((own, n) => own + data.units[n][MEMBERS].length, 0);
 }
 
+// What units take of all that is computed and moved, on whatever device.
 function costs(data, units) {
-  const share = (column) => percent(sum(data, units, column) / data.step);
-  return `computes ${share(COMPUTES)}, moves ${share(MOVES)} of the step (predicted)`;
+  const share = (column) => percent(sum(data, units, column) / Math.max(1, data.totals[column]));
+  return `${share(COMPUTES)} of the computing, ${share(MOVES)} of the moving (predicted)`;
 }
+
+const longest = (times) => Math.max(1, ...times.flat());
 
 // A fold that is filled when it is first opened.
 function fold(title, note, fill, open = false) {
@@ -55,22 +59,23 @@ function fold(title, note, fill, open = false) {
 }
 
 function copyTable(data, units) {
-  const rows = units.flatMap((n) => {
-    const unit = data.units[n];
-    const names = unit[MEMBERS].map((member) => member[NAME]);
-    return unitRows(data, unit, names, [unit[COMPUTES], unit[MOVES]]);
+  const times = units.map((n) => data.units[n].slice(COMPUTES, MEMBERS));
+  const rows = units.flatMap((n, place) => {
+    const names = data.units[n][MEMBERS].map((member) => member[NAME]);
+    return unitRows(data, data.units[n], names, times[place], longest(times));
   });
-  return [operatorTable("Operators, predicted times in a step", rows)];
+  return [operatorTable("Operators, with predicted times in a step", rows)];
 }
 
 function layerTable(data, block) {
-  const rows = block.copies[0].flatMap((n, place) => {
+  const times = block.copies[0].map((_, place) => {
     const together = block.copies.map((copy) => copy[place]);
-    const times = [sum(data, together, COMPUTES), sum(data, together, MOVES)];
-    return unitRows(data, data.units[n], block.names[place], times);
+    return [sum(data, together, COMPUTES), sum(data, together, MOVES)];
   });
+  const rows = block.copies[0].flatMap((n, place) =>
+    unitRows(data, data.units[n], block.names[place], times[place], longest(times)));
   const count = block.copies.length;
-  return operatorTable(`All ${count} copies together; layouts are those of the first`, rows);
+  return operatorTable(`All ${count} copies together, predicted; layouts are those of the first`, rows);
 }
 
 function copies(data, block) {
@@ -95,5 +100,7 @@ function blockFold(data, block) {
 }
 
 function startGraph(data) {
+  const all = data.units.map((_, n) => n);
+  data.totals = [0, sum(data, all, COMPUTES), sum(data, all, MOVES)];
   byId("graph-view").append(...data.blocks.map((block) => blockFold(data, block)));
 }

@@ -50,26 +50,21 @@ def joined(parts: Iterable[str]) -> Markup:
     return Markup("".join(own if isinstance(own, Markup) else escape(own) for own in parts))
 
 
-def paragraphs(text: str) -> Markup:
-    """A paragraph for each line."""
-    return joined(element("p", line) for line in text.splitlines())
-
-
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, *, chosen: int | None = None
 ) -> Markup:
-    """A table that scrolls sideways where it must; heads that end in > are of numbers. The row
-    `chosen` is marked.
+    """A table that scrolls sideways where it must; heads that end in > are of numbers, those that
+    end in ~ of texts that may be broken. The row `chosen` is marked.
     """
-    number = [head.endswith(">") for head in heads]
+    kinds = [{">": "number", "~": "text"}.get(head[-1]) for head in heads]
 
     def row(kind: str, cells: Sequence[str], marked: bool = False) -> Markup:
         scope = "col" if kind == "th" else None
         return element(
             "tr",
             *(
-                element(kind, cell, class_="number" if right else None, scope=scope)
-                for cell, right in zip(cells, number, strict=True)
+                element(kind, cell, class_=own, scope=scope)
+                for cell, own in zip(cells, kinds, strict=True)
             ),
             class_="chosen" if marked else None,
         )
@@ -80,7 +75,7 @@ def table(
         element(
             "table",
             element("caption", caption),
-            element("thead", row("th", [head.removesuffix(">") for head in heads])),
+            element("thead", row("th", [head.rstrip(">~") for head in heads])),
             element("tbody", *body),
         ),
         class_="scroll",
@@ -93,7 +88,5 @@ def table(
 def bar(share: float, label: str, kind: str = "") -> Markup:
     """A share of a whole as a bar with its label."""
     width = f"--share:{min(1.0, max(0.0, share)):.4f}"
-    return element(
-        "span", element("span", style=width, class_="fill"), element("span", label),
-        class_=f"bar {kind}".strip(),
-    )  # fmt: skip
+    track = element("span", element("span", style=width, class_="fill"), class_="track")
+    return element("span", track, element("span", label), class_=f"bar {kind}".strip())

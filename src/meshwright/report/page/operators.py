@@ -83,9 +83,7 @@ def graph_document(simulation: Simulation) -> Document:
         members = [_member(operators[own.operator], number) for own in unit.members]
         times = [round(own * NANO) for own in (spent.computing, spent.moving)]
         units.append([number(layout), *times, members])
-    found = [
-        {"copies": own.copies, "names": _patterns(plan, own)} for own in blocks(plan)
-    ]
+    found = [{"copies": own.copies, "names": _patterns(plan, own)} for own in blocks(plan)]
     step = simulation.timeline.makespan
     return {"step": step, "texts": list(texts), "units": units, "blocks": found}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -18,9 +19,9 @@ from meshwright.report.page.machine import machine_section
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import graph_document
+from meshwright.report.page.progress import progress_document, progress_section
 from meshwright.report.page.strategies import decisions_section, strategies_section
 from meshwright.report.page.summary import summary_section
-from meshwright.report.page.progress import progress_document, progress_section
 from meshwright.report.page.sums import sums_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
@@ -33,6 +34,9 @@ SCRIPTS = ("units", "theme", "machine", "graph", "timeline", "memory", "progress
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 """What the browser may fetch: nothing."""
+
+
+MAKER = "Meshwright"
 
 
 class Section(NamedTuple):
@@ -50,6 +54,7 @@ def page(planned: Planned, decisions: Sequence[Decision], simulation: Simulation
     head = element(
         "head",
         element("meta", charset="utf-8"),
+        element("meta", name="generator", content=MAKER),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"{title} — Meshwright"),
@@ -67,6 +72,15 @@ def page(planned: Planned, decisions: Sequence[Decision], simulation: Simulation
         element("script", _scripts()),
     )
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def looks_like_report(path: str | Path) -> bool:
+    """Whether a file begins as those do that hold a `page`."""
+    try:
+        with Path(path).open("rb") as file:
+            return f'content="{MAKER}"'.encode() in file.read(200)
+    except OSError:
+        return False
 
 
 def _sections(
@@ -103,7 +117,7 @@ def _drawn_by_script(name: str, lead: str) -> Markup:
 
 def _header(title: str, sections: Sequence[Section]) -> Markup:
     links = [element("a", own.title, href=f"#{own.name}") for own in sections]
-    theme = element("button", "Theme: as the system", id="theme", type="button")
+    theme = element("button", "Theme: system", id="theme", type="button")
     return element(
         "header",
         element("p", "Meshwright report", theme, class_="kicker"),
@@ -114,9 +128,7 @@ def _header(title: str, sections: Sequence[Section]) -> Markup:
 
 def _section(own: Section) -> Markup:
     heading = element("h2", own.title, id=f"{own.name}-title")
-    return element(
-        "section", heading, own.body, id=own.name, aria_labelledby=f"{own.name}-title"
-    )
+    return element("section", heading, own.body, id=own.name, aria_labelledby=f"{own.name}-title")
 
 
 def _data(planned: Planned, simulation: Simulation) -> Markup:

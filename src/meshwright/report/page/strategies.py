@@ -17,14 +17,22 @@ from meshwright.search.joint.question import Candidate, Planned
 def strategies_section(planned: Planned) -> Markup:
     """Baselines and the plan, with a bar for how long each takes."""
     named = [*planned.baselines, (FOUND, planned.best)]
-    longest = max(own.prediction.step for _, own in named)
-    heads = ("strategy", "step", "speed-up>", "computes>", "waits or moves>", "moved>", "memory>")
-    rows = [_strategy(planned, name, own, longest) for name, own in named]
+    least = min(own.prediction.step for _, own in named)
+    heads = (
+        "strategy",
+        "step (bar: speed)",
+        "speed-up>",
+        "computes>",
+        "waits or moves>",
+        "moved>",
+        "memory>",
+    )
+    rows = [_strategy(planned, name, own, least) for name, own in named]
     told = describe_refused(planned.refused) if planned.refused else ""
     return joined(
         [
             table(
-                (*heads, "fits"),
+                (*heads, "moved>", "memory>", "fits"),
                 rows,
                 "Strategies, predicted; speed-ups are against the fastest baseline that fits",
                 chosen=len(rows) - 1,
@@ -34,12 +42,12 @@ def strategies_section(planned: Planned) -> Markup:
     )
 
 
-def _strategy(planned: Planned, name: str, own: Candidate, longest: float) -> tuple[str, ...]:
+def _strategy(planned: Planned, name: str, own: Candidate, least: float) -> tuple[str, ...]:
     found, ratio = own.prediction, speedup(planned, own)
     lacking = missing(planned, own)
     return (
         name,
-        bar(found.step / longest, format_seconds(found.step)),
+        bar(least / found.step, format_seconds(found.step)),
         "" if ratio is None else f"{ratio:.2f}x",
         format_seconds(found.compute),
         format_seconds(exposed(found)),
@@ -65,6 +73,6 @@ def decisions_section(planned: Planned, decisions: Sequence[Decision]) -> Markup
         )
         for own in decisions
     ]
-    heads = ("decision", "chosen", "runner-up", "step with it>", "longer>", "note")
+    heads = ("decision~", "chosen~", "runner-up~", "step with it>", "longer>", "note~")
     caption = "Each decision beside the best other one, with everything else kept; predicted"
     return table(heads, rows, caption)

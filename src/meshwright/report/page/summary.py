@@ -11,7 +11,7 @@ from meshwright.foundation.units import (
     format_traffic,
 )
 from meshwright.report.outline import describe_options, short_description
-from meshwright.report.page.markup import Markup, bar, element, joined, paragraphs
+from meshwright.report.page.markup import Markup, bar, element, joined
 from meshwright.report.planned import (
     describe_planned,
     describe_question,
@@ -46,9 +46,15 @@ def summary_section(planned: Planned) -> Markup:
             element("div", *(_card(*own) for own in cards), class_="cards"),
             element("h3", "What was decided"),
             element("ul", *(element("li", own) for own in _decided(planned))),
-            paragraphs(describe_planned(planned)),
+            *map(_told, describe_planned(planned).splitlines()),
         ]
     )
+
+
+def _told(line: str) -> Markup:
+    """A sentence, with what it is about set off."""
+    about, _, rest = line.partition(": ")
+    return element("p", element("strong", f"{about}: "), rest)
 
 
 def _card(name: str, value: str, note: str) -> Markup:
@@ -78,10 +84,10 @@ def _gap(planned: Planned) -> tuple[str, str]:
 def _decided(planned: Planned) -> list[str]:
     plan = planned.best.plan
     outline = short_description(plan, planned.rewrites)
-    words = [
-        f"{name}: {ways} ways ({', '.join(f'{level} {n}' for level, n in outline.axes[name].items())})"
-        for name, ways in outline.degrees.items()
-    ]
+    words = []
+    for name, ways in outline.degrees.items():
+        levels = ", ".join(f"{level} {own}" for level, own in outline.axes[name].items())
+        words.append(f"{name}: {ways} ways ({levels})")
     if outline.share < 1:
         words = [f"{own}, for {outline.share:.0%} of the work" for own in words]
     words += describe_options(plan.options)

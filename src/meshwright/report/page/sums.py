@@ -18,8 +18,8 @@ from meshwright.reduce.dsl import Program
 from meshwright.reduce.factors import summed_devices, summed_hierarchy
 from meshwright.reduce.lower import Groups, lower, reduction_groups
 from meshwright.reduce.predict import PricedProgram, StepPrice, predict
-from meshwright.report.page.machine import COLOURS
 from meshwright.report.page.markup import Markup, bar, element, joined
+from meshwright.report.page.picture import COLOURS
 from meshwright.report.words import describe_program
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import Simulation
@@ -65,9 +65,7 @@ def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
     groups = reduction_groups(hierarchy)
     members = set(groups[0])
     steps = tuple(
-        tuple(
-            tuple(device[n] for n in group) for group in step.groups if members.issuperset(group)
-        )
+        tuple(tuple(device[n] for n in group) for group in step.groups if members.issuperset(group))
         for step in lower(hierarchy, program)
     )
     return Sum(
@@ -85,20 +83,19 @@ def sums_section(simulation: Simulation) -> Markup:
     found = sums_of(simulation)
     if not found:
         return element("p", "Nothing is summed over several devices.")
-    cluster = simulation.plan.cluster
-    drawn = [_drawn(cluster, own, number) for number, own in enumerate(found[:MOST])]
+    drawn = [_drawn(simulation.plan, own, number) for number, own in enumerate(found[:MOST])]
     rest = len(found) - MOST
     more = f"{counted(rest, 'smaller reduction')} not drawn." if rest > 0 else ""
     return joined([*drawn, element("p", more, class_="note")])
 
 
-def _drawn(cluster: Cluster, own: Sum, number: int) -> Markup:
+def _drawn(plan: Plan, own: Sum, number: int) -> Markup:
     size, time = format_traffic(own.largest.bytes), format_seconds(own.priced.seconds)
     also = f" and {counted(own.alike - 1, 'smaller size')} alike" if own.alike > 1 else ""
     beside = f"; {own.beside} such groups side by side" if own.beside > 1 else ""
     steps = zip(own.priced.steps, own.steps, strict=True)
     cards = [
-        _step(cluster, own, place, step, groups)
+        _step(plan.cluster, own, place, step, groups)
         for place, (step, groups) in enumerate(steps, start=1)
     ]
     return element(
@@ -106,6 +103,7 @@ def _drawn(cluster: Cluster, own: Sum, number: int) -> Markup:
         element(
             "summary",
             element("strong", f"{size} over {counted(len(own.together), 'device')}"),
+            f" ({_levels(plan, own.largest.over)})",
             f"{also}: {time} predicted",
         ),
         element("p", f"{describe_program(own.priced.program)}{beside}."),
@@ -115,9 +113,16 @@ def _drawn(cluster: Cluster, own: Sum, number: int) -> Markup:
     )
 
 
-def _step(
-    cluster: Cluster, own: Sum, place: int, step: StepPrice, groups: Groups
-) -> Markup:
+def _levels(plan: Plan, over: Sequence[int]) -> str:
+    """How many ways of which levels are summed over."""
+    ways: dict[str, int] = {}
+    for number in over:
+        name = plan.cluster.level_names[plan.factors[number].level]
+        ways[name] = ways.get(name, 1) * plan.factors[number].size
+    return ", ".join(f"{name} {count}" for name, count in ways.items())
+
+
+def _step(cluster: Cluster, own: Sum, place: int, step: StepPrice, groups: Groups) -> Markup:
     """A card for a step of a program."""
     name = describe_program(Program((step.instruction,)))
     share = step.seconds / own.priced.seconds if own.priced.seconds else 0.0

@@ -76,7 +76,7 @@ function redraw() {
 function setTheme(name) {
   const dark = name === "dark" || (name === "system" && prefersDark.matches);
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  byId("theme").textContent = `Theme: ${name === "system" ? "as the system" : name}`;
+  byId("theme").textContent = `Theme: ${name}`;
   byId("theme").dataset.choice = name;
   redraw();
 }

@@ -1,7 +1,10 @@
 // The timeline: spans of rows, drawn by the library's custom series; what is narrower than a pixel
 // is gathered in it, as high as the share of the pixel that is held.
 
-const ROW = 22, HEAD = 8, FOOT = 74;
+const HEAD = 8, FOOT = 74;
+
+// How high a row is: few rows may be higher.
+const rowHeight = (rows) => Math.max(22, Math.min(38, Math.floor(260 / rows)));
 
 // Columns of whole numbers become arrays of starts and ends.
 function unpacked(row) {
@@ -73,6 +76,7 @@ class Timeline {
     this.data = data;
     this.rows = data.rows.map(unpacked);
     this.place = place;
+    this.height = rowHeight(data.rows.length);
     this.window = [0, data.step];
     this.chart = chart(place, () => this.options());
     this.chart.on("datazoom", () => this.follow());
@@ -93,7 +97,7 @@ class Timeline {
         axisLabel: { color: colour("ink"), hideOverlap: true,
           formatter: (value) => nanoseconds(value, this.digits()) },
         splitNumber: narrow ? 3 : 8 },
-      yAxis: { type: "category", inverse: true, data: this.rows.map((row) => this.title(row)),
+      yAxis: { type: "category", inverse: true, data: this.rows.map((row) => this.title(row, narrow)),
         ...axis(), axisTick: { show: false },
         axisLabel: { color: colour("ink"), width: left - 12, overflow: "truncate", fontSize: 11,
           interval: 0 } },
@@ -112,7 +116,8 @@ class Timeline {
     };
   }
 
-  title(row) {
+  title(row, narrow) {
+    if (narrow) return row.what === "compute" ? row.name : row.what.split("/").at(-1);
     const what = row.what === "compute" ? row.name : `  ${row.name}`;
     return row.what === "compute" && row.alike > 1 ? `${what} (for ${row.alike})` : what;
   }
@@ -128,7 +133,7 @@ class Timeline {
     const { x, width } = params.coordSys;
     const middle = api.coord([from, number])[1];
     const found = visible(this.rows[number], this.fills.length, from, to, width / (to - from));
-    const height = ROW - 5, y = middle - height / 2;
+    const height = this.height - 5, y = middle - height / 2;
     const children = found.map((boxes, kind) => ({
       type: "meshwrightSpans", shape: { boxes, x, y, height }, style: { fill: this.fills[kind] } }));
     return { type: "group", children: children.filter((own) => own.shape.boxes.length) };
@@ -247,7 +252,7 @@ function notes(data) {
 function startTimeline(data) {
   const place = make("div", { id: "timeline-chart", class: "chart", tabindex: "0", role: "img",
     "aria-label": "Timeline of devices and links; the table below has how busy each is",
-    style: `height:${data.rows.length * ROW + HEAD + FOOT}px` });
+    style: `height:${data.rows.length * rowHeight(data.rows.length) + HEAD + FOOT}px` });
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   byId("timeline-view").append(timelineLegend(data), place, readout);
   const view = new Timeline(place, data);

@@ -11,6 +11,14 @@ function scaled(value, scale, digits) {
 
 const nanoseconds = (value, digits = 4) => (value ? scaled(value, TIMES, digits) : "0 s");
 const bytes = (value, digits = 4) => scaled(value, SIZES, digits);
+// A distance between ticks of bytes, at most so large that there are `count` of them.
+function tickOfBytes(most, count) {
+  const least = most / count;
+  const [factor] = SIZES.find(([own]) => least >= own) || SIZES.at(-1);
+  const steps = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 200, 256, 512, 1024];
+  return factor * steps.find((own) => own * factor >= least);
+}
+
 const percent = (share) => `${(100 * share).toFixed(1)}%`;
 
 // An element; children that are strings become text, so that no name is ever read as markup.
