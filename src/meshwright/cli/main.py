@@ -26,6 +26,7 @@ from meshwright.cli.place import place
 from meshwright.cli.plan import plan
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
+from meshwright.cli.report import report
 from meshwright.cli.rules import rules
 from meshwright.cli.run import run
 from meshwright.cli.sweep import sweep
@@ -45,8 +46,8 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(map(str, Exit))}.",
 )
 for verb in (
-    plan, run, explain, diff, sweep, compare, simulate, models, capture, calibrate, clusters, place,
-    reduce,
+    plan, explain, report, diff, run, sweep, compare, simulate, models, capture, calibrate, clusters,
+    place, reduce,
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

@@ -21,7 +21,9 @@ from meshwright.cli.options import (
     chosen_budget,
     chosen_cluster,
     require_lines,
+    require_place,
 )
+from meshwright.cli.report import ReportOption, TraceOption, explained, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
     from meshwright.search.joint.explain import Decision
     from meshwright.search.joint.question import Planned, Question
     from meshwright.simulate.prices import Prices
-
-EXPLAINING = 20.0
-"""Seconds that an explanation may take."""
 
 
 def plan(
@@ -63,6 +62,8 @@ def plan(
     exclude_rule: own.ExcludeOption = None,
     start: own.StartOption = None,
     save: own.SaveOption = None,
+    report: ReportOption = None,
+    trace: TraceOption = None,
     backend: BackendOption = "nccl",
     programs: own.ProgramsOption = True,
     explain: own.ExplainOption = True,
@@ -85,6 +86,8 @@ def plan(
     from meshwright.search.joint.question import MINIMIZE, Question
 
     require_lines(top)
+    require_place("--report", report)
+    require_place("--trace", trace)
     path, goal = own.chosen_place(save), chosen(minimize, MINIMIZE, "--minimize")
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     own.require_devices(devices, machine)
@@ -105,13 +108,15 @@ def plan(
     )
     found = _searched(question, how, first)
     save_plan(msgspec.structs.replace(found[0].best.plan, model=model), path)
-    decisions = _explained(found[0], how) if explain else ()
+    prices = _prices(found[0], how)
+    decisions = explained(found[0], prices) if explain else ()
+    write(found[0], decisions, prices, report, trace)
     if json:
         asked = {"backend": backend, "programs": programs, "seed": seed, "budget": budget}
         document = _document(found, decisions, how, pareto)
-        print_json(document | asked | {"saved": path})
+        print_json(document | asked | {"saved": path, "report": report, "trace": trace})
     else:
-        print_parts(*_parts(found, decisions, how, pareto, top), f"The plan is in {path}.")
+        print_parts(*_parts(found, decisions, how, pareto, top), _written(path, report, trace))
 
 
 class _How(NamedTuple):
@@ -168,26 +173,11 @@ def _shown(show: Callable[[float, str], None]) -> Callable[[Doing], None]:
     return told
 
 
-def _explained(planned: Planned, how: _How) -> tuple[Decision, ...]:
-    """What the runner-up of each decision costs; nothing if the user has no time."""
-    import time
-
-    from meshwright.price.operator import OperatorPricer
-    from meshwright.search.joint.explain import explain
-
-    if planned.stopped == "interrupted":
-        return ()
-    try:
-        with share_bar("explaining"):
-            return explain(
-                planned.best.plan,
-                prices=_prices(planned, how),
-                operators=OperatorPricer(planned.question.cluster.device),
-                memory=planned.question.memory,
-                deadline=time.monotonic() + EXPLAINING,
-            )
-    except KeyboardInterrupt:
-        return ()
+def _written(path: str, report: str | None, trace: str | None) -> str:
+    """Where everything is."""
+    places = {"plan": path, "report": report, "trace": trace}
+    told = [f"The {what} is in {place}." for what, place in places.items() if place is not None]
+    return " ".join(told)
 
 
 def _prices(planned: Planned, how: _How) -> Prices:

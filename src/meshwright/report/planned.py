@@ -95,11 +95,12 @@ def describe_planned(planned: Planned) -> str:
     lines = [f"plan: {outline}", describe_bound(planned)]
     fits = missing(planned, planned.best) == 0
     lines.append(describe_held(planned) if fits else _lacking(planned))
-    lines.append(
-        f"search: {counted(planned.simulated, 'plan')} simulated, "
-        f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}; "
-        f"{STOPPED[planned.stopped]}"
-    )
+    if planned.history:  # A plan that is only judged has none.
+        lines.append(
+            f"search: {counted(planned.simulated, 'plan')} simulated, "
+            f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}; "
+            f"{STOPPED[planned.stopped]}"
+        )
     return ".\n".join(lines) + "."
 
 

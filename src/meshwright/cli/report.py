@@ -1,0 +1,130 @@
+"""The verb `report`, and what `plan` writes beside its plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.options import BackendOption, JsonOption, require_place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from meshwright.search.joint.explain import Decision
+    from meshwright.search.joint.question import Planned
+    from meshwright.simulate.prices import Prices
+
+DEFAULT = "report.html"
+"""Where a report is written unless something else is said."""
+
+EXPLAINING = 20.0
+"""Seconds that an explanation may take."""
+
+ReportOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write a report, one HTML file, here.")
+]
+TraceOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing."),
+]
+
+
+def report(
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
+    save: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the report here.", show_default=DEFAULT),
+    ] = None,
+    trace: TraceOption = None,
+    backend: BackendOption = "nccl",
+    explain: Annotated[
+        bool, typer.Option(help="Tell what the runner-up of every decision would cost.")
+    ] = True,
+    json: JsonOption = False,
+) -> None:
+    """Write a report on a plan: one HTML file that opens offline, every figure predicted.
+
+    Example:  meshwright report plan.json --save report.html
+    """
+    from meshwright.plan.file import load_plan
+    from meshwright.price.backend import backend_named
+
+    library, place = backend_named(backend), chosen_place(save)
+    require_place("--trace", trace)
+    loaded = load_plan(plan)
+
+    from meshwright.price.step import Pricer
+    from meshwright.search.joint.judged import judged
+    from meshwright.simulate.prices import Prices
+
+    with share_bar("simulating baselines (the first time compiles for a minute or two)"):
+        planned = judged(loaded, backend=library)
+    prices = Prices(Pricer(loaded.cluster, library, algorithm="best"))
+    decisions = explained(planned, prices) if explain else ()
+    write(planned, decisions, prices, place, trace)
+    if json:
+        print_json({"report": place, "trace": trace})
+    else:
+        print_parts(f"The report is in {place}; open it in a browser.")
+
+
+def chosen_place(save: str | None) -> str:
+    """The file of the report. What was not named by the user replaces nothing but a report."""
+    from pathlib import Path
+
+    from meshwright.foundation.errors import InputError
+    from meshwright.report.page.page import looks_like_report
+
+    path = save or DEFAULT
+    require_place("--save", path)
+    if save is None and Path(path).exists() and not looks_like_report(path):
+        raise InputError(f"{path!r} is there already and is no report", "name a file with --save")
+    return path
+
+
+def explained(planned: Planned, prices: Prices) -> tuple[Decision, ...]:
+    """What the runner-up of each decision costs; nothing if the user has no time."""
+    import time
+
+    from meshwright.price.operator import OperatorPricer
+    from meshwright.search.joint.explain import explain
+
+    if planned.stopped == "interrupted":
+        return ()
+    try:
+        with share_bar("explaining"):
+            return explain(
+                planned.best.plan,
+                prices=prices,
+                operators=OperatorPricer(planned.question.cluster.device),
+                memory=planned.question.memory,
+                deadline=time.monotonic() + EXPLAINING,
+            )
+    except KeyboardInterrupt:
+        return ()
+
+
+def write(
+    planned: Planned,
+    decisions: Sequence[Decision],
+    prices: Prices,
+    report: str | None,
+    trace: str | None,
+) -> None:
+    """The report and the trace of the best plan, as far as they are wanted."""
+    import msgspec
+
+    from meshwright.foundation.files import write_whole
+    from meshwright.report.page.page import page
+    from meshwright.report.trace import trace_document
+    from meshwright.simulate.simulation import simulate
+
+    if report is None and trace is None:
+        return
+    simulation = simulate(planned.best.plan, prices)
+    if report is not None:
+        write_whole(report, page(planned, decisions, simulation).encode())
+    if trace is not None:
+        write_whole(trace, msgspec.json.encode(trace_document(simulation)))

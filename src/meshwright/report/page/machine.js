@@ -1,0 +1,21 @@
+// Cells of the machine, coloured by the role that the reader chooses.
+
+const COLOURS = 8;
+
+function colourBy(kind, role) {
+  for (const button of kind.querySelectorAll("button[data-role]")) {
+    button.setAttribute("aria-pressed", String(Number(button.dataset.role) === role));
+  }
+  for (const cell of kind.querySelectorAll(".cell[data-parts]")) {
+    const part = Number(cell.dataset.parts.split(" ")[role] || 0);
+    cell.className = `cell c${part % COLOURS}`;
+  }
+}
+
+function startMachine() {
+  for (const kind of document.querySelectorAll("details.kind")) {
+    for (const button of kind.querySelectorAll("button[data-role]")) {
+      button.addEventListener("click", () => colourBy(kind, Number(button.dataset.role)));
+    }
+  }
+}

@@ -1,0 +1,107 @@
+"""The graph of a plan, folded by repeated layers. Enters: a simulated plan. Leaves: blocks of
+units for graph.js, which shows every operator once, in the copy of the layer that it lies in.
+
+Copies of a layer in a row whose layouts differ at most in where they sit are one block, as in
+`report.annotated`. What a unit costs is the cost of its operators together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from meshwright.graph.layers import layer_of
+from meshwright.graph.model import Operator
+from meshwright.parallel.layout import IDLE, Layout
+from meshwright.plan.model import Plan
+from meshwright.report.annotated import by_level
+from meshwright.report.documents import Document
+from meshwright.simulate.costs import spent_by_unit
+from meshwright.simulate.prices import NANO
+from meshwright.simulate.simulation import Simulation
+
+
+class Block(NamedTuple):
+    """Copies of a layer, each as the numbers of its units; one copy if nothing repeats."""
+
+    copies: tuple[tuple[int, ...], ...]
+
+
+def blocks(plan: Plan) -> Iterator[Block]:
+    """All units, in order.
+
+    What lies between repeated layers is one block.
+    """
+    layer = layer_of(plan.graph)
+    numbered = enumerate(plan.units)
+    runs = groupby(numbered, key=lambda it: layer.get(it[1].name))
+    copies = [(key, tuple(number for number, _ in run)) for key, run in runs]
+
+    def alike(own: tuple[tuple[int, int] | None, tuple[int, ...]]) -> tuple[object, ...]:
+        key, numbers = own
+        if key is None:
+            return (numbers[0],)
+        units = [plan.units[number] for number in numbers]
+        calls = [tuple(member.call for member in unit.members) for unit in units]
+        return key[0], *calls, *(_seatless(plan.layout[unit.name]) for unit in units)
+
+    for _, same in groupby(copies, key=alike):
+        found = list(same)
+        yield Block(tuple(numbers for _, numbers in found))
+
+
+def _seatless(layout: Layout) -> tuple[str, ...]:
+    return tuple(IDLE if role.startswith(IDLE) else role for role in layout.roles)
+
+
+def pattern(names: Sequence[str]) -> str:
+    """Names of the same place in several copies; where they differ stands a star.
+
+    >>> pattern(["layers.0.norm", "layers.1.norm"]), pattern(["a_1", "a_12"])
+    ('layers.*.norm', 'a_*')
+    """
+    words = [re.split(r"(\d+)", name) for name in names]
+    if len({len(own) for own in words}) > 1:
+        return names[0]
+    columns = [set(own) for own in zip(*words, strict=True)]
+    return "".join(next(iter(own)) if len(own) == 1 else "*" for own in columns)
+
+
+def graph_document(simulation: Simulation) -> Document:
+    """What graph.js shows."""
+    plan, operators = simulation.plan, {own.name: own for own in simulation.plan.graph.operators}
+    texts: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    units = []
+    for unit, spent in zip(plan.units, spent_by_unit(simulation), strict=True):
+        layout = by_level([plan.layout[unit.name]], plan.cluster)
+        members = [_member(operators[own.operator], number) for own in unit.members]
+        times = [round(own * NANO) for own in (spent.computing, spent.moving)]
+        units.append([number(layout), *times, members])
+    found = [{"copies": own.copies, "names": _patterns(plan, own)} for own in blocks(plan)]
+    step = simulation.timeline.makespan
+    return {"step": step, "texts": list(texts), "units": units, "blocks": found}
+
+
+def _member(operator: Operator, number: Callable[[str], int]) -> list[str | int]:
+    """The name, what it computes and what it makes."""
+    shapes = ", ".join(str(tensor).partition(": ")[2] for tensor in operator.outputs)
+    return [operator.name, number(operator.kind), number(shapes)]
+
+
+def _patterns(plan: Plan, block: Block) -> list[list[str]]:
+    """For every unit of a copy the names of its operators in all copies."""
+    if len(block.copies) == 1:
+        return []
+    return [
+        [
+            pattern([member.operator for member in members])
+            for members in zip(*(plan.units[number].members for number in place), strict=True)
+        ]
+        for place in zip(*block.copies, strict=True)
+    ]

@@ -1,0 +1,49 @@
+"""How the search went. Enters: `Planned`. Leaves: words, and data for two charts: the best step
+over time, and time against memory.
+"""
+
+from __future__ import annotations
+
+from meshwright.foundation.units import counted, format_seconds
+from meshwright.report.documents import Document
+from meshwright.report.page.markup import Markup, element, joined
+from meshwright.search.joint.question import Candidate, Planned
+
+
+def progress_section(planned: Planned) -> Markup:
+    """How the search went, and the plans that none beats in both time and memory."""
+    if planned.history:
+        how = (
+            f"{counted(planned.simulated, 'plan')} simulated and "
+            f"{counted(planned.graphs, 'graph')} looked at in {format_seconds(planned.seconds)}."
+        )
+        first = element("div", id="progress-chart", class_="chart", role="img", aria_label=how)
+        head: list[str] = [element("p", how), first]
+    else:
+        head = [element("p", "There was no search: the plan was read from a file.")]
+    return joined(
+        [
+            *head,
+            element("h3", "Time against memory"),
+            element("p", "Plans that were simulated, predicted; none is left of and below a ring."),
+            element("div", id="front-chart", class_="chart"),
+        ]
+    )
+
+
+def progress_document(planned: Planned) -> Document:
+    """What progress.js draws."""
+    return {
+        "history": [list(own) for own in planned.history],
+        "seconds": planned.seconds,
+        "bound": planned.bound,
+        "step": planned.best.prediction.step,
+        "memory": planned.best.prediction.memory.total,
+        "limit": planned.question.memory,
+        "baselines": [_point(name, own) for name, own in planned.baselines],
+        "front": [_point(own.plan.origin, own) for own in planned.front],
+    }
+
+
+def _point(name: str, own: Candidate) -> list[str | float | int]:
+    return [name, own.prediction.step, own.prediction.memory.total]

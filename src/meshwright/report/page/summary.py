@@ -1,0 +1,97 @@
+"""The head of the report. Enters: `Planned`. Leaves: what is planned on what, the figures that
+matter and what was decided, in words.
+"""
+
+from __future__ import annotations
+
+from meshwright.foundation.units import (
+    counted,
+    format_gibibytes,
+    format_seconds,
+    format_traffic,
+)
+from meshwright.report.outline import describe_options, short_description
+from meshwright.report.page.markup import Markup, bar, element, joined
+from meshwright.report.planned import (
+    describe_planned,
+    describe_question,
+    missing,
+    reference,
+    speedup,
+)
+from meshwright.search.joint.question import Planned
+
+
+def summary_section(planned: Planned) -> Markup:
+    """Cards with the figures, then sentences."""
+    best = planned.best.prediction
+    limit, held = planned.question.memory, best.memory.total
+    outline = short_description(planned.best.plan, planned.rewrites)
+    fits = "fits" if not missing(planned, planned.best) else "does NOT fit"
+    cards = (
+        ("step", format_seconds(best.step), _faster(planned)),
+        ("gap to the bound", *_gap(planned)),
+        (
+            "memory",
+            format_gibibytes(held),
+            bar(held / limit, f"of {format_gibibytes(limit)}: {fits}"),
+        ),
+        ("devices", str(outline.devices), f"of {planned.question.cluster.devices}"),
+        ("computing", f"{best.compute / best.step:.0%}", "of the step on the busiest device"),
+        ("moved", format_traffic(best.moved), "between devices in a step"),
+    )
+    return joined(
+        [
+            element("p", f"{describe_question(planned)}."),
+            element("div", *(_card(*own) for own in cards), class_="cards"),
+            element("h3", "What was decided"),
+            element("ul", *(element("li", own) for own in _decided(planned))),
+            *map(_told, describe_planned(planned).splitlines()),
+        ]
+    )
+
+
+def _told(line: str) -> Markup:
+    """A sentence, with what it is about set off."""
+    about, _, rest = line.partition(": ")
+    return element("p", element("strong", f"{about}: "), rest)
+
+
+def _card(name: str, value: str, note: str) -> Markup:
+    return element(
+        "div",
+        element("h3", f"{name} (predicted)"),
+        element("p", value, class_="figure"),
+        element("p", note, class_="note"),
+        class_="card",
+    )
+
+
+def _faster(planned: Planned) -> str:
+    ratio, step = speedup(planned, planned.best), reference(planned)
+    if ratio is None or step is None:
+        return "no baseline fits"
+    return f"{ratio:.2f}x the fastest baseline that fits, {format_seconds(step)}"
+
+
+def _gap(planned: Planned) -> tuple[str, str]:
+    if not planned.bound:
+        return "not known", "no bound was computed"
+    note = f"no plan that was in question is faster than {format_seconds(planned.bound)}"
+    return f"{max(0.0, planned.gap):.1%}", note
+
+
+def _decided(planned: Planned) -> list[str]:
+    plan = planned.best.plan
+    outline = short_description(plan, planned.rewrites)
+    words = []
+    for name, ways in outline.degrees.items():
+        levels = ", ".join(f"{level} {own}" for level, own in outline.axes[name].items())
+        words.append(f"{name}: {ways} ways ({levels})")
+    if outline.share < 1:
+        words = [f"{own}, for {outline.share:.0%} of the work" for own in words]
+    words += describe_options(plan.options)
+    words.append(f"optimizer: {plan.options.optimizer}")
+    rewrites = f"the graph is rewritten by {counted(len(planned.rewrites), 'rule')}"
+    words.append(rewrites if planned.rewrites else "the graph is as given")
+    return words

@@ -1,0 +1,179 @@
+"""The reductions of a plan with their programs. Enters: a simulated plan. Leaves: for each
+different reduction its steps, drawn: which devices talk in which groups, what each holds, over
+which link, for how long; all predicted.
+
+Reductions of the same factors by the same program are one, told with the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import counted, format_seconds, format_traffic
+from meshwright.plan.model import Plan, PlannedReduction
+from meshwright.price.step import Pricer
+from meshwright.reduce.dsl import Program
+from meshwright.reduce.factors import summed_devices, summed_hierarchy
+from meshwright.reduce.lower import Groups, lower, reduction_groups
+from meshwright.reduce.predict import PricedProgram, StepPrice, predict
+from meshwright.report.page.markup import Markup, bar, element, joined
+from meshwright.report.page.picture import COLOURS
+from meshwright.report.words import describe_program
+from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.simulation import Simulation
+
+MOST = 12
+"""Reductions that are drawn, those with the most bytes first."""
+
+ROWS, COLUMNS = 4, 8
+"""Devices that are drawn of a group, by the outer levels and by the innermost."""
+
+
+class Sum(NamedTuple):
+    """Reductions over the same factors by the same program."""
+
+    largest: PlannedReduction
+    alike: int
+    """How many sizes there are."""
+    priced: PricedProgram
+    together: tuple[int, ...]
+    """The devices of the first group that sums up."""
+    beside: int
+    """How many such groups there are."""
+    steps: tuple[Groups, ...]
+    """For each step the groups inside the first group."""
+
+
+def sums_of(simulation: Simulation) -> list[Sum]:
+    """All that differ, the largest first."""
+    plan = with_programs(simulation.plan, simulation.problem)
+    found: dict[tuple[object, ...], list[PlannedReduction]] = {}
+    for own in plan.programs:
+        found.setdefault((own.over, own.beside, own.program), []).append(own)
+    pricer = simulation.problem.prices.pricer
+    return [_sum(plan, pricer, alike) for alike in found.values()]
+
+
+def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
+    own, cluster = alike[0], plan.cluster
+    inside, every = (sum(1 << f for f in numbers) for numbers in (own.over, own.beside))
+    hierarchy = summed_hierarchy(cluster, inside, every)
+    program = Program.parse(own.program)
+    device = summed_devices(cluster, inside, every)
+    groups = reduction_groups(hierarchy)
+    members = set(groups[0])
+    steps = tuple(
+        tuple(tuple(device[n] for n in group) for group in step.groups if members.issuperset(group))
+        for step in lower(hierarchy, program)
+    )
+    return Sum(
+        largest=own,
+        alike=len(alike),
+        priced=predict(hierarchy, program, pricer, own.bytes),
+        together=tuple(sorted(device[n] for n in groups[0])),
+        beside=len(groups),
+        steps=steps,
+    )
+
+
+def sums_section(simulation: Simulation) -> Markup:
+    """Every different reduction, drawn."""
+    found = sums_of(simulation)
+    if not found:
+        return element("p", "Nothing is summed over several devices.")
+    drawn = [_drawn(simulation.plan, own, number) for number, own in enumerate(found[:MOST])]
+    rest = len(found) - MOST
+    more = f"{counted(rest, 'smaller reduction')} not drawn." if rest > 0 else ""
+    return joined([*drawn, element("p", more, class_="note")])
+
+
+def _drawn(plan: Plan, own: Sum, number: int) -> Markup:
+    size, time = format_traffic(own.largest.bytes), format_seconds(own.priced.seconds)
+    also = f" and {counted(own.alike - 1, 'smaller size')} alike" if own.alike > 1 else ""
+    beside = f"; {own.beside} such groups side by side" if own.beside > 1 else ""
+    steps = zip(own.priced.steps, own.steps, strict=True)
+    cards = [
+        _step(plan.cluster, own, place, step, groups)
+        for place, (step, groups) in enumerate(steps, start=1)
+    ]
+    return element(
+        "details",
+        element(
+            "summary",
+            element("strong", f"{size} over {counted(len(own.together), 'device')}"),
+            f" ({_levels(plan, own.largest.over)})",
+            f"{also}: {time} predicted",
+        ),
+        element("p", f"{describe_program(own.priced.program)}{beside}."),
+        element("ol", *cards, class_="steps"),
+        class_="sum",
+        open=number == 0,
+    )
+
+
+def _levels(plan: Plan, over: Sequence[int]) -> str:
+    """How many ways of which levels are summed over."""
+    ways: dict[str, int] = {}
+    for number in over:
+        name = plan.cluster.level_names[plan.factors[number].level]
+        ways[name] = ways.get(name, 1) * plan.factors[number].size
+    return ", ".join(f"{name} {count}" for name, count in ways.items())
+
+
+def _step(cluster: Cluster, own: Sum, place: int, step: StepPrice, groups: Groups) -> Markup:
+    """A card for a step of a program."""
+    name = describe_program(Program((step.instruction,)))
+    share = step.seconds / own.priced.seconds if own.priced.seconds else 0.0
+    of = f"{counted(len(groups), 'group')} of {counted(len(groups[0]), 'device')}"
+    return element(
+        "li",
+        element("h4", f"{place}. {name}"),
+        _grid(cluster, own.together, groups),
+        element(
+            "dl",
+            *_pair("groups", of),
+            *_pair("held by each before", format_traffic(step.held)),
+            *_pair("paced by", step.link),
+            *_pair("predicted", bar(share, f"{format_seconds(step.seconds)} ({share:.0%})")),
+        ),
+    )
+
+
+def _pair(name: str, value: str) -> tuple[Markup, Markup]:
+    return element("dt", name), element("dd", value)
+
+
+def _grid(cluster: Cluster, together: Sequence[int], groups: Groups) -> Markup:
+    """The devices that sum up, a row for each machine around the innermost level; of many some."""
+    group_of = {device: n for n, group in enumerate(groups) for device in group}
+    inner = cluster.hierarchy[-1]
+    rows: dict[int, list[int]] = {}
+    for device in together:
+        rows.setdefault(device // inner, []).append(device)
+    if len(rows) == len(together):
+        rows = {0: list(together)}
+    lines = [
+        element("div", *_cells(own, group_of), class_="line") for own in list(rows.values())[:ROWS]
+    ]
+    if len(rows) > ROWS:
+        lines.append(element("div", f"… {len(rows) - ROWS} more rows", class_="note"))
+    return element("div", *lines, class_="grid", role="img", aria_label=_words(groups))
+
+
+def _cells(devices: Sequence[int], group_of: dict[int, int]) -> list[Markup]:
+    cells = []
+    for device in devices[:COLUMNS]:
+        group = group_of.get(device)
+        text, colour = ("·", "rests") if group is None else (str(group + 1), f"c{group % COLOURS}")
+        title = f"device {device}: " + ("rests" if group is None else f"group {group + 1}")
+        cells.append(element("span", text, class_=f"cell {colour}", title=title))
+    if len(devices) > COLUMNS:
+        cells.append(element("span", f"+{len(devices) - COLUMNS}", class_="gap"))
+    return cells
+
+
+def _words(groups: Groups) -> str:
+    some = "; ".join(", ".join(map(str, group[:8])) for group in groups[:3])
+    return f"groups of devices: {some}{' and so on' if len(groups) > 3 else ''}"

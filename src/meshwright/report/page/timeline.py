@@ -1,0 +1,164 @@
+"""Who works when. Enters: a simulated plan. Leaves: rows of spans in nanoseconds: a row for each
+device that does something of its own, and for each link of it.
+
+    `rows_of`     what the simulation says; devices and links that do the same are one row
+    `coarser`     spans in a row of one kind joined until there are few enough; no time is lost
+    `document`    columns of whole numbers for the page
+What tasks mean is told by `simulate.costs`; how rows are drawn, by timeline.js.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from meshwright.report.documents import Document
+from meshwright.simulate.costs import resources_of_devices, subject_of, uses
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.simulation import Simulation
+
+KINDS = {
+    "forward": "forward pass",
+    "backward": "backward pass",
+    "update": "optimizer",
+    "carry": "tensors to their readers",
+    "return": "gradients back",
+    "again": "parameters fetched again",
+    "regather": "updated parameters gathered",
+}
+"""In the order of `Labels.kind`, for people."""
+
+NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+
+SEVERAL = -1
+"""The label of spans that were joined."""
+
+MOST_SPANS = 250_000
+MOST_ROWS = 60
+
+
+class Span(NamedTuple):
+    """A task on a resource; `label` is that of what it does."""
+
+    start: int
+    hold: int
+    kind: int
+    label: int
+    micro_batch: int
+
+
+class Row(NamedTuple):
+    """A resource, or several that do the same."""
+
+    name: str
+    what: str
+    """compute, or the level and the name of the link."""
+    alike: int
+    """How many resources of the machine it stands for."""
+    spans: tuple[Span, ...]
+
+    @property
+    def held(self) -> int:
+        """Nanoseconds in all."""
+        return sum(span.hold for span in self.spans)
+
+
+class Rows(NamedTuple):
+    """All rows, and what labels mean."""
+
+    rows: tuple[Row, ...]
+    labels: tuple[tuple[int, str], ...]
+    """The kind of each, and what it is about."""
+    left_out: int
+    """Rows that are too many for a page."""
+
+
+def rows_of(simulation: Simulation) -> Rows:
+    """Every resource that is ever held, once for all that do the same."""
+    problem = simulation.problem
+    labels: dict[tuple[str, int], int] = {}
+    spans: dict[int, list[Span]] = {}
+    kinds, subjects, micro = problem.labels
+    for use in uses(problem.tasks, simulation.timeline):
+        key = kinds[use.task], subjects[use.task]
+        label = labels.setdefault(key, len(labels))
+        span = Span(use.start, use.hold, NUMBER[key[0]], label, micro[use.task])
+        spans.setdefault(use.resource, []).append(span)
+    rows = _merged(problem, {r: tuple(own) for r, own in spans.items()})
+    texts = tuple((NUMBER[kind], subject_of(problem, kind, own)) for kind, own in labels)
+    return Rows(tuple(rows[:MOST_ROWS]), texts, max(0, len(rows) - MOST_ROWS))
+
+
+def _merged(problem: Problem, spans: dict[int, tuple[Span, ...]]) -> list[Row]:
+    """A row for each resource in the order of devices; those that do the same are one."""
+    devices = resources_of_devices(problem)
+    found: dict[tuple[int, tuple[Span, ...]], list[int]] = {}
+    for stream, links in devices:
+        for resource in (stream, *links):
+            if resource in spans:
+                key = int(problem.places.kind[resource]), spans[resource]
+                found.setdefault(key, []).append(resource)
+    alike = problem.cluster.devices // len(devices)
+    return [
+        Row(
+            name=problem.places.names[resources[0]],
+            what=problem.prices.kinds[kind],
+            alike=len(resources) * alike if not kind else len(resources),
+            spans=own,
+        )
+        for (kind, own), resources in found.items()
+    ]
+
+
+def coarser(rows: Sequence[Row], most: int = MOST_SPANS) -> tuple[tuple[Row, ...], int]:
+    """At most so many spans: neighbours of one kind that are shorter than the nanoseconds told
+    beside are one, as long as all of them.
+    """
+    found, shortest = tuple(rows), 0
+    longest = max((span.hold for row in rows for span in row.spans), default=0)
+    while sum(len(row.spans) for row in found) > most and shortest <= longest:
+        shortest = max(1, 2 * shortest)
+        found = tuple(row._replace(spans=_joined(row.spans, shortest)) for row in rows)
+    return found, shortest
+
+
+def _joined(spans: Iterable[Span], shortest: int) -> tuple[Span, ...]:
+    found: list[Span] = []
+    for (kind, short), run in groupby(spans, key=lambda own: (own.kind, own.hold < shortest)):
+        own = list(run)
+        if short and len(own) > 1:
+            total = sum(span.hold for span in own)
+            found.append(Span(own[0].start, total, kind, SEVERAL, 0))
+        else:
+            found += own
+    return tuple(found)
+
+
+def timeline_document(simulation: Simulation) -> Document:
+    """What timeline.js draws: for each span the gap since the last one's end, and how long."""
+    found = rows_of(simulation)
+    rows, shortest = coarser(found.rows)
+    return {
+        "step": simulation.timeline.makespan,
+        "kinds": list(KINDS.values()),
+        "labels": [list(own) for own in found.labels],
+        "rows": [_row(row) for row in rows],
+        "leftOut": found.left_out,
+        "joinedBelow": shortest,
+        "microBatches": simulation.plan.options.micro_batches,
+    }
+
+
+def _row(row: Row) -> Document:
+    ends = [0, *(span.start + span.hold for span in row.spans)]
+    return {
+        "name": row.name,
+        "what": row.what,
+        "alike": row.alike,
+        "gap": [span.start - end for span, end in zip(row.spans, ends, strict=False)],
+        "hold": [span.hold for span in row.spans],
+        "kind": [span.kind for span in row.spans],
+        "label": [span.label for span in row.spans],
+        "micro": [span.micro_batch for span in row.spans],
+    }
