@@ -76,13 +76,15 @@ class Verdict(NamedTuple):
         )
 
     @property
-    def right(self) -> bool:
-        """Whether numbers and bytes are as they should be.
+    def strict(self) -> bool:
+        """Whether numbers and bytes are as they should be, after the last step too."""
+        return self.exact and self.error <= TOLERANCE[self.drawn.dtype]
 
-        Of what several steps have grown, no more can be asked than one device gives.
-        """
-        least = max(TOLERANCE[self.drawn.dtype], DRIFTS * self.drift)
-        return self.exact and max(self.loss, self.parameter) <= least
+    @property
+    def right(self) -> bool:
+        """The same, but of what several steps have grown no more is asked than one device gives."""
+        grown = max(self.loss, self.parameter)
+        return self.strict or (self.exact and grown <= DRIFTS * self.drift)
 
     def __str__(self) -> str:
         own, options = self.drawn, self.drawn.plan.options
@@ -113,7 +115,7 @@ def verdicts(all_: Sequence[Drawn], timeout: Seconds = PATIENCE) -> list[Verdict
     ]
     return [
         own._replace(drift=_drift(alone[number], models, expected[number], timeout))
-        if own.exact and not own.right
+        if own.exact and not own.strict
         else own
         for number, own in enumerate(judged)
     ]
