@@ -1,8 +1,11 @@
-"""kill -9 of a random rank at a random moment of a training loop, and how the others end.
+"""Ranks that train a model by a plan, of which a random one goes wrong, and how the others end.
 
-Run as `PYTHONPATH=tests python benchmarks/kills.py [TIMES] [RANKS]` (50 times, 4 ranks). Prints for
-each time who was killed when, the seconds until all others had ended, their exit codes and what
-they said; then the totals. Exit code 1 if any did not end as `meshwright.run.watch` says.
+Run as `PYTHONPATH=tests python benchmarks/kills.py [TIMES]` (50 times, 4 ranks). A rank is killed
+(SIGKILL) or stopped (SIGSTOP) at a random moment, or gives in a random step a batch that disagrees
+with the plan. Prints for each time who went wrong how and when, the seconds until all others had
+ended, their exit codes and what they said; then the totals. Exit code 1 if any did not end as
+`meshwright.run.watch` says: within 30 s, with its exit code and a sentence that names the rank and
+the step.
 """
 
 from __future__ import annotations
@@ -16,96 +19,146 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.graph.dtypes import in_dtype
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.model import Options, Plan
 from meshwright.run.watch import EXIT_CODE
-from support.watch_bodies import long_training
+from support.kill_bodies import endless_training
+from support.module_bodies import BATCH
 from support.watched import exit_codes, last_words, started
 
+RANKS = 4
 WITHIN = 30.0
 """Seconds in which all others have to end."""
 
 LONGEST = 1.5
-"""Seconds of training at most before a rank is killed."""
+"""Seconds of training at most before a rank is killed or stopped."""
 
-PAUSES = (0.0, 0.002, 0.05)
-"""Seconds of sleep in a step: ranks are killed while they compute, wait and communicate."""
+LATEST = 60
+"""Steps at most before a rank disagrees."""
+
+NEVER = -1
+
+How = Literal["killed", "stopped", "disagrees"]
+
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+
+SOURCES = ("zoo:lenet/tiny", "zoo:bert-large/tiny?layers=2")
 
 
-class Kill(NamedTuple):
+class Failure(NamedTuple):
     """What became of one run."""
 
+    how: How
     victim: int
-    after: float
     step: int | None
-    """In which it was killed, as it noted itself."""
+    """In which it went wrong, as it noted itself."""
     seconds: float
     codes: tuple[int | None, ...]
     said: tuple[str, ...]
 
     @property
     def named(self) -> set[int | None]:
-        """The steps in which others say that it died."""
-        found = [re.fullmatch(rf"rank {self.victim} died in step (\d+)", s) for s in self.said]
+        """The steps in which others say that it went wrong."""
+        found = [re.search(rf"rank {self.victim}\b.* in step (\d+)", said) for said in self.said]
         return {int(match.group(1)) if match else None for match in found}
 
     @property
     def as_stated(self) -> bool:
         """Whether all others ended in time, with the code, and named the rank and the time."""
-        words = rf"rank {self.victim}\b.* (in step \d+|before its first step)"
+        words = rf"rank {self.victim}\b.* in step \d+"
         return (
             set(self.codes) == {EXIT_CODE}
             and self.seconds <= WITHIN
-            and all(re.fullmatch(words, said) for said in self.said)
+            and all(re.match(words, said) for said in self.said)
         )
 
 
-def kill(chance: random.Random, ranks: int, folder: Path) -> Kill:
-    """One run that loses a rank."""
-    victim, after = chance.randrange(ranks), chance.uniform(0.0, LONGEST)
-    pause = chance.choice(PAUSES)
-    with started(long_training, folder, 10**6, pause, ranks=ranks) as processes:
-        # They note their numbers when the process group stands and the watch does not yet.
-        while any(not (folder / f"{rank}.pid").exists() for rank in range(ranks)):
+def plans(source: str) -> list[Plan]:
+    """Split by samples and channels; and with sharded optimizers, micro-batches and stages."""
+    graph = in_dtype(load_model(source, BATCH).graph, "float64")
+    own = units(graph)
+    cluster = Cluster.named("laptop").resized({"process": RANKS})
+
+    def cut(*roles: str) -> list[Layout]:
+        return [Layout(tuple(r if r in u.extents else "replica" for r in roles)) for u in own]
+
+    stages = [
+        Layout((f"@{2 * number // len(own)}", "sample" if "sample" in u.extents else "replica"))
+        for number, u in enumerate(own)
+    ]
+    return [
+        Plan.of("channels", graph, cluster, cut("sample", "channel")),
+        Plan.of("sharded", graph, cluster, cut("sample", "sample"), Options(zero=3)),
+        Plan.of("stages", graph, cluster, stages, Options(micro_batches=2)),
+    ]
+
+
+def failure(chance: random.Random, choices: list[tuple[str, Plan]], folder: Path) -> Failure:
+    """One run in which a rank goes wrong."""
+    how: How = chance.choice(get_args(How))
+    victim, after = chance.randrange(RANKS), chance.uniform(0.0, LONGEST)
+    at = chance.randrange(2, LATEST) if how == "disagrees" else NEVER
+    source, plan = chance.choice(choices)
+    others = [rank for rank in range(RANKS) if rank != victim]
+    with started(endless_training, folder, source, plan, victim, at, ranks=RANKS) as processes:
+        # Before its first step a rank may take as long as it likes.
+        while any((step_of(folder, rank) or 0) < 1 for rank in range(RANKS)):
             time.sleep(0.005)
-        time.sleep(after)
-        pid = processes[victim].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        if how == "disagrees":
+            # The rank that does notices it itself: its end is where the clock starts.
+            exit_codes([processes[victim]])
+        else:
+            time.sleep(after)
+            pid = processes[victim].pid
+            assert pid is not None
+            os.kill(pid, SIGNALS[how])
         begin = time.monotonic()
-        others = [rank for rank in range(ranks) if rank != victim]
         codes = exit_codes([processes[rank] for rank in others], WITHIN + 10)
         seconds = time.monotonic() - begin
-    note = folder / f"{victim}.step"
-    content = note.read_bytes() if note.exists() else b""
-    step = int.from_bytes(content, "big") if content else None
     said = tuple(last_words(folder, rank) for rank in others)
-    return Kill(victim, after, step, seconds, tuple(codes), said)
+    return Failure(how, victim, step_of(folder, victim), seconds, tuple(codes), said)
 
 
-def main(times: int, ranks: int) -> int:
-    chance, kills = random.Random(7), []
+def step_of(folder: Path, rank: int) -> int | None:
+    """The step that a rank has noted."""
+    note = folder / f"{rank}.step"
+    content = note.read_bytes() if note.exists() else b""
+    return int.from_bytes(content, "big") if content else None
+
+
+def main(times: int) -> int:
+    chance, failures = random.Random(7), []
+    choices = [(source, plan) for source in SOURCES for plan in plans(source)]
     for number in range(times):
         with tempfile.TemporaryDirectory() as folder:
-            one = kill(chance, ranks, Path(folder))
-        kills.append(one)
+            one = failure(chance, choices, Path(folder))
+        failures.append(one)
         print(
-            f"{number:3} rank {one.victim} in step {one.step} after {one.after:.2f} s: "
+            f"{number:3} rank {one.victim} {one.how} in step {one.step}: "
             f"others ended in {one.seconds:.2f} s, codes {sorted(set(map(str, one.codes)))}, "
             f"{'as stated' if one.as_stated else 'NOT AS STATED'}: {sorted(set(one.said))}",
             flush=True,
         )
-    seconds = [one.seconds for one in kills]
-    exact = sum(one.named == {one.step} for one in kills)
-    good = sum(one.as_stated for one in kills)
-    print(
-        f"{times} kills, {ranks} ranks: {good} as stated, step exact in {exact}; seconds until all "
-        f"others ended: median {statistics.median(seconds):.2f}, most {max(seconds):.2f}; "
-        f"load average {os.getloadavg()[0]:.2f}"
-    )
+    good = sum(one.as_stated for one in failures)
+    for how in get_args(How):
+        own = [one for one in failures if one.how == how]
+        if own:
+            exact = sum(one.named == {one.step} for one in own)
+            seconds = [one.seconds for one in own]
+            print(
+                f"{len(own)} {how}: {sum(one.as_stated for one in own)} as stated, step exact in "
+                f"{exact}; seconds until all others ended: median {statistics.median(seconds):.2f},"
+                f" most {max(seconds):.2f}"
+            )
+    print(f"{good} of {times} as stated, {RANKS} ranks; load average {os.getloadavg()[0]:.2f}")
     return 0 if good == times else 1
 
 
 if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:]]
-    raise SystemExit(main(*(given + [50, 4][len(given) :])))
+    raise SystemExit(main(*map(int, sys.argv[1:] or ["50"])))

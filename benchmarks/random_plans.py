@@ -3,8 +3,13 @@ device: loss, every gradient, parameters after 5 steps, and the bytes that each 
 
 Run as `PYTHONPATH=tests python benchmarks/random_plans.py [COUNT] [SEED] [DTYPE]` (300 plans, seed
 0, float64), or with `found` instead of COUNT for the plans of the joint search on 2, 4 and 8 ranks.
-Prints every plan that is wrong, how often everything occurred, and the largest errors. Exit code 1
-if a plan is wrong.
+Each plan becomes a line of random_plans.jsonl; a command that is given again goes on where it was
+interrupted; with --only-summary it only tells what lines say. Prints every plan that is wrong, how
+often everything occurred, and the largest errors. Exit code 1 if a plan is wrong.
+
+The gradients of the first step and the bytes have no excuse. After five steps a tiny difference may
+have grown; where losses or parameters are further off than the tolerance, one device is trained
+again from weights with other last bits, and the plan may differ ten times as much as that does.
 """
 
 from __future__ import annotations
@@ -12,16 +17,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from pathlib import Path
+
+import msgspec
 
 from meshwright.foundation.units import Seconds
 from meshwright.run.ranks import RankError
 from meshwright.script.script import Script
-from support.drawn_plans import Drawn, drawn_plans
-from support.found_plans import found_plans
+from support.drawn_plans import MODELS, Drawn, drawn_plans
+from support.found_plans import MACHINES, found_plan
 from support.plan_features import features
 from support.proved import Verdict, verdicts
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
 
 TOGETHER = 20
 """Plans that share one start of ranks."""
@@ -30,62 +40,136 @@ BUDGET = Seconds(1.0)
 """Of each search."""
 
 
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a plan."""
+
+    series: str
+    """Where it is from: "found", or "drawn" with seed and dtype."""
+    number: int
+    text: str
+    features: tuple[str, ...]
+    right: bool
+    loss: float = 0.0
+    gradient: float = 0.0
+    parameter: float = 0.0
+    drift: float = 0.0
+    sent: int = 0
+    """Bytes in a step, of all ranks."""
+
+
+Numbered = tuple[int, Drawn]
+
+
 def main(words: list[str]) -> int:
     """Draw, run, print."""
-    count = words[0] if words else "300"
-    seed = int(words[1]) if len(words) > 1 else 0
-    dtype = words[2] if len(words) > 2 else "float64"
-    if count == "found":
-        plans = found_plans(BUDGET)
-    else:
-        plans = islice(drawn_plans(seed, dtype=dtype), int(count))
-    return 1 if _told(plans) else 0
+    given = [word for word in words if not word.startswith("--")]
+    count = given[0] if given else "300"
+    seed = given[1] if len(given) > 1 else "0"
+    dtype = given[2] if len(given) > 2 else "float64"
+    series = "found" if count == "found" else f"drawn {seed} {dtype}"
+    known = [row for row in _rows() if row.series == series]
+    if "--only-summary" not in words:
+        done = {row.number for row in known}
+        if series == "found":
+            plans = _found(done)
+        else:
+            drawn = enumerate(islice(drawn_plans(int(seed), dtype=dtype), int(count)))
+            plans = (own for own in drawn if own[0] not in done)
+        known += _run(series, plans)
+    _print_totals(known)
+    return 0 if all(row.right for row in known) else 1
 
 
-def _told(plans: Iterable[Drawn]) -> int:
-    """Print what becomes of plans; how many are wrong."""
-    began, wrong, done = time.monotonic(), 0, list[Verdict]()
-    occurred: Counter[str] = Counter()
-    waiting: dict[int, list[Drawn]] = {}
-    for own in plans:
-        occurred.update(features(Script(own.plan), own.rewrites))
+def _rows() -> list[Row]:
+    lines = RESULTS.read_bytes().splitlines() if RESULTS.exists() else []
+    return [msgspec.json.decode(line, type=Row) for line in lines]
+
+
+def _found(done: set[int]) -> Iterator[Numbered]:
+    for number, (model, sizes) in enumerate(product(MODELS, MACHINES)):
+        if number not in done:
+            yield number, found_plan(BUDGET, model, sizes, tight=number % 2 == 1)
+
+
+def _run(series: str, plans: Iterator[Numbered]) -> list[Row]:
+    """What becomes of plans, some of them on the same ranks."""
+    began, rows = time.monotonic(), list[Row]()
+    waiting: dict[int, list[Numbered]] = {}
+
+    def settle(group: list[Numbered]) -> None:
+        new = _judged(series, group)
+        with RESULTS.open("ab") as file:
+            file.write(b"".join(msgspec.json.encode(row) + b"\n" for row in new))
+        rows.extend(new)
+        wrong = sum(not row.right for row in rows)
+        print(f"{len(rows)} plans, {wrong} wrong, {time.monotonic() - began:.0f} s", flush=True)
+
+    for number, own in plans:
         group = waiting.setdefault(own.plan.cluster.devices, [])
-        group.append(own)
+        group.append((number, own))
         if len(group) == TOGETHER:
-            wrong += _judged(group, done)
-            group.clear()
-            print(f"{len(done)} plans, {wrong} wrong, {time.monotonic() - began:.0f} s", flush=True)
+            settle(waiting.pop(own.plan.cluster.devices))
     for group in waiting.values():
-        wrong += _judged(group, done) if group else 0
-    _print_totals(done, wrong, occurred)
-    return wrong
+        settle(group)
+    return rows
 
 
-def _judged(group: list[Drawn], done: list[Verdict]) -> int:
-    """How many plans of a group are wrong; if ranks fail, each is run by itself."""
+def _judged(series: str, group: list[Numbered]) -> list[Row]:
+    """A row for each plan; if ranks fail, each is run by itself."""
     try:
-        found = verdicts(group)
+        found = verdicts([own for _, own in group])
     except RankError as error:
         if len(group) == 1:
-            print(f"FAILED {group[0].key}: {group[0].plan.options}\n{error}")
-            return 1
-        return sum(_judged([own], done) for own in group)
-    done += found
-    bad = [own for own in found if not own.right]
-    for own in bad:
-        print("WRONG", own)
-    return len(bad)
+            return [_row(series, group[0], str(error))]
+        return [row for own in group for row in _judged(series, [own])]
+    return [_row(series, own, verdict) for own, verdict in zip(group, found, strict=True)]
 
 
-def _print_totals(done: list[Verdict], wrong: int, occurred: Counter[str]) -> None:
-    print(f"\n{len(done)} plans ran, {wrong} wrong; each occurred in so many plans:")
+def _row(series: str, numbered: Numbered, found: Verdict | str) -> Row:
+    number, own = numbered
+    occurring = tuple(sorted(features(Script(own.plan), own.rewrites)))
+    if isinstance(found, str):
+        text = f"{own.key} failed, {own.plan.options}: {found}"
+        row = Row(series=series, number=number, text=text, features=occurring, right=False)
+    else:
+        row = Row(
+            series=series,
+            number=number,
+            text=str(found),
+            features=occurring,
+            right=found.right,
+            loss=found.loss,
+            gradient=found.gradient,
+            parameter=found.parameter,
+            drift=found.drift,
+            sent=sum(steps[0] for steps in found.sent),
+        )
+    if not row.right:
+        print("WRONG", number, row.text, flush=True)
+    return row
+
+
+def _print_totals(rows: Sequence[Row]) -> None:
+    if not rows:
+        print("no plan has run")
+        return
+    wrong = [row for row in rows if not row.right]
+    occurred = Counter(word for row in rows for word in row.features)
+    print(f"\n{len(rows)} plans ran, {len(wrong)} wrong; each occurred in so many plans:")
     for word, count in sorted(occurred.items()):
         print(f"  {count:4d}  {word}")
-    print(f"largest error of a loss: {max(done, key=lambda own: own.loss)}")
-    print(f"largest error of a gradient: {max(done, key=lambda own: own.gradient)}")
-    print(f"largest error of a parameter: {max(done, key=lambda own: own.parameter)}")
-    sent = sum(own[0] for verdict in done for own in verdict.sent)
+    for row in wrong:
+        print("WRONG", row.number, row.text)
+    _print_worst("", [row for row in rows if not row.drift])
+    _print_worst(", where one device drifts by itself", [row for row in rows if row.drift])
+    sent = sum(row.sent for row in rows)
     print(f"bytes sent in a step, all plans and ranks: {sent}; each rank's as predicted if right")
+
+
+def _print_worst(where: str, rows: Sequence[Row]) -> None:
+    for name in ("loss", "gradient", "parameter") if rows else ():
+        worst = max(rows, key=lambda row: float(getattr(row, name)))
+        print(f"largest error of a {name}{where}: {worst.text}")
 
 
 if __name__ == "__main__":

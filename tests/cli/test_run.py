@@ -46,9 +46,13 @@ def called(*words: str, starter: tuple[str, ...] = ()) -> subprocess.CompletedPr
 
 
 def test_what_is_measured_stands_beside_the_prediction(plan: Path) -> None:
-    result = called(str(plan), "--steps", "2", "--json")
+    result = called(str(plan), "--steps", "2", "--against-one-device", "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
+    one = found["measured"]["one_device"]
+    assert len(one["loss"]) == 3
+    assert one["loss_error"] < 1e-6
+    assert 0 < one["parameter_error"] < 1e-6, "in float32, and not the same numbers twice"
     assert len(found["measured"]["steps_s"]) == 2
     assert len(found["measured"]["loss"]) == 3
     assert found["measured"]["moved_bytes"] == found["predicted"]["moved_bytes"]
@@ -66,6 +70,15 @@ def test_under_torchrun(plan: Path) -> None:
     assert "step 2: loss" in result.stderr
     wrong = called(str(plan), starter=(torchrun, "--standalone", "--nproc-per-node", "1"))
     assert "the plan is for 2 devices (2 of cluster 'laptop'), and there are 1 rank" in wrong.stderr
+
+
+def test_too_little_memory(plan: Path, tmp_path: Path) -> None:
+    document = json.loads(plan.read_text())
+    document["cluster"]["device"]["memory"] = 2**20
+    (tmp_path / "small.json").write_text(json.dumps(document))
+    result = called(str(tmp_path / "small.json"))
+    assert result.returncode == 2
+    assert "a device of cluster 'laptop' has 1 MiB: 63.02 MiB too little; plan for" in result.stderr
 
 
 def test_a_plan_that_names_no_model(plan: Path, tmp_path: Path) -> None:

@@ -73,19 +73,19 @@ def sampled(seed: int, devices: int, count: int, dtype: str = "float64") -> list
 @pytest.mark.parametrize(("devices", "count"), [(4, 7), (6, 2), (8, 2)])
 def test_random_plans_equal_one_device(devices: int, count: int) -> None:
     for verdict in verdicts(sampled(devices, devices, count)):
-        assert verdict.right, str(verdict)
+        assert verdict.strict, str(verdict)
 
 
 def test_random_plans_equal_one_device_in_single_precision() -> None:
     for verdict in verdicts(sampled(1, 4, 3, "float32")):
-        assert verdict.right, str(verdict)
+        assert verdict.strict, str(verdict)
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 2, 2)])
 def test_found_plans_equal_one_device(sizes: tuple[int, ...]) -> None:
     found = list(found_plans(Seconds(0.5), ("mlp", "gpt2-xl"), [sizes]))
     for verdict in verdicts(found):
-        assert verdict.right, str(verdict)
+        assert verdict.strict, str(verdict)
 
 
 def test_a_wrong_gradient_is_noticed() -> None:

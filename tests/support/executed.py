@@ -196,7 +196,7 @@ def errors(expected: Arrays, found: Sequence[Parts]) -> dict[str, float]:
     for parts in found:
         for name, (box, first, values) in parts.items():
             place = tuple(slice(a, b) for a, b in box)
-            scale = max(np.abs(expected[name]).max(initial=0.0), least)
+            scale = float(max(np.abs(expected[name]).max(initial=0.0), least))
             row = slice(first, first + values.size)
             own = expected[name][place].reshape(-1)[row]
             wrong = float(np.abs(own - values.reshape(-1)).max(initial=0.0))

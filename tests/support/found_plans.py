@@ -25,16 +25,18 @@ def found_plans(
 ) -> Iterator[Drawn]:
     """For each model and machine the best plan; every other time with less memory than it needs."""
     for number, model in enumerate(models):
-        graph = tiny(model, 16).graph
         for turn, sizes in enumerate(machines):
-            cluster = machine(*sizes)
-            question = Question(graph=graph, cluster=cluster, memory=cluster.device.memory)
-            planned = _best(question, seconds)
-            if (number + turn) % 2:
-                memory = Bytes(int(SHARE * planned.best.prediction.memory.total))
-                tighter = Question(graph=graph, cluster=cluster, memory=memory)
-                planned = _best(tighter, seconds)
-            yield Drawn(model, 16, "float64", planned.rewrites, planned.best.plan)
+            yield found_plan(seconds, model, sizes, tight=(number + turn) % 2 == 1)
+
+
+def found_plan(seconds: Seconds, model: str, sizes: tuple[int, ...], *, tight: bool) -> Drawn:
+    """The best plan of a model on a machine, with less memory than it needs if that is tight."""
+    graph, cluster = tiny(model, 16).graph, machine(*sizes)
+    planned = _best(Question(graph=graph, cluster=cluster, memory=cluster.device.memory), seconds)
+    if tight:
+        memory = Bytes(int(SHARE * planned.best.prediction.memory.total))
+        planned = _best(Question(graph=graph, cluster=cluster, memory=memory), seconds)
+    return Drawn(model, 16, "float64", planned.rewrites, planned.best.plan)
 
 
 def _best(question: Question, seconds: Seconds) -> Planned:

@@ -39,7 +39,13 @@ def started(
             process.join()
 
 
-def exit_codes(processes: Sequence[ForkServerProcess], patience: float = 30.0) -> list[int | None]:
+PATIENCE = 180.0
+"""Seconds until a rank counts as one that does not end: on a busy machine to start takes long."""
+
+
+def exit_codes(
+    processes: Sequence[ForkServerProcess], patience: float = PATIENCE
+) -> list[int | None]:
     """How each has ended; None for those that have not."""
     until = time.monotonic() + patience
     while running := [p.sentinel for p in processes if p.exitcode is None]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -12,13 +11,21 @@ from meshwright.cli.exits import Exit
 from meshwright.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    import torch
     from rich.table import Table
 
-    from meshwright.plan.model import Measurement, Plan
+    from meshwright.plan.model import Measurement, Plan, Prediction
     from meshwright.run.training import Task
 
 MOST_RANKS = 64
 """That one machine is asked to start."""
+
+
+class _Ran(NamedTuple):
+    """What there is to show of a run."""
+
+    prediction: Prediction
+    measurement: Measurement
 
 
 def run(
@@ -41,6 +48,12 @@ def run(
     backend: Annotated[
         str | None, typer.Option(help="gloo or nccl; by default nccl if there are GPUs.")
     ] = None,
+    against_one_device: Annotated[
+        bool,
+        typer.Option(
+            "--against-one-device", help="Train the same steps by plain PyTorch too, and compare."
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Train by a plan: under torchrun on its ranks, else on as many processes of this machine.
@@ -60,6 +73,7 @@ def run(
         raise InputError(
             f"plan {plan!r} does not say which model it is for", "name it with --model"
         )
+    from meshwright.run.joining import started_by_torchrun
     from meshwright.run.training import Task
 
     task = Task(
@@ -71,34 +85,38 @@ def run(
         rate=rate,
         measure=measure or json,
         limit=Seconds(limit),
+        one_device=against_one_device,
     )
-    found = _under_torchrun(task, backend) if "RANK" in os.environ else _on_this_machine(task)
+    found = _under_torchrun(task, backend) if started_by_torchrun() else _on_this_machine(task)
     if found is not None:
         _show(loaded, found, json=json, measure=measure)
 
 
-def _under_torchrun(task: Task, backend: str | None) -> Measurement | None:
-    """What was measured, on the first rank."""
+def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
+    """What the first rank has to show."""
     import torch
     import torch.distributed as dist
 
+    from meshwright.run.joining import joined, ranks_here, together
     from meshwright.run.training import train
 
-    chosen = backend or ("nccl" if torch.cuda.is_available() else "gloo")
-    if chosen == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group(chosen)
-    first = dist.get_rank() == 0
-    found = train(task, _told if first else None)
-    dist.destroy_process_group()
-    return found if first else None
+    with joined(backend) as device:
+        if device.type == "cpu":
+            torch.set_num_threads(1)
+        first = dist.get_rank() == 0
+        sharing = 1 if device.type == "cuda" else ranks_here()
+        found = together(lambda: _predicted(task.plan, device, sharing) if first else None)
+        measured = train(task, _told)
+    return None if found is None else _Ran(found, measured)
 
 
-def _on_this_machine(task: Task) -> Measurement:
+def _on_this_machine(task: Task) -> _Ran:
+    import torch
+
     from meshwright.foundation.errors import InputError
     from meshwright.foundation.units import counted
+    from meshwright.plan.model import Measurement
+    from meshwright.run.link_calibration import torchrun_words
     from meshwright.run.ranks import RankError, run_ranks
     from meshwright.run.training import train
 
@@ -106,23 +124,40 @@ def _on_this_machine(task: Task) -> Measurement:
     if ranks > MOST_RANKS:
         raise InputError(
             f"the plan is for {counted(ranks, 'device')}, too many for one machine",
-            f"start it on all machines: torchrun --nnodes N --nproc-per-node {_each(task.plan)} "
-            "-m meshwright run PLAN",
+            f"on each machine give: {torchrun_words(task.plan.cluster)} meshwright run PLAN",
         )
+    prediction = _predicted(task.plan, torch.device("cpu"), ranks)
     try:
-        found = run_ranks(train, task, ranks=ranks)
+        # Ranks watch each other, so that none of them is waited for in vain.
+        own = run_ranks(train, task, _told, ranks=ranks, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.RANK_FAILED) from None
-    from meshwright.plan.model import Measurement
-
-    own = found[0]
     assert isinstance(own, Measurement)
-    return own
+    return _Ran(prediction, own)
 
 
-def _each(plan: Plan) -> int:
-    return plan.cluster.hierarchy[-1]
+def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
+    """What the plan should take by the algorithms that will run; it must fit in memory.
+
+    `sharing` ranks share the memory of a device.
+    """
+    from meshwright.foundation.units import Bytes
+    from meshwright.price.backend import NCCL, RINGS
+    from meshwright.price.step import Pricer
+    from meshwright.run.enough import require_planned, require_real
+    from meshwright.simulate.held import together
+    from meshwright.simulate.prices import Prices
+    from meshwright.simulate.simulation import simulate
+
+    backend = NCCL if device.type == "cuda" else RINGS
+    prices = Prices(Pricer(plan.cluster, backend, algorithm="best"))
+    found = simulate(plan, prices)
+    require_planned(plan, found.prediction)
+    everywhere = together(found.problem, found.problem.roles, found.timeline)
+    needed = Bytes(everywhere * sharing // plan.cluster.devices)
+    require_real(found.prediction.memory.total if sharing == 1 else needed, sharing, device)
+    return found.prediction
 
 
 def _told(number: int, loss: float, seconds: float) -> None:
@@ -132,11 +167,10 @@ def _told(number: int, loss: float, seconds: float) -> None:
     typer.echo(f"{what}: loss {loss:.6g}, {format_seconds(Seconds(seconds))} (measured)", err=True)
 
 
-def _show(plan: Plan, found: Measurement, *, json: bool, measure: bool) -> None:
+def _show(plan: Plan, ran: _Ran, *, json: bool, measure: bool) -> None:
     from meshwright.report import measurements
-    from meshwright.simulate.simulation import simulate
 
-    prediction = simulate(plan).prediction
+    prediction, found = ran
     if json:
         print_json(measurements.measurement_document(found, prediction))
         return
@@ -144,6 +178,8 @@ def _show(plan: Plan, found: Measurement, *, json: bool, measure: bool) -> None:
         measurements.describe_run(plan, found),
         measurements.table_of_both(prediction, found),
     ]
+    if found.one_device is not None:
+        parts.append(measurements.describe_one_device(found.one_device, found.loss))
     if measure:
         parts.append(measurements.table_of_parts(found))
     print_parts(*parts)

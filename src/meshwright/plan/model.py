@@ -201,6 +201,20 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         return Bytes(sum(own))
 
 
+class OneDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """The same steps by plain PyTorch on one device, and how far a run is from them. Measured."""
+
+    loss: tuple[float, ...]
+    """Of each step, on one device."""
+    loss_error: float
+    """The largest difference of a step's loss, relative to the loss."""
+    parameter_error: float
+    """The largest difference of a number of any parameter after the last step, relative to the
+    largest number of that parameter."""
+    parameter: str
+    """The one that differs most."""
+
+
 @printed
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """What a run says of a plan, with the fields of a `Prediction`. Measured, not predicted."""
@@ -223,6 +237,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that crossed each level in a step, by the outermost that they crossed."""
     loss: tuple[float, ...] = ()
     """Of each step."""
+    one_device: OneDevice | None = None
+    """If the same steps were trained there too."""
 
     def sheet(self) -> Sheet:
         """The figures of a step."""

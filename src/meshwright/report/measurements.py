@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
 from rich.table import Table
 
 from meshwright.foundation.units import (
@@ -16,7 +17,7 @@ from meshwright.foundation.units import (
     format_seconds,
     format_traffic,
 )
-from meshwright.plan.model import Measurement, Plan, Prediction
+from meshwright.plan.model import Measurement, OneDevice, Plan, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.predictions import describe_machine, parts_of
 from meshwright.report.tables import new_table
@@ -69,6 +70,22 @@ def table_of_both(prediction: Prediction, found: Measurement) -> Table:
     return table
 
 
+def describe_one_device(one: OneDevice, losses: Sequence[float]) -> str:
+    """How far a run is from plain PyTorch on one device, in two lines.
+
+    >>> one = OneDevice(loss=(2.0, 1.0), loss_error=0.0, parameter_error=3e-8, parameter="w")
+    >>> print(describe_one_device(one, (2.0, 1.0)))
+    The same steps by plain PyTorch on one device (measured): loss 2 -> 1, here 2 -> 1.
+    Largest relative differences: of a loss 0.0e+00, of a parameter after these steps 3.0e-08 ('w').
+    """
+    return (
+        "The same steps by plain PyTorch on one device (measured): "
+        f"loss {one.loss[0]:.9g} -> {one.loss[-1]:.9g}, here {losses[0]:.9g} -> {losses[-1]:.9g}.\n"
+        f"Largest relative differences: of a loss {one.loss_error:.1e}, of a parameter after these "
+        f"steps {one.parameter_error:.1e} ({one.parameter!r})."
+    )
+
+
 def table_of_parts(found: Measurement) -> Table:
     """Where the time and the bytes of a step went, as measured."""
     table = new_table("measured", "what~", ">")
@@ -110,6 +127,7 @@ def measurement_document(found: Measurement, prediction: Prediction) -> Document
             "transfers": named(found.transfers),
             "levels": [{"level": name, "bytes": moved} for name, moved in found.levels],
             "loss": list(found.loss),
+            "one_device": None if found.one_device is None else to_builtins(found.one_device),
         },
         "predicted": {
             "step_s": prediction.step,

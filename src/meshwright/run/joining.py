@@ -22,16 +22,24 @@ def started_by_torchrun() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+def ranks_here() -> int:
+    """How many ranks this machine has."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 @contextmanager
-def joined() -> Iterator[torch.device]:
-    """The group of all ranks for as long as it is entered: NCCL where each has a GPU, else gloo."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    gpus = torch.cuda.is_available() and torch.cuda.device_count() >= here
+def joined(backend: str | None = None) -> Iterator[torch.device]:
+    """The group of all ranks for as long as it is entered.
+
+    If nothing is said NCCL where each rank has a GPU, else gloo.
+    """
+    gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks_here()
+    chosen = backend or ("nccl" if gpus else "gloo")
     device = torch.device("cpu")
-    if gpus:
+    if chosen == "nccl":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if gpus else "gloo")
+    dist.init_process_group(chosen)
     yield device
     # Who leaves first takes the store along, which the others may still need. After an error the
     # others may never come.

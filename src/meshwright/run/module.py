@@ -74,10 +74,10 @@ class Parallelized(nn.Module):
 
     def forward(self, *inputs: object, **named: object) -> Tensor:
         """The loss of a batch, of which every rank gives all."""
-        given = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
-        values = self._checked(given)
         if self._watch is not None:
             self._watch.step(self.executor.steps)
+        given = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
+        values = self._checked(given)
         if not torch.is_grad_enabled():
             return self.executor.step(values, train=False, training=self.training)
         loss: Tensor = _Step.apply(  # type: ignore[no-untyped-call]

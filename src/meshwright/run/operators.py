@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from meshwright.capture.pieces import Operands, prepared_call
+from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
 from meshwright.run.normalising import Norm, Summed, normalised
@@ -75,9 +76,9 @@ def kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
 def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
     call = piece.call
     match call.kind:
-        case "dropout" if call.get("train", True) and call.get("p", 0.5):
+        case "dropout" if draws(call):
             return _dropout(piece, around) if around.exact else _drawing(call, "train", around)
-        case "scaled_dot_product_attention" if call.get("dropout_p", 0.0):
+        case "scaled_dot_product_attention" if draws(call):
             if around.exact:
                 return _attention(piece, around)
             return _drawing(call, "dropout_p", around)

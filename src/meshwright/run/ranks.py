@@ -8,6 +8,7 @@ does not know the difference.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import socket
@@ -55,9 +56,12 @@ def run_ranks(
     *arguments: object,
     ranks: int,
     home: Home | None = None,
-    timeout: Seconds = PATIENCE,
+    timeout: Seconds | None = PATIENCE,
 ) -> list[object]:
-    """What each rank returns from `body(*arguments)`, with a process group of gloo around it."""
+    """What each rank returns from `body(*arguments)`, with a process group of gloo around it.
+
+    With no timeout they may take as long as they want.
+    """
     own = home or Home()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
@@ -72,7 +76,8 @@ def run_ranks(
         there.close()
         started.append((process, here))
     try:
-        return _collected(started, time.monotonic() + timeout)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        return _collected(started, until)
     finally:
         for process, connection in started:
             process.kill()
@@ -138,7 +143,8 @@ def _collected(
     results: dict[int, object] = {}
     failed: dict[int, object] = {}
     while waiting:
-        ready = wait(list(waiting), max(0.0, deadline - time.monotonic()))
+        left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+        ready = wait(list(waiting), left)
         if not ready:
             break
         for connection in ready:

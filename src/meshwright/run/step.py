@@ -96,7 +96,7 @@ def measure_step(
 
     for _ in range(WARM_UP):
         train()
-    _wait(device)
+    wait(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     readings = [_clocked(train, device) for _ in range(steps)]
@@ -138,7 +138,8 @@ def optimizer_for(
             assert_never(name)
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
+    """Until a device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -148,7 +149,7 @@ def _clocked(body: Callable[[], object], device: torch.device) -> tuple[float, f
     begin = time.perf_counter()
     body()
     launched = time.perf_counter()
-    _wait(device)
+    wait(device)
     return launched - begin, time.perf_counter() - begin
 
 
@@ -170,11 +171,11 @@ def measure_dispatch(
 
     there, back = [], []
     for _ in range(readings):
-        _wait(device)
+        wait(device)
         begin = time.perf_counter()
         last = chain()
         launched = time.perf_counter()
-        _wait(device)
+        wait(device)
         again = time.perf_counter()
         torch.autograd.grad(last, (x, weight), torch.ones_like(last))
         there.append(launched - begin)

@@ -5,10 +5,12 @@ comes from, on every rank. Leaves: what was measured, the same on every rank.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, repeat
 from typing import NamedTuple
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -23,12 +25,11 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds, counted
 from meshwright.graph.counts import is_real
 from meshwright.plan.model import Measurement, Plan
+from meshwright.run.alone import Batch, refuse_incomparable, train_alone
 from meshwright.run.measured import Memory, Ran, measurement
 from meshwright.run.module import Parallelized, parallelize
-from meshwright.run.step import optimizer_for
+from meshwright.run.step import optimizer_for, wait
 from meshwright.run.watch import LIMIT
-
-Batch = tuple[Tensor, ...]
 
 WARM_UP = 1
 """Steps whose time does not count: the first one allocates."""
@@ -48,14 +49,31 @@ class Task(NamedTuple):
     """The optimizer's learning rate."""
     measure: bool = False
     limit: Seconds = LIMIT
+    one_device: bool = False
+    """Whether the first rank trains the same steps by itself, and compares."""
 
 
 Told = Callable[[int, float, float], None]
 """Is told each step's number, loss and seconds; number 0 is the one that warms up."""
 
 
+class Trained(NamedTuple):
+    """What a rank has once the steps are done."""
+
+    measurement: Measurement
+    batches: Sequence[Batch]
+    """Of all steps, on a rank that trains them again by itself."""
+    state: Mapping[str, Tensor] | None
+    """What the ranks have learnt together, on such a rank."""
+
+
 def train(task: Task, told: Told | None = None) -> Measurement:
-    """Train on this rank, which has a process group; what is measured is told of all ranks."""
+    """Train on this rank, which has a process group; what is measured is told of all ranks.
+
+    The first rank alone tells of steps, and knows of one device.
+    """
+    if task.one_device:
+        refuse_incomparable(task.plan)
     torch.manual_seed(task.seed)
     example = load_example(task.model, _samples(task.plan), torch.device("cpu"))
     values = _values(example, task.plan)
@@ -66,26 +84,31 @@ def train(task: Task, told: Told | None = None) -> Measurement:
         constants=_constants(example, task.plan, values),
         limit=task.limit,
     ) as module:
-        return _trained(module, task, values, told)
+        found = _trained(module, task, values, told if dist.get_rank() == 0 else None)
+    if found.state is None:
+        return found.measurement
+    # Outside of the watch: the others wait for as long as it takes.
+    update = partial(optimizer_for, task.plan.options.optimizer, rate=task.rate)
+    alone = train_alone(example, found.batches, update, _device())
+    compared = alone.against(found.measurement.loss, found.state)
+    return msgspec.structs.replace(found.measurement, one_device=compared)
 
 
 def _trained(
     module: Parallelized, task: Task, values: Mapping[str, Tensor], told: Told | None
-) -> Measurement:
+) -> Trained:
     executor = module.executor
     optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
     ran, memory = Ran([], [], 0), Memory(executor.device)
     last: Batch = ()
+    kept: list[Batch] = []
     for number, last in enumerate(islice(_batches(task, values), task.steps + WARM_UP)):
-        sent, begin = executor.wire.sent, _now(executor.device)
-        optimizer.zero_grad()
-        loss = module(*last)
-        loss.backward()
-        optimizer.step()
-        taken = _now(executor.device) - begin
-        ran = Ran([*ran.seconds, taken], [*ran.losses, loss.item()], executor.wire.sent - sent)
+        taken, loss, sent = _step(module, optimizer, last)
+        ran = Ran([*ran.seconds, taken], [*ran.losses, loss], sent)
+        if task.one_device and executor.rank == 0:
+            kept.append(last)
         if told is not None:
-            told(number, ran.losses[-1], taken)
+            told(number, loss, taken)
     if len(ran.seconds) <= WARM_UP:
         raise InputError(
             f"the data ends after {counted(len(ran.seconds), 'step')}",
@@ -95,7 +118,23 @@ def _trained(
         executor.recorder.on = True
         module(*last).backward()
         executor.recorder.on = False
-    return measurement(module, optimizer, ran._replace(seconds=ran.seconds[WARM_UP:]), memory)
+    found = measurement(module, optimizer, ran._replace(seconds=ran.seconds[WARM_UP:]), memory)
+    return Trained(found, kept, module.whole_state() if task.one_device else None)
+
+
+def _step(
+    module: Parallelized, optimizer: torch.optim.Optimizer, batch: Batch
+) -> tuple[float, float, int]:
+    """A step's seconds, its loss, and the bytes that this rank sent."""
+    executor = module.executor
+    wait(executor.device)
+    sent, begin = executor.wire.sent, time.perf_counter()
+    optimizer.zero_grad()
+    loss = module(*batch)
+    loss.backward()
+    optimizer.step()
+    wait(executor.device)
+    return time.perf_counter() - begin, loss.item(), executor.wire.sent - sent
 
 
 def _device() -> torch.device:
@@ -103,12 +142,6 @@ def _device() -> torch.device:
     if dist.get_backend() != "nccl":
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _samples(plan: Plan) -> int | None:

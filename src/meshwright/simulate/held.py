@@ -77,6 +77,12 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
     )
 
 
+def together(problem: Problem, roles: Codes, timeline: Timeline) -> Bytes:
+    """What all devices hold, each at its fullest moment; classes of devices are equally large."""
+    each = [int(curve.bytes.max()) for curve in curves(problem, roles, timeline)]
+    return Bytes(sum(each) * problem.cluster.devices // len(each))
+
+
 def within(problem: Problem, memory: Bytes) -> Callable[[Codes], bool]:
     """Whether no device ever holds more than so much, for roles of a problem.
 

@@ -1,0 +1,78 @@
+"""One device as a judge: plain PyTorch, and what it can judge."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from meshwright.capture.example import Example
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.graph.text import parse_graph
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.model import Options, Plan
+from meshwright.run.alone import Alone, refuse_incomparable, train_alone
+
+GRAPH = """graph small
+input x: float32[n=4, c=2]
+parameter w: float32[c=2]
+parameter b: float32[c=2]
+buffer mean: float32[c=2]
+buffer variance: float32[c=2]
+operator normed: y: float32[n=4, c=2] = batch_norm(x, w, b, mean, variance) {training=true}
+operator dropped: z: float32[n=4, c=2] = dropout(y) {p=%s, train=true}
+operator total: t: float32[] = mean(z)
+output t
+loss t"""
+
+
+def planned(probability: float, micro_batches: int) -> Plan:
+    graph = parse_graph(GRAPH % probability)
+    cluster = Cluster.named("laptop", process=2)
+    layouts = [Layout(("replica",)) for _ in units(graph)]
+    return Plan.of("any", graph, cluster, layouts, Options(micro_batches=micro_batches))
+
+
+def test_a_step_by_hand() -> None:
+    """y = w x, loss (y - t)^2: the weight goes from 3 to 3 - rate 2 (3 x - t) x."""
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    example = Example(
+        model=model,
+        named={"input": torch.zeros(1, 1)},
+        loss=nn.functional.mse_loss,
+        targets=(torch.zeros(1, 1),),
+    )
+    batch = torch.tensor([[2.0]]), torch.tensor([[1.0]])
+    found = train_alone(
+        example, [batch], lambda own: torch.optim.SGD(own, 0.25), torch.device("cpu")
+    )
+    assert found.losses == (25.0,)
+    assert found.parameters["weight"].item() == 3.0 - 0.25 * 2 * 5.0 * 2.0
+
+
+def test_differences_are_relative_to_the_largest_number_of_a_tensor() -> None:
+    alone = Alone((4.0, 2.0), {"a": torch.tensor([1.0, -10.0]), "b": torch.tensor([0.5])})
+    found = alone.against((4.0, 2.5), {"a": torch.tensor([2.0, -10.0]), "b": torch.tensor([0.48])})
+    assert found.loss_error == 0.25
+    assert found.parameter == "a"
+    assert found.parameter_error == pytest.approx(0.1)
+
+
+def test_what_is_not_a_number_differs() -> None:
+    alone = Alone((1.0,), {"a": torch.tensor([1.0]), "b": torch.tensor([2.0])})
+    lost = float("nan")
+    found = alone.against((1.0,), {"a": torch.tensor([1.0]), "b": torch.tensor([lost])})
+    assert found.parameter == "b"
+    assert found.parameter_error == float("inf")
+
+
+def test_other_numbers_on_one_device_are_refused() -> None:
+    refuse_incomparable(planned(0.0, 1))
+    with pytest.raises(InputError, match="'dropped' draws random numbers"):
+        refuse_incomparable(planned(0.1, 1))
+    with pytest.raises(InputError, match="'normed' normalises each of 2 micro-batches"):
+        refuse_incomparable(planned(0.0, 2))

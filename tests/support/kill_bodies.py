@@ -1,0 +1,35 @@
+"""A model in training by a plan, for ranks of which one goes wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from meshwright import parallelize
+from meshwright.plan.model import Plan
+from support.module_bodies import batch_of, example_of
+from support.watch_bodies import speak_to
+
+
+def endless_training(folder: str, source: str, plan: Plan, wrong: int, at: int) -> None:
+    """Train without end; in a step one rank gives a batch of another shape than the others.
+
+    A file tells which step each rank is in.
+    """
+    rank = dist.get_rank()
+    speak_to(folder, rank)
+    example = example_of(source)
+    batch = batch_of(example, plan)
+    noted = os.open(Path(folder) / f"{rank}.step", os.O_WRONLY | os.O_CREAT)
+    with parallelize(example.model, plan) as model:
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        while True:
+            number = model.executor.steps
+            os.pwrite(noted, number.to_bytes(8, "big"), 0)
+            given = [own[1:] for own in batch] if (rank, number) == (wrong, at) else batch
+            optimizer.zero_grad()
+            model(*given).backward()
+            optimizer.step()
