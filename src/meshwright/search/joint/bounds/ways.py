@@ -18,7 +18,7 @@ If prices are rooflines, less is enough (`few`):
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,11 +29,10 @@ from meshwright.foundation.integers import divisors, prime_factors
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
-from meshwright.graph.pieces import largest_piece, splits_of
-from meshwright.parallel.units import SAMPLE, Member, Unit
+from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
 from meshwright.simulate.prices import NANO
-from meshwright.simulate.times import durations
+from meshwright.simulate.times import Durations
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -67,17 +66,19 @@ class Cutter:
     def every(self, unit: Unit) -> Ways:
         """Every way to cut a unit."""
         legal = list(self._legal(unit, few=False))
-        return self._ways(unit, legal, [self._exact(unit, own) for own in legal])
+        exact = self._exact(unit)
+        return self._ways(unit, legal, [exact(own) for own in legal])
 
     def few(self, unit: Unit) -> Ways:
         """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
         kept = list(self._legal(unit, few=True))
         thin = lru_cache(maxsize=None)(lambda product: self._thin(unit, product))
+        exact = self._exact(unit)
         rows = [
             thin(product)
             if (product := math.prod(own)) * SMALL <= self._devices
             and self._goes_further(unit, own)
-            else self._exact(unit, own)
+            else exact(own)
             for own in kept
         ]
         return self._ways(unit, kept, rows)
@@ -87,11 +88,15 @@ class Cutter:
         own = np.array(degrees, np.int64).reshape(len(degrees), len(unit.splits))
         return Ways(own, there, back, own.prod(axis=1) / self._devices)
 
-    def _exact(self, unit: Unit, degrees: Degrees) -> tuple[float, float]:
-        cut = tuple(d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees))
-        pieces = [_piece(member, cut) for member in unit.members]
-        there, back = durations(unit, pieces, self._pricer)
-        return there, back if unit.flows else 0.0
+    def _exact(self, unit: Unit) -> Callable[[Degrees], tuple[float, float]]:
+        durations = Durations(unit, self._pricer)
+        micro = [unit.micro_ways(s, self._micro) for s in range(len(unit.splits))]
+
+        def exact(degrees: Degrees) -> tuple[float, float]:
+            there, back = durations(tuple(d * m for d, m in zip(degrees, micro, strict=True)))
+            return there, back if unit.flows else 0.0
+
+        return exact
 
     def _legal(self, unit: Unit, *, few: bool) -> Iterator[Degrees]:
         """The degrees that a plan may have, or those of them that are kept."""
@@ -144,7 +149,7 @@ class Cutter:
         there = back = 0.0
         micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
         for member in unit.members:
-            call = _piece(member, micro)
+            call = member.piece(dict(enumerate(micro)))
             price = self._pricer.price(call, member.wanted)
             gain = self._gain(call, product) * math.prod(map(_read, member.splits))
             there += self._share(price.forward, 1, gain / product)
@@ -190,17 +195,3 @@ def _read(split: Split | None) -> float:
         return 1.0
     window = (split.halo.kernel - 1) * split.halo.dilation + 1
     return min(1.0, window / split.halo.stride)
-
-
-@lru_cache(maxsize=65536)
-def _piece(member: Member, degrees: Degrees) -> Call:
-    """What a device runs, cut split by split so that what is shared is cut once."""
-    number = max((n for n, degree in enumerate(degrees) if degree > 1), default=None)
-    if number is None:
-        return member.call
-    whole = _piece(member, (*degrees[:number], 1, *degrees[number + 1 :]))
-    split = member.splits[number]
-    if split is None:
-        return whole
-    own = next(s for s in splits_of(whole) if s.name == split.name)
-    return largest_piece(whole, own, degrees[number])
