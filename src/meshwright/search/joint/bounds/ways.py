@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,10 @@ SMALL = 8
 """Ways that use at most one of so many devices are not priced by themselves."""
 
 
+MANY = 250
+"""Ways of a unit without products, up to which all of them are kept."""
+
+
 class Ways(NamedTuple):
     """The ways to cut a unit; times in nanoseconds."""
 
@@ -51,6 +56,8 @@ class Ways(NamedTuple):
     back: Floats
     share: Floats
     """Of the devices, at least."""
+    loose: tuple[int, ...] = ()
+    """Splits of which one stands for the others: what is cut along it may be along any of them."""
 
 
 class Cutter:
@@ -71,7 +78,13 @@ class Cutter:
 
     def few(self, unit: Unit) -> Ways:
         """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
-        kept = list(self._legal(unit, few=True))
+        samples, alike = self._replaceable(unit)
+        loose = (samples, *alike) if samples is not None and alike else ()
+        kept = list(islice(self._legal(unit, few=False), MANY + 1))
+        if len(kept) > MANY or any(family_of(own.call.kind).products for own in unit.members):
+            kept = list(self._legal(unit, few=True))
+        else:
+            loose = ()
         thin = lru_cache(maxsize=None)(lambda product: self._thin(unit, product))
         exact = self._exact(unit)
         rows = [
@@ -81,7 +94,7 @@ class Cutter:
             else exact(own)
             for own in kept
         ]
-        return self._ways(unit, kept, rows)
+        return self._ways(unit, kept, rows)._replace(loose=loose)
 
     def _ways(self, unit: Unit, degrees: list[Degrees], rows: list[tuple[float, float]]) -> Ways:
         there, back = np.array(rows, np.float64).T
@@ -100,12 +113,8 @@ class Cutter:
 
     def _legal(self, unit: Unit, *, few: bool) -> Iterator[Degrees]:
         """The degrees that a plan may have, or those of them that are kept."""
-        samples = next((n for n, s in enumerate(unit.splits) if s.name == SAMPLE), None)
+        samples, alike = self._replaceable(unit)
         order = sorted(range(len(unit.splits)), key=lambda n: n != samples)
-        replaceable = [
-            few and samples is not None and n != samples and _acts_alike(unit, n, samples)
-            for n in range(len(unit.splits))
-        ]
         chosen = [1] * len(order)
 
         def extend(at: int, left: int) -> Iterator[Degrees]:
@@ -115,13 +124,21 @@ class Cutter:
             number = order[at]
             for degree in divisors(left):
                 if self._allowed(unit, number, degree) and not (
-                    replaceable[number] and self._replaced(unit, number, degree, chosen)
+                    few and number in alike and self._replaced(unit, number, degree, chosen)
                 ):
                     chosen[number] = degree
                     yield from extend(at + 1, left // degree)
             chosen[number] = 1
 
         return extend(0, self._devices)
+
+    def _replaceable(self, unit: Unit) -> tuple[int | None, list[int]]:
+        """The split of samples, and those of attributes that it may be cut along instead."""
+        samples = next((n for n, s in enumerate(unit.splits) if s.name == SAMPLE), None)
+        if samples is None:
+            return None, []
+        others = [n for n in range(len(unit.splits)) if n != samples]
+        return samples, [n for n in others if _acts_alike(unit, n, samples)]
 
     def _replaced(self, unit: Unit, number: int, degree: int, chosen: list[int]) -> bool:
         """Whether samples can be cut instead of an attribute, at least as well."""
