@@ -35,7 +35,7 @@ from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.carry import SHARD
 from meshwright.simulate.joined import joined
 from meshwright.simulate.prices import NANO, Prices, Table, price
-from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, slot_of
+from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, found_rows
 
 Costs = NDArray[np.float64]
 
@@ -201,11 +201,13 @@ class Costing:
         for split in reversed(range(MOST_SPLITS)):
             degrees = np.where(roles == split, self.prices.table.sizes, 1).prod(axis=1)
             keys = keys << DEGREE_BITS | self.times.table.place[degrees]
-        for key in np.unique(keys).tolist():
-            if self.times.table.key[slot_of(self.times.table, key)] != key:
-                self.times.fill(key)
+        rows = np.zeros(len(keys), np.int64)
+        at = 0
+        while (at := found_rows(self.times.table, keys, rows, at)) < len(keys):
+            self.times.fill(int(keys[at]))
+        # A table that has grown has moved its rows.
+        found_rows(self.times.table, keys, rows, 0)
         table = self.times.table
-        rows = [slot_of(table, key) for key in keys.tolist()]
         flows = float(self.units[number].flows)
         return table.there[rows].astype(np.float64), table.back[rows].astype(np.float64) * flows
 

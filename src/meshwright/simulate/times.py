@@ -48,6 +48,17 @@ def slot_of(table: TimeTable, key: int) -> int:
     return at
 
 
+@compiled
+def found_rows(table: TimeTable, keys: Ints, rows: Ints, start: int) -> int:
+    """Find the rows of keys from one on; the first key without one, or how many keys there are."""
+    for i in range(start, len(keys)):
+        at = slot_of(table, keys[i])
+        if table.key[at] != keys[i]:
+            return i
+        rows[i] = at
+    return len(keys)
+
+
 class Durations:
     """Nanoseconds of both passes of a unit, by how many ways each of its splits is cut.
 
@@ -99,9 +110,7 @@ class Times:
             np.int64,
         )
         self._units = {int(number): unit for number, unit in zip(self.type, units, strict=True)}
-        self._durations = {
-            number: Durations(unit, pricer) for number, unit in self._units.items()
-        }
+        self._durations = {number: Durations(unit, pricer) for number, unit in self._units.items()}
         place = np.zeros(devices + 1, np.int32)
         place[list(self._divisors)] = np.arange(len(self._divisors))
         cuttable = np.zeros((len(numbers), MOST_SPLITS, len(self._divisors)), np.int32)
