@@ -9,7 +9,8 @@ import msgspec
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.plan.model import Options
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints
 
 Minimize = Literal["time", "memory", "device-hours"]
@@ -29,17 +30,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has decided about training: the optimizer, mixed precision."""
     minimize: Minimize = "time"
     constraints: Constraints = Constraints()
-
-
-class Candidate(NamedTuple):
-    """A plan and what is predicted of it."""
-
-    plan: Plan
-    prediction: Prediction
-
-    def fits(self, memory: Bytes) -> bool:
-        """Whether no device holds more."""
-        return self.prediction.memory.total <= memory
 
 
 class Planned(NamedTuple):
