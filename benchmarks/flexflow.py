@@ -85,7 +85,7 @@ HEAD = (
 
 def line(row: Row, result: Comparison) -> str:
     """What is printed of a comparison."""
-    own = {strategy.name: strategy.prediction for strategy in result.strategies}
+    own = {name: strategy.prediction for name, strategy in result.strategies}
     best = own["search"]
 
     def ratio(name: str) -> str:

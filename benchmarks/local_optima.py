@@ -76,7 +76,7 @@ def tried(
 
 def judged(problem: Problem, comparison: Comparison) -> Ints:
     """See `tried`."""
-    plan = comparison.strategies[-1].plan
+    plan = comparison.searched.plan
     problem.lay(problem.codes([plan.layout[unit.name] for unit in problem.units]))
     own = full.simulate(problem.tasks).makespan
     where = np.array([0, 0, own, own, 0, 0], np.int64)

@@ -212,7 +212,7 @@ def _others(graph: OperatorGraph, cluster: Cluster, training: Options) -> dict[s
     plans = {column: found[name] for column, name in BASELINES.items() if name in found}
     budget = Budget(seconds=MCMC)
     walked = compare(graph, cluster, budget, options=training, programs=False)
-    plans["mcmc"] = walked.strategies[-1].plan
+    plans["mcmc"] = walked.searched.plan
     return plans
 
 

@@ -14,7 +14,8 @@ from meshwright.foundation.sheet import Sheet
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Held, Measurement, Plan, Prediction
-from meshwright.search.joint.question import Candidate, Planned, Question
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.question import Planned, Question
 
 ODD = "<script>alert('x')</script> & \"y\""
 

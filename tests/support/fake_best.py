@@ -10,7 +10,8 @@ from meshwright.parallel.layout import REPLICA, Layout, factors
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import Candidate, Planned, Question
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.question import Planned, Question
 from meshwright.simulate.simulation import simulate
 
 

@@ -8,7 +8,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.baselines import applicable
-from meshwright.search.joint.question import Candidate, Planned, Question, Stopped, undominated
+from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.simulate.simulation import simulate
 
 

@@ -46,8 +46,8 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(map(str, Exit))}.",
 )
 for verb in (
-    plan, explain, report, diff, run, sweep, compare, simulate, models, capture, calibrate, clusters,
-    place, reduce,
+    plan, explain, report, diff, run, sweep, compare, simulate, models, capture, calibrate,
+    clusters, place, reduce,
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

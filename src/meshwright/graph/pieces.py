@@ -41,7 +41,7 @@ def splits_of(call: Call) -> tuple[Split, ...]:
     return _splits(family_of(call.kind), call)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _splits(family: Family, call: Call) -> tuple[Split, ...]:
     return tuple(split for split in family.splits(call) if split.extent > 1)
 

@@ -84,6 +84,8 @@ class OperatorPricer:
         self.device, self.rates = device, rates
         self._peaks = dict(device.peak)
         self._known: dict[tuple[Call, tuple[bool, ...]], OperatorPrice] = {}
+        self.sums: dict[object, dict[tuple[int, ...], tuple[int, int]]] = {}
+        """What rooms above have added up for calls in a row, by these and by how they are cut."""
         self._measured = {row.call: row for row in table.rows} if table is not None else {}
         points: dict[object, list[_Point]] = {}
         for row in self._measured.values():

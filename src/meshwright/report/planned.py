@@ -24,8 +24,9 @@ from meshwright.report.predictions import (
     strategies_table,
 )
 from meshwright.report.tables import new_table
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.explain import Decision
-from meshwright.search.joint.question import Candidate, Planned
+from meshwright.search.joint.question import Planned
 
 FOUND = "plan"
 """What the plan that was found is called among the strategies."""

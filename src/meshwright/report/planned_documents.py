@@ -12,8 +12,9 @@ from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing, speedup
 from meshwright.report.predictions import machine_document, prediction_document, refused_document
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.explain import Decision
-from meshwright.search.joint.question import Candidate, Planned
+from meshwright.search.joint.question import Planned
 
 
 def planned_document(planned: Planned, decisions: Sequence[Decision]) -> Document:

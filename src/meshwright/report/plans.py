@@ -31,7 +31,8 @@ from meshwright.report.predictions import (
     strategies_table,
 )
 from meshwright.report.tables import new_table
-from meshwright.search.compare import Comparison, Strategy
+from meshwright.search.candidate import Candidate
+from meshwright.search.compare import Comparison
 from meshwright.search.mcmc import Found
 from meshwright.simulate.costs import Cost, Occupancy, costliest, occupancies
 from meshwright.simulate.prices import NANO
@@ -108,7 +109,7 @@ def table_of_occupancies(found: Sequence[Occupancy]) -> Table:
 
 def describe_comparison(comparison: Comparison) -> str:
     """What is compared, in a line."""
-    plan = comparison.strategies[-1].plan
+    plan = comparison.searched.plan
     units = counted(len(plan.layouts), "unit")
     return (
         f"{plan.graph.name} on {describe_machine(plan.cluster)}: {units}; every figure is predicted"
@@ -117,16 +118,16 @@ def describe_comparison(comparison: Comparison) -> str:
 
 def table_of_strategies(comparison: Comparison) -> Table:
     """Baselines and the search, side by side."""
-    searched = comparison.strategies[-1]
+    searched = comparison.searched
     return strategies_table(
         Row(
-            own.name,
+            name,
             own.prediction,
             _speedup(comparison, own),
             own.prediction.missing,
             marked=own is searched,
         )
-        for own in comparison.strategies
+        for name, own in comparison.strategies
     )
 
 
@@ -138,10 +139,11 @@ def describe_search(comparison: Comparison) -> str:
         f"search: {found.proposals} proposals in {format_seconds(found.seconds)}, from "
         f"{found.origin!r}, {kind}; {STOPPED[found.stopped]}."
     )
-    searched, best = comparison.strategies[-1], comparison.best
-    if searched.prediction.missing and not best.prediction.missing:
-        text += f" Its plan does NOT fit into memory; the fastest that fits is {best.name!r}."
-    elif searched.prediction.missing:
+    fits = [name for name, own in comparison.strategies if not own.prediction.missing]
+    if comparison.searched.prediction.missing and fits:
+        best = comparison.best
+        text += f" Its plan does NOT fit into memory; the fastest that fits is {best!r}."
+    elif not fits:
         text += " Its plan does NOT fit into memory, and no other does."
     return text
 
@@ -182,19 +184,19 @@ def simulation_document(simulation: Simulation, engine: str) -> Document:
 
 def comparison_document(comparison: Comparison, asked: Document) -> Document:
     """`compare --json`; `asked` are the options that decide what the search does."""
-    plan = comparison.strategies[-1].plan
+    plan = comparison.searched.plan
     return {
         "graph": plan.graph.name,
         "units": len(plan.layouts),
         **machine_document(plan.cluster),
         **asked,
         "strategies": [
-            {"name": own.name, "speedup": _speedup(comparison, own)}
+            {"name": name, "speedup": _speedup(comparison, own)}
             | msgspec.to_builtins(own.plan.options)
             | prediction_document(own.prediction, own.prediction.missing)
-            for own in comparison.strategies
+            for name, own in comparison.strategies
         ],
-        "best": comparison.best.name,
+        "best": comparison.best,
         "refused": refused_document(comparison.refused),
         "search": _search_document(comparison.found),
     }
@@ -214,7 +216,7 @@ def _search_document(found: Found) -> Document:
     }
 
 
-def _speedup(comparison: Comparison, own: Strategy) -> float | None:
+def _speedup(comparison: Comparison, own: Candidate) -> float | None:
     """How much faster a strategy is than data parallelism, where that applies."""
-    reference = [other for other in comparison.strategies if other.name == REFERENCE]
-    return reference[0].prediction.step / own.prediction.step if reference else None
+    reference = dict(comparison.strategies).get(REFERENCE)
+    return None if reference is None else reference.prediction.step / own.prediction.step

@@ -35,7 +35,7 @@ from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.carry import SHARD
 from meshwright.simulate.joined import joined
 from meshwright.simulate.prices import NANO, Prices, Table, price
-from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, slot_of
+from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, found_rows
 
 Costs = NDArray[np.float64]
 
@@ -99,7 +99,13 @@ class Costing:
         self._legs: list[tuple[Bundle, Source, Leg]] = []
         self.kind = self._kinds()
         self.joints = tuple(self._joints())
-        self._known: dict[object, Costs] = {}
+        self._room = _Room(
+            np.zeros(len(self.factors), np.int8),
+            np.zeros((MOST, 3), np.int64),
+            np.zeros(MOST),
+            np.zeros(len(prices.kinds)),
+            np.zeros(3, np.int64),
+        )
         self._of_unit: dict[object, UnitCosts] = {}
         self._of_leg: dict[object, LegCosts] = {}
 
@@ -195,11 +201,13 @@ class Costing:
         for split in reversed(range(MOST_SPLITS)):
             degrees = np.where(roles == split, self.prices.table.sizes, 1).prod(axis=1)
             keys = keys << DEGREE_BITS | self.times.table.place[degrees]
-        for key in np.unique(keys).tolist():
-            if self.times.table.key[slot_of(self.times.table, key)] != key:
-                self.times.fill(key)
+        rows = np.zeros(len(keys), np.int64)
+        at = 0
+        while (at := found_rows(self.times.table, keys, rows, at)) < len(keys):
+            self.times.fill(int(keys[at]))
+        # A table that has grown has moved its rows.
+        found_rows(self.times.table, keys, rows, 0)
         table = self.times.table
-        rows = [slot_of(table, key) for key in keys.tolist()]
         flows = float(self.units[number].flows)
         return table.there[rows].astype(np.float64), table.back[rows].astype(np.float64) * flows
 
@@ -266,37 +274,30 @@ class Costing:
         """Nanoseconds for each pair of states in a row."""
         both, row = _distinct(np.hstack((made, needed)))
         cut = made.shape[1]
-        pairs = [self._priced(own[None, :cut], own[None, cut:], float(size)) for own in both]
-        found: Costs = np.array([own[0, 0] for own in pairs])[row]
-        return found
+        return self._priced(both[:, :cut], both[:, cut:], float(size))[row]
 
     def _resharded(self, made: Codes, needed: Codes, size: int) -> Costs:
         """Nanoseconds for each pair of states, computed once for each distinct pair."""
         before, row = _distinct(made)
         after, column = _distinct(needed)
-        full: Costs = self._priced(before, after, float(size))[np.ix_(row, column)]
-        return full
+        pairs = np.repeat(before, len(after), axis=0), np.tile(after, (len(before), 1))
+        full: Costs = self._priced(*pairs, float(size)).reshape(len(before), len(after))
+        return full[np.ix_(row, column)]
 
     def _priced(self, before: Codes, after: Codes, size: float) -> Costs:
+        """Nanoseconds from each state to the one beside it."""
+        known = self.prices.resharded
         key = (before.tobytes(), after.tobytes(), size)
-        if key in self._known:
-            return self._known[key]
-        found = np.zeros((len(before), len(after)))
-        room = _Room(
-            np.zeros(before.shape[1], np.int8),
-            np.zeros((MOST, 3), np.int64),
-            np.zeros(MOST),
-            np.zeros(len(self.prices.kinds)),
-            np.zeros(3, np.int64),
-        )
-        before, after = np.ascontiguousarray(before), np.ascontiguousarray(after)
-        at = 0
-        while at < found.size:
-            at = _price_pairs(self.prices.table, before, after, size, found, at, room)
-            if at < found.size:
-                self.prices.fill(*room.missing.tolist())
-        self._known[key] = found
-        return found
+        if key not in known:
+            found = np.zeros(len(before))
+            before, after = np.ascontiguousarray(before), np.ascontiguousarray(after)
+            at = 0
+            while at < len(found):
+                at = _price_pairs(self.prices.table, before, after, size, found, at, self._room)
+                if at < len(found):
+                    self.prices.fill(*self._room.missing.tolist())
+            known[key] = found
+        return known[key]
 
 
 def _form(port: Port) -> object:
@@ -335,10 +336,8 @@ def _price_pairs(
 ) -> int:
     """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
     operation, held = room.operation, room.held
-    columns = found.shape[1]
-    while at < found.shape[0] * columns:
-        made, needed = before[at // columns], after[at % columns]
-        count = resharding(made, needed, table.sizes, size, room.scratch, operation, held)
+    while at < len(found):
+        count = resharding(before[at], after[at], table.sizes, size, room.scratch, operation, held)
         total = 0.0
         for n in range(count):
             kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]
@@ -347,6 +346,6 @@ def _price_pairs(
                 room.missing[0], room.missing[1], room.missing[2] = kind, inside, every
                 return at
             total += time
-        found[at // columns, at % columns] = total
+        found[at] = total
         at += 1
     return at

@@ -15,12 +15,13 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import Codes
-from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.plan.model import Options
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
+from meshwright.search.candidate import Candidate
 from meshwright.search.mcmc import Found, Progress, random_roles, search
 from meshwright.search.walk import Engine, space, stranger
 from meshwright.simulate.prices import Prices
@@ -31,27 +32,24 @@ from meshwright.simulate.simulation import simulate
 MOST_APART = 64
 
 
-class Strategy(NamedTuple):
-    """A plan and what is predicted of it."""
-
-    name: str
-    plan: Plan
-    prediction: Prediction
-
-
 class Comparison(NamedTuple):
-    """All strategies; the last is the one that was searched for."""
+    """All strategies by name; the last is the one that was searched for."""
 
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[tuple[str, Candidate], ...]
     refused: tuple[tuple[str, str], ...]
     """Baselines that do not apply, each with the reason."""
     found: Found
 
     @property
-    def best(self) -> Strategy:
+    def searched(self) -> Candidate:
+        """What the search found."""
+        return self.strategies[-1][1]
+
+    @property
+    def best(self) -> str:
         """The fastest of those that fit into memory, or of all if none does."""
-        fitting = [own for own in self.strategies if not own.prediction.missing]
-        return min(fitting or self.strategies, key=lambda own: own.prediction.step)
+        fitting = [own for own in self.strategies if not own[1].prediction.missing]
+        return min(fitting or self.strategies, key=lambda own: own[1].prediction.step)[0]
 
 
 def compare(
@@ -82,13 +80,14 @@ def compare(
         )
     prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=programs)
     operators = OperatorPricer(cluster.device)
-    strategies: list[Strategy] = []
+    strategies: list[tuple[str, Candidate]] = []
     refused: list[tuple[str, str]] = []
     for name, own in applied(graph, cluster, options):
         if isinstance(own, InputError):
             refused.append((name, str(own)))
         else:
-            strategies.append(Strategy(name, own, simulate(own, prices, operators).prediction))
+            prediction = simulate(own, prices, operators).prediction
+            strategies.append((name, Candidate(own, prediction)))
     problem = Problem(
         graph, cluster, options, apart=told_apart(cluster), prices=prices, operators=operators
     )
@@ -106,7 +105,7 @@ def compare(
     plan = problem.plan(f"search from {found.origin}", found.roles)
     simulation = simulate(plan, prices, operators)
     plan = with_programs(plan, simulation.problem)
-    strategies.append(Strategy("search", plan, simulation.prediction))
+    strategies.append(("search", Candidate(plan, simulation.prediction)))
     return Comparison(tuple(strategies), tuple(refused), found)
 
 
@@ -119,12 +118,12 @@ def told_apart(cluster: Cluster) -> tuple[bool, ...]:
     return tuple(apart)
 
 
-def _starts(problem: Problem, strategies: list[Strategy]) -> dict[str, Codes]:
+def _starts(problem: Problem, strategies: list[tuple[str, Candidate]]) -> dict[str, Codes]:
     """The layouts of the baselines with the problem's options that its space has."""
     room = space(problem)
     found = {
-        own.name: problem.codes([own.plan.layout[unit.name] for unit in problem.units])
-        for own in strategies
+        name: problem.codes([own.plan.layout[unit.name] for unit in problem.units])
+        for name, own in strategies
         if own.plan.options == problem.options
     }
     return {name: own for name, own in found.items() if stranger(problem, room, own) is None}

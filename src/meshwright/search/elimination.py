@@ -60,11 +60,7 @@ def cheapest(graph: CostGraph) -> Answer:
     rest.eliminate()
     choice = rest.chosen()
     left = len(choice)
-    for node, around in reversed(rest.eliminated):
-        total = rest.costs[node].copy()
-        for other, edge in around.items():
-            total += edge[:, choice[other]]
-        choice[node] = int(total.argmin())
+    rest.settle(choice)
     ordered = tuple(choice[node] for node in range(len(graph.nodes)))
     return Answer(ordered, cost(graph, ordered), left if left > 1 else 0)
 
@@ -87,6 +83,27 @@ def between(graph: CostGraph, one: int, other: int) -> Costs:
         return table
     table = table + rest.costs[other][None]
     return table + rest.edges[one][other] if other in rest.edges[one] else table
+
+
+def bounded(graph: CostGraph) -> tuple[float, tuple[int, ...]]:
+    """No more than the least cost, and a choice that costs about as much.
+
+    Edges count as their least cost where eliminations do not suffice, as in `between`: the number
+    is the least cost if none does.
+    """
+    rest = _Reducing(graph)
+    rest.eliminate()
+    constant = 0.0
+    while len(rest.edges) > 1:
+        constant += rest.loosen(frozenset())
+        rest.eliminate()
+    choice: dict[int, int] = {}
+    least = constant + rest.alone
+    for node in rest.edges:
+        choice[node] = int(rest.costs[node].argmin())
+        least += float(rest.costs[node].min())
+    rest.settle(choice)
+    return least, tuple(choice[node] for node in range(len(graph.nodes)))
 
 
 class _Reducing:
@@ -138,6 +155,14 @@ class _Reducing:
         edge = self.edges[i].pop(k)
         del self.edges[k][i]
         return float(edge.min())
+
+    def settle(self, choice: dict[int, int]) -> None:
+        """Add the best choices of nodes that were taken away to the choices of the others."""
+        for node, around in reversed(self.eliminated):
+            total = self.costs[node].copy()
+            for other, edge in around.items():
+                total += edge[:, choice[other]]
+            choice[node] = int(total.argmin())
 
     def _fold(self, i: int, node: int, edge: Costs) -> None:
         self.costs[i] += (edge + self.costs[node][:, None]).min(axis=0)

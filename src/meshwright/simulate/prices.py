@@ -152,6 +152,8 @@ class Prices:
         }
         self._ways: list[Way] = []
         self.table = self._empty()
+        self.resharded: dict[object, NDArray[np.float64]] = {}
+        """What rooms above have added up for tensors that change their states."""
 
     def fill(self, operation: int, inside: int, every: int) -> None:
         """Price an operation on a pattern, so that the table has its row."""
@@ -183,7 +185,7 @@ class Prices:
         ways = [own for own in self.ways(operation, inside, every) if own != way]
         assert ways, "some way must be left"
         other = copy(self)
-        other._ways = [*self._ways, *ways]
+        other._ways, other.resharded = [*self._ways, *ways], {}
         other.table = self._empty()
         other.table.row[:], other.table.ways[:] = self.table.row, self.table.ways
         number = int(pattern_number(self.table, inside, every))
@@ -289,10 +291,10 @@ class Prices:
         space, seen = Space(hierarchy), set()
         for payload in PAYLOADS:
             priced = cheapest(hierarchy, self.pricer, payload)
-            verified(hierarchy, priced.program)
             key = (priced.program, tuple(step.line for step in priced.steps))
             if key not in seen and len(priced.steps) > 1:
                 seen.add(key)
+                verified(hierarchy, priced.program)
                 yield _of_program(space, priced, payload)
 
     def _pattern(self, inside: int, every: int) -> Pattern:

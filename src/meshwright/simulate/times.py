@@ -7,7 +7,6 @@ the place of its degree among the divisors of the number of devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from meshwright.foundation.compiled import compiled
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
-from meshwright.graph.model import Call
 from meshwright.parallel.allowed import ANYTHING, Allowed
 from meshwright.parallel.units import Unit
 from meshwright.price.operator import OperatorPricer
@@ -50,14 +48,42 @@ def slot_of(table: TimeTable, key: int) -> int:
     return at
 
 
-def durations(unit: Unit, pieces: Iterable[Call], pricer: OperatorPricer) -> tuple[int, int]:
-    """Nanoseconds of both passes of a unit whose members run these pieces."""
-    there = back = 0.0
-    for member, piece in zip(unit.members, pieces, strict=True):
-        price = pricer.price(piece, member.wanted)
-        there += price.forward.seconds
-        back += price.backward.seconds
-    return max(1, round(there * NANO)), max(1, round(back * NANO))
+@compiled
+def found_rows(table: TimeTable, keys: Ints, rows: Ints, start: int) -> int:
+    """Find the rows of keys from one on; the first key without one, or how many keys there are."""
+    for i in range(start, len(keys)):
+        at = slot_of(table, keys[i])
+        if table.key[at] != keys[i]:
+            return i
+        rows[i] = at
+    return len(keys)
+
+
+class Durations:
+    """Nanoseconds of both passes of a unit, by how many ways each of its splits is cut.
+
+    A pricer remembers them: other graphs, and other numbers of micro-batches, have the same units
+    in the same pieces.
+    """
+
+    def __init__(self, unit: Unit, pricer: OperatorPricer) -> None:
+        self._unit, self._pricer = unit, pricer
+        self._known = pricer.sums.setdefault(_runs(unit), {})
+
+    def __call__(self, ways: tuple[int, ...]) -> tuple[int, int]:
+        """Both passes of what a device runs."""
+        found = self._known.get(ways)
+        if found is None:
+            found = self._known[ways] = self._added(dict(enumerate(ways)))
+        return found
+
+    def _added(self, ways: dict[int, int]) -> tuple[int, int]:
+        there = back = 0.0
+        for member in self._unit.members:
+            price = self._pricer.price(member.piece(ways), member.wanted)
+            there += price.forward.seconds
+            back += price.backward.seconds
+        return max(1, round(there * NANO)), max(1, round(back * NANO))
 
 
 class Times:
@@ -76,7 +102,7 @@ class Times:
                 f"{devices} devices have more than {1 << DEGREE_BITS} divisors",
                 "use another number of devices",
             )
-        self._pricer, self._micro = pricer, micro_batches
+        self._micro = micro_batches
         self._divisors = divisors(devices)
         numbers: dict[object, int] = {}
         self.type = np.array(
@@ -84,6 +110,7 @@ class Times:
             np.int64,
         )
         self._units = {int(number): unit for number, unit in zip(self.type, units, strict=True)}
+        self._durations = {number: Durations(unit, pricer) for number, unit in self._units.items()}
         place = np.zeros(devices + 1, np.int32)
         place[list(self._divisors)] = np.arange(len(self._divisors))
         cuttable = np.zeros((len(numbers), MOST_SPLITS, len(self._divisors)), np.int32)
@@ -102,8 +129,8 @@ class Times:
         """Price a unit cut in some way."""
         number, degrees = self._decoded(key)
         unit = self._units[number]
-        cut = {s: d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees)}
-        there, back = durations(unit, [member.piece(cut) for member in unit.members], self._pricer)
+        ways = tuple(d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees))
+        there, back = self._durations[number](ways)
         if 2 * self._filled > len(self.table.key):
             self._grow()
         self._insert(key, there, back)
@@ -134,8 +161,13 @@ def _rows(count: int) -> tuple[Ints, Ints, Ints]:
     return np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
 
+def _runs(unit: Unit) -> object:
+    """What a unit runs, whatever it is called."""
+    return tuple((m.call, m.wanted, m.splits) for m in unit.members)
+
+
 def _signature(unit: Unit, allowed: Allowed) -> object:
     return (
-        tuple((m.call, m.wanted, m.splits) for m in unit.members),
+        _runs(unit),
         tuple((split.name, allowed.degree(unit, split.name)) for split in unit.splits),
     )

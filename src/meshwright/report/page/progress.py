@@ -7,7 +7,8 @@ from __future__ import annotations
 from meshwright.foundation.units import counted, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.page.markup import Markup, element, joined
-from meshwright.search.joint.question import Candidate, Planned
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.question import Planned
 
 
 def progress_section(planned: Planned) -> Markup:

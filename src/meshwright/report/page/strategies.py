@@ -10,8 +10,9 @@ from meshwright.foundation.units import format_gibibytes, format_seconds, format
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.planned import FOUND, missing, speedup
 from meshwright.report.predictions import describe_refused, exposed
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.explain import Decision
-from meshwright.search.joint.question import Candidate, Planned
+from meshwright.search.joint.question import Planned
 
 
 def strategies_section(planned: Planned) -> Markup:

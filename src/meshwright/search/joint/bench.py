@@ -29,10 +29,11 @@ from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
 from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing, Costs
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
 from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
-from meshwright.search.joint.question import Candidate, Question
+from meshwright.search.joint.question import Question
 from meshwright.search.joint.staging import Staging, staged
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate.prices import Prices

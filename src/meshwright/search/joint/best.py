@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +23,6 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.reshard import Codes
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
@@ -31,6 +30,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
@@ -39,7 +39,8 @@ from meshwright.search.joint.constraints import stays
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Frame, neighbours
-from meshwright.search.joint.question import Candidate, Planned, Question, Stopped, undominated
+from meshwright.search.joint.kept import Entry, Kept
+from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.search.joint.rewrites import rewritten
 from meshwright.search.joint.sketches import finer, sketches, varied
 from meshwright.search.joint.variants import algebra
@@ -52,6 +53,9 @@ from meshwright.simulate.simulation import simulate
 
 FINE = 2
 """Frames that other graphs are laid out in, and sets of options that are walked with."""
+
+LEADING = 3
+"""Weights, of those with which the graph as it is was laid out best, for other graphs."""
 
 STARTS = 5
 """Plans of one graph with one set of options that are walked from."""
@@ -172,15 +176,6 @@ def _device_seconds(planned: Planned) -> tuple[bool, float]:
     return not fits, planned.best.prediction.step * planned.question.cluster.devices
 
 
-class _Entry(NamedTuple):
-    """A candidate, and where it comes from."""
-
-    candidate: Candidate
-    bench: Bench
-    roles: Codes
-    sketch: Sketch | None
-
-
 class _Run:
     """A search under way."""
 
@@ -203,10 +198,10 @@ class _Run:
         self.bench = Bench(question, question.graph, self.prices, self.operators)
         self.benches = [self.bench]
         self.steps: dict[int, tuple[str, ...]] = {id(self.bench): ()}
-        self.entries: list[_Entry] = []
+        self.kept = Kept(question)
+        self.leading: Sequence[Weights] = WEIGHTS
         self.named: list[tuple[str, Candidate]] = []
         self.refused: list[tuple[str, str]] = []
-        self._seen: set[object] = set()
         self.history: list[tuple[float, float]] = []
         self.proved = False
         self._doing = ""
@@ -220,11 +215,6 @@ class _Run:
         """Whether the time is used up."""
         return self.budget.seconds is not None and self.seconds >= self.budget.seconds
 
-    @property
-    def best(self) -> _Entry:
-        """The best candidate so far."""
-        return min(self.entries, key=self._score)
-
     def baselines(self, start: Plan | None) -> None:
         """Simulate what needs no search, and the plan to start from."""
         self._tell("baselines")
@@ -233,7 +223,7 @@ class _Run:
             if isinstance(plan, InputError):
                 self.refused.append((name, str(plan)))
                 continue
-            if self.entries and self.enough():
+            if self.kept.best is not None and self.enough():
                 self.refused.append((name, "there was no time left for it; give a larger budget"))
                 continue
             candidate = self._simulated(plan)
@@ -246,30 +236,30 @@ class _Run:
     def frames(self) -> None:
         """Lay all frames out; simulate the best few, and those finer."""
         self._tell("frames")
-        self._explore(self.bench, sketches(self.bench, self.enough))
+        self.leading = self._explore(self.bench, sketches(self.bench, self.enough), WEIGHTS)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
         self._tell("algebra")
-        best = next((own for own in self._ranked() if own.sketch is not None), None)
+        best = next((own for own in self.kept.ranked() if own.sketch is not None), None)
         if best is None or best.sketch is None or self.enough():
             return
         options = best.sketch.frame.options
         tables = Boundaries(self.question, options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules)
-        frames = list(dict.fromkeys(own.sketch.frame for own in self._ranked() if own.sketch))
+        frames = list(dict.fromkeys(own.sketch.frame for own in self.kept.ranked() if own.sketch))
         stay = stays(self.question.constraints, self.question.graph)
         for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5), stay):
             bench = self._bench(own.graph, own.steps)
             weights = Weights(sums=0.5)
             found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
-            self._explore(bench, found)
+            self._explore(bench, found, self.leading)
 
     def options(self) -> None:
         """Change one option of the best plans after the other, as long as they get better."""
         self._tell("options")
-        before: list[_Entry] = []
-        while (leaders := self._leaders()) != before and not self.enough():
+        before: list[Entry] = []
+        while (leaders := self.kept.leaders()) != before and not self.enough():
             before = leaders
             for own in leaders:
                 stages = own.sketch.frame.stages if own.sketch is not None else ()
@@ -278,19 +268,11 @@ class _Run:
                     if not self.enough():
                         self._change(own, other)
 
-    def _leaders(self) -> list[_Entry]:
-        """The best plan; if it does not fit, the best that has a sketch and the best without."""
-        ranked = self._ranked()
-        if not ranked or ranked[0].candidate.fits(self.question.memory):
-            return ranked[:1]
-        both = ([own for own in ranked if (own.sketch is None) == bare] for bare in (True, False))
-        return [own for found in both for own in found[:1]]
-
     def walks(self) -> None:
         """Walk from the best plans."""
         self._tell("walking")
         starts: dict[object, Start] = {}
-        for own in self._ranked():
+        for own in self.kept.ranked():
             options = own.candidate.plan.options
             key = (id(own.bench), options)
             if (options.micro_batches == 1 and len(starts) < FINE) or key in starts:
@@ -314,7 +296,7 @@ class _Run:
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""
         self._tell("everything")
-        best = self.best.candidate if self.entries else None
+        best = None if self.kept.best is None else self.kept.best.candidate
         found = everything(self.question, self.prices, self.operators, best, rewrites, self.enough)
         if found is not None:
             self.proved = self.question.minimize == "time"
@@ -324,42 +306,41 @@ class _Run:
 
     def planned(self, stopped: Stopped) -> Planned:
         """What was found."""
-        if not self.entries:
+        best = self.kept.best
+        if best is None:
             raise InputError("the search was ended before it had any plan", "let it run for longer")
-        best = self.best
         plan = best.candidate.plan
         simulation = simulate(plan, self.prices, self.operators)
-        best = best._replace(
-            candidate=Candidate(with_programs(plan, simulation.problem), simulation.prediction)
-        )
+        found = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
         wrong = violations(plan, self.question.constraints)
         assert not wrong, f"the search broke a constraint: {wrong[0]}"
         return Planned(
             question=self.question,
-            best=best.candidate,
+            best=found,
             baselines=tuple(self.named),
             refused=tuple(self.refused),
-            front=undominated(own.candidate for own in self.entries),
-            bound=Seconds(min(self._bound(), simulation.prediction.step)),
+            front=self.kept.front(),
+            bound=Seconds(min(self._bound(best), simulation.prediction.step)),
             graphs=len(self.benches),
             rewrites=self.steps[id(best.bench)],
-            simulated=len(self._seen),
+            simulated=self.kept.simulated,
             history=tuple(self.history),
             seconds=self.seconds,
             stopped=stopped,
         )
 
-    def _bound(self) -> float:
+    def _bound(self, best: Entry) -> float:
         if self.proved:
-            return self.best.candidate.prediction.step
-        micro = sorted({1, self.best.candidate.plan.options.micro_batches})
-        least = self.best.candidate.prediction.step
+            return best.step
+        micro = sorted({1, best.candidate.plan.options.micro_batches})
+        least = best.step
         # The best graph's bound is likely to be the lowest, and none above it counts.
-        for bench in sorted(self.benches, key=lambda own: own is not self.best.bench):
+        for bench in sorted(self.benches, key=lambda own: own is not best.bench):
             found = lower_bound(
                 bench.graph,
                 self.question.cluster,
                 operators=self.operators,
+                backend=self.prices.pricer.backend,
                 optimizer=self.question.training.optimizer,
                 micro_batches=micro,
                 wanted=least,
@@ -367,39 +348,48 @@ class _Run:
             least = min(least, found.seconds)
         return least
 
-    def _explore(self, bench: Bench, found: list[Sketch]) -> None:
-        """Simulate the first sketches, and lay out finer what is best of them."""
-        tried: list[_Entry] = []
+    def _explore(
+        self, bench: Bench, found: list[Sketch], weights: Sequence[Weights]
+    ) -> list[Weights]:
+        """Simulate the first sketches, and lay out finer what is best of them; leaves the weights
+        that led to the best plans.
+        """
+        tried: list[Entry] = []
         for sketch in varied(found):
             if self.enough():
                 break
             entry = self._try(bench, sketch)
             if entry is not None:
                 tried.append(entry)
-        ranked = [own.sketch.frame for own in sorted(tried, key=self._score) if own.sketch]
+        ranked = [own.sketch.frame for own in sorted(tried, key=self.kept.score) if own.sketch]
+        finest: list[tuple[tuple[bool, float, float], int]] = []
         for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
-            for weights in WEIGHTS:
-                if not self.enough():
-                    self._try(bench, bench.sketch(frame, weights, fine=True))
+            for n, own in enumerate(weights):
+                if self.enough():
+                    break
+                entry = self._try(bench, bench.sketch(frame, own, fine=True))
+                if entry is not None:
+                    finest.append((self.kept.score(entry), n))
+        best = dict.fromkeys(n for _, n in sorted(finest))
+        return [weights[n] for n in best][:LEADING] or list(weights[:LEADING])
 
-    def _try(self, bench: Bench, sketch: Sketch) -> _Entry | None:
+    def _try(self, bench: Bench, sketch: Sketch) -> Entry | None:
         """Simulate a sketch, unless its plan has been; None if so."""
         roles, options = bench.roles(sketch), sketch.frame.options
-        key = (id(bench), options, roles.tobytes())
-        if key in self._seen:
+        if self.kept.seen(bench, options, roles):
             return None
         stages = sketch.frame.degree(bench.factors)
         origin = f"joint: {stages} stages" if stages > 1 else "joint"
         return self._add(bench.simulated(origin, options, roles), bench, sketch)
 
-    def _change(self, entry: _Entry, frame: Frame) -> None:
+    def _change(self, entry: Entry, frame: Frame) -> None:
         """Simulate a plan with other options, if it can be cut so."""
         bench = entry.bench
         if entry.sketch is not None:
             sketch = bench.again(entry.sketch, frame)
             if sketch is not None:
                 self._try(bench, sketch)
-        elif (id(bench), frame.options, entry.roles.tobytes()) not in self._seen:
+        elif not self.kept.seen(bench, frame.options, entry.roles):
             origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
             try:
                 candidate = bench.simulated(origin, frame.options, entry.roles)
@@ -407,32 +397,13 @@ class _Run:
                 return  # Micro-batches are too small, or go through a stage twice.
             self._add(candidate, bench, None)
 
-    def _add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> _Entry | None:
-        plan = candidate.plan
-        layouts = [plan.layout[unit.name] for unit in bench.units]
-        roles = bench.codes(layouts)
-        self._seen.add((id(bench), plan.options, roles.tobytes()))
-        if violations(plan, self.question.constraints):
-            return None
-        entry = _Entry(candidate, bench, roles, sketch)
-        better = not self.entries or self._score(entry) < self._score(self.best)
-        self.entries.append(entry)
-        if better:
-            self.history.append((self.seconds, candidate.prediction.step))
-            _log.debug("%s: %.6g s a step", plan.origin, candidate.prediction.step)
+    def _add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> Entry | None:
+        entry = self.kept.add(candidate, bench, sketch)
+        if entry is not None and entry is self.kept.best:
+            self.history.append((self.seconds, entry.step))
+            _log.debug("%s: %.6g s a step", candidate.plan.origin, entry.step)
             self._tell("")
         return entry
-
-    def _score(self, entry: _Entry) -> tuple[bool, float, float]:
-        step, held = entry.candidate.prediction.step, entry.candidate.prediction.memory.total
-        if self.question.minimize == "memory":
-            return False, held, step
-        if entry.candidate.fits(self.question.memory):
-            return False, step, held
-        return True, held, step
-
-    def _ranked(self) -> list[_Entry]:
-        return sorted(self.entries, key=self._score)
 
     def _bench(self, graph: OperatorGraph, steps: tuple[str, ...]) -> Bench:
         """The bench of a graph; equal graphs share one."""
@@ -457,10 +428,10 @@ class _Run:
     def _tell(self, doing: str) -> None:
         if doing and doing != self._doing:
             self._doing = doing
-            _log.info("%.2f s: %s, %d plans simulated", self.seconds, doing, len(self._seen))
+            _log.info("%.2f s: %s, %d plans simulated", self.seconds, doing, self.kept.simulated)
         used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
-        step = self.best.candidate.prediction.step if self.entries else None
-        self._progress(Doing(min(1.0, used), step, len(self._seen), doing))
+        step = None if self.kept.best is None else self.kept.best.step
+        self._progress(Doing(min(1.0, used), step, self.kept.simulated, doing))
 
 
 def _refuse_impossible(question: Question) -> None:

@@ -6,10 +6,12 @@ optimizer), is simulated to be faster. What is added up:
     `phases`    chains of units, and what devices do in a phase
     `crossing`  bytes that must cross a network, by how units are cut and copied across it
     `updates`   19 (adam) times the bytes of every parameter, read or written by some device
-    `game`      the mixture of these inequalities whose least value over all ways is largest
+    `schedule`  the inequalities that these make
+    `game`      the mixture of them whose least value over all ways is largest: with what moves
+                between every two ways (`pairs`), or for large graphs without (`alone`)
 The bound is the least over the numbers of micro-batches of the largest over the networks.
-Memory does not count. What it leaves out: latencies, halos, statistics, exchanges that neither sum
-nor copy, bubbles of pipelines.
+Memory does not count. What it leaves out: halos, statistics, bubbles of pipelines, all but the
+first message of what moves, and, in large graphs, exchanges that neither sum nor copy.
 """
 
 from __future__ import annotations
@@ -24,19 +26,32 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.units import Unit, units
+from meshwright.price.backend import NCCL, Backend
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, bundles
-from meshwright.search.joint.bounds.crossing import States, networks, seats, trips
-from meshwright.search.joint.bounds.game import Game, Kind
+from meshwright.search.joint.bounds.alone import Alone, Kind
+from meshwright.search.joint.bounds.crossing import (
+    Network,
+    States,
+    Trips,
+    networks,
+    seats,
+    trips,
+)
+from meshwright.search.joint.bounds.game import value
+from meshwright.search.joint.bounds.pairs import Pairs, choices, effort
 from meshwright.search.joint.bounds.phases import Floats, Phases, phases
+from meshwright.search.joint.bounds.schedule import Schedule
 from meshwright.search.joint.bounds.ways import Cutter
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
 
 ROUNDS = 150
 
+EFFORT = 5e8
+"""Sums in a round above which units are taken by themselves."""
 
 ANY = Seconds(math.inf)
 """However large."""
@@ -57,6 +72,7 @@ def lower_bound(
     cluster: Cluster,
     *,
     operators: OperatorPricer | None = None,
+    backend: Backend = NCCL,
     optimizer: Optimizer = "adam",
     micro_batches: Sequence[int] = (1,),
     wanted: Seconds = ANY,
@@ -82,7 +98,9 @@ def lower_bound(
     least = wanted * NANO / (1 - MARGIN) + 1
     # What overlaps has lower bounds, and none above the lowest counts.
     for micro in sorted(micro_batches, key=lambda own: (own == 1, own)):
-        bound, name = _for_micro_batches(own, tied, cluster, pricer, optimizer, micro, least)
+        bound, name = _for_micro_batches(
+            own, tied, cluster, pricer, backend, optimizer, micro, least
+        )
         found.append((bound, name, micro))
         least = min(least, bound)
     least, name, micro = min(found)
@@ -95,6 +113,7 @@ def _for_micro_batches(
     tied: tuple[Bundle, ...],
     cluster: Cluster,
     pricer: OperatorPricer,
+    backend: Backend,
     optimizer: Optimizer,
     micro: int,
     wanted: float,
@@ -105,17 +124,18 @@ def _for_micro_batches(
     times = Times(own, pricer, cluster.devices, micro)
     cutter = Cutter(pricer, cluster.devices, micro)
     carried = trips(own, tied, micro)
-    order, edges = phases(own, carried.reads(), sequential=micro == 1)
+    order, edges = phases(own, carried.reads(), carried.sums(), sequential=micro == 1)
     alike: dict[tuple[int, tuple[States, ...]], list[int]] = {}
     for number, kind in enumerate(times.type.tolist()):
         alike.setdefault((kind, carried.slots[number]), []).append(number)
     ways = {kind: cutter.ways(own[members[0]]) for (kind, _), members in alike.items()}
     moving = cluster.device.memory_bandwidth * pricer.rates.streaming
     updates = _updates(order, tied, TRAFFIC[optimizer] / moving * NANO / cluster.devices)
+    schedule = Schedule(order, edges, carried, updates)
     # A transfer is rounded to whole nanoseconds, and may lose half of one.
     rounded = 0.5 * micro * len(carried.bytes)
     found: list[tuple[float, str]] = []
-    for network in networks(cluster):
+    for network in networks(cluster, backend):
         kinds = [
             Kind(
                 np.array(members, np.int64),
@@ -124,11 +144,26 @@ def _for_micro_batches(
             )
             for (kind, slots), members in alike.items()
         ]
-        game = Game(order, kinds, carried, edges, updates, network, micro)
-        found.append((game.value(ROUNDS, wanted + rounded) - rounded, network.name))
+        least = _value(schedule, kinds, carried, network, micro, wanted + rounded)
+        found.append((least - rounded, network.name))
         if found[-1][0] >= wanted:
             break
     return max(found)
+
+
+def _value(
+    schedule: Schedule,
+    kinds: list[Kind],
+    carried: Trips,
+    network: Network,
+    micro: int,
+    wanted: float,
+) -> float:
+    """The value of the game of pairs, if it does not take too long, and of units alone else."""
+    own = choices(kinds, carried, micro)
+    if effort(own, carried) <= EFFORT:
+        return value(Pairs(schedule, own, carried, network), ROUNDS, wanted)
+    return value(Alone(schedule, kinds, carried, network, micro), ROUNDS, wanted)
 
 
 def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:

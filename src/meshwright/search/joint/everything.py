@@ -28,11 +28,12 @@ from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
+from meshwright.search.candidate import Candidate
 from meshwright.search.durations import choices
 from meshwright.search.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
 from meshwright.search.joint.frames import BUCKETS, samples, savings
-from meshwright.search.joint.question import Candidate, Question
+from meshwright.search.joint.question import Question
 from meshwright.search.joint.variants import algebra
 from meshwright.simulate import full
 from meshwright.simulate.held import within

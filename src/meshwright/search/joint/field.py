@@ -88,6 +88,7 @@ class Field:
             self._kinds[at][kind[unit]] += 1
             self._unit.setdefault(kind[unit], unit)
         self._known: dict[object, Codes] = {}
+        self._allowed: dict[int, tuple[frozenset[int], ...]] = {}
         self._joined = Counter(
             (self.node[own.maker], self.node[own.reader], own.kind, own.shared)
             for own in costing.joints
@@ -148,59 +149,82 @@ class Field:
         return chosen, cost
 
     def choices(self, node: int, held: Codes, blocks: Sequence[tuple[int, ...]]) -> Codes:
-        """The layouts of a node that differ from one along some blocks."""
+        """The layouts of a node that differ from one along some blocks.
+
+        Nodes that can and may be cut alike get the same object.
+        """
         unit = self.first[node]
-        own = self.costing.units[unit]
-        known = self._known.get(key := (unit, held.tobytes(), tuple(blocks)))
+        roles = self._roles_of(unit)
+        type_ = int(self.costing.times.type[unit])
+        known = self._known.get(key := (type_, roles, held.tobytes(), tuple(blocks)))
         if known is not None:
             return known
-        names = {WHOLE: REPLICA} | {n: split.name for n, split in enumerate(own.splits)}
-        every = list(
-            product(
-                *(
-                    [n for n, name in names.items() if all(self._may(own, f, name) for f in block)]
-                    for block in blocks
-                )
-            )
-        )
+        varied = [block for block in blocks if block]
+        allowed = [frozenset.intersection(*(roles[f] for f in block)) for block in varied]
+        every = list(product(*map(sorted, allowed)))
         found = np.repeat(held[None], len(every), axis=0)
-        for n, block in enumerate(blocks):
-            found[:, list(block)] = np.array([roles[n] for roles in every], np.int8)[:, None]
+        for n, block in enumerate(varied):
+            found[:, list(block)] = np.array([own[n] for own in every], np.int8)[:, None]
         legal = self.costing.legal(unit, found)
         legal &= ~(found == held).all(axis=1)
         stays = (
-            all(self._may(own, f, names[int(role)]) for f, role in enumerate(held) if role >= WHOLE)
+            all(int(role) in roles[f] for f, role in enumerate(held) if role >= WHOLE)
             and self.costing.legal(unit, held[None])[0]
         )
         rows = [held[None]] if stays or not legal.any() else []
         self._known[key] = np.concatenate((*rows, found[legal]))
         return self._known[key]
 
+    def _roles_of(self, unit: int) -> tuple[frozenset[int], ...]:
+        """For each factor the roles that a unit may give it, as numbers."""
+        if unit not in self._allowed:
+            own = self.costing.units[unit]
+            names = {WHOLE: REPLICA} | {n: split.name for n, split in enumerate(own.splits)}
+            self._allowed[unit] = tuple(
+                frozenset(n for n, name in names.items() if self._may(own, f, name))
+                for f in range(len(self.costing.factors))
+            )
+        return self._allowed[unit]
+
     def graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
-        """The costs of choices for each node, and of pairs of them."""
-        micro = self.costing.options.micro_batches
+        """The costs of choices for each node, and of pairs of them; what is alike counts once."""
+        known: dict[object, Costs] = {}
         nodes = []
-        for node, kinds in enumerate(self._kinds):
-            cost = np.zeros(len(choices[node]))
-            for kind, count in kinds.items():
-                own = self.costing.unit(self._unit[kind], choices[node], self._zero)
-                cost += count * weights.compute * (micro * (own.there + own.back) + own.update)
-                cost += count * weights.sums * own.sums
-                if weights.memory:
-                    held = self._weigh(self._unit[kind], choices[node])
-                    cost += count * weights.memory * held
-            nodes.append(cost)
+        for own, kinds in zip(choices, self._kinds, strict=True):
+            key: object = (id(own), frozenset(kinds.items()))
+            if key not in known:
+                known[key] = self._node_costs(own, kinds, weights)
+            nodes.append(known[key])
         edges: dict[tuple[int, int], Costs] = {}
         for (i, j, kind, shared), count in self._joined.items():
-            leg = self.costing.leg(kind, choices[i], choices[j])
-            part = micro / (shared if weights.together else 1)
-            moved = count * (part * (leg.there + leg.back) + weights.sums * leg.sums)
+            key = (id(choices[i]), id(choices[j]), kind, shared, count)
+            if key not in known:
+                known[key] = self._leg_costs(choices[i], choices[j], kind, shared, count, weights)
+            moved = known[key]
             if i == j:
                 nodes[i] = nodes[i] + np.diagonal(moved)
             else:
                 pair, edge = ((i, j), moved) if i < j else ((j, i), moved.T)
                 edges[pair] = edges[pair] + edge if pair in edges else edge
         return CostGraph(nodes, edges)
+
+    def _node_costs(self, choices: Codes, kinds: Counter[int], weights: Weights) -> Costs:
+        micro = self.costing.options.micro_batches
+        cost = np.zeros(len(choices))
+        for kind, count in kinds.items():
+            own = self.costing.unit(self._unit[kind], choices, self._zero)
+            cost += count * weights.compute * (micro * (own.there + own.back) + own.update)
+            cost += count * weights.sums * own.sums
+            if weights.memory:
+                cost += count * weights.memory * self._weigh(self._unit[kind], choices)
+        return cost
+
+    def _leg_costs(
+        self, maker: Codes, reader: Codes, kind: int, shared: int, count: int, weights: Weights
+    ) -> Costs:
+        leg = self.costing.leg(kind, maker, reader)
+        part = self.costing.options.micro_batches / (shared if weights.together else 1)
+        return count * (part * (leg.there + leg.back) + weights.sums * leg.sums)
 
 
 def nodes(

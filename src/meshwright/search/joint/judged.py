@@ -16,8 +16,9 @@ from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applied
+from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.bound import lower_bound
-from meshwright.search.joint.question import Candidate, Planned, Question, undominated
+from meshwright.search.joint.question import Planned, Question
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate

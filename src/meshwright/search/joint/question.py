@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -12,7 +11,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.sheet import Sheet, printed
 from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.plan.model import Options, Plan
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints
 
 Minimize = Literal["time", "memory", "device-hours"]
@@ -32,17 +32,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has decided about training: the optimizer, mixed precision."""
     minimize: Minimize = "time"
     constraints: Constraints = Constraints()
-
-
-class Candidate(NamedTuple):
-    """A plan and what is predicted of it."""
-
-    plan: Plan
-    prediction: Prediction
-
-    def fits(self, memory: Bytes) -> bool:
-        """Whether no device holds more."""
-        return self.prediction.memory.total <= memory
 
 
 @printed
@@ -114,12 +103,3 @@ class Planned(NamedTuple):
     def gap(self) -> float:
         """By how much a step can be longer than it must be, as a share of the bound."""
         return self.best.prediction.step / self.bound - 1 if self.bound else math.inf
-
-
-def undominated(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Those that no other beats in both time and memory, the fastest first."""
-    found: list[Candidate] = []
-    for own in sorted(candidates, key=lambda it: (it.prediction.step, it.prediction.memory.total)):
-        if not found or own.prediction.memory.total < found[-1].prediction.memory.total:
-            found.append(own)
-    return tuple(found)

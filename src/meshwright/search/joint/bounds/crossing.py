@@ -27,6 +27,7 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.integers import divisors
 from meshwright.parallel.states import PARTIAL, WHOLE, State
 from meshwright.parallel.units import Unit
+from meshwright.price.backend import NCCL, Backend
 from meshwright.script.bundles import Bundle
 from meshwright.search.joint.bounds.ways import Ways
 from meshwright.simulate.prices import NANO
@@ -44,9 +45,11 @@ class Network(NamedTuple):
     positions: int
     pace: float
     """Nanoseconds for every byte that crosses it; 0 if it cannot be told."""
+    delay: float = 0.0
+    """Nanoseconds that whatever crosses it takes besides, at least."""
 
 
-def networks(cluster: Cluster) -> tuple[Network, ...]:
+def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
     """The outermost level that has several positions; and all levels together, across which every
     device is a position.
 
@@ -61,12 +64,14 @@ def networks(cluster: Cluster) -> tuple[Network, ...]:
     level = cluster.levels[depth]
     told = not (by_position and level is inner) and not any(link.hub for link in level.links)
     paces = [NANO / _rate(cluster, link) for link in level.links] if told else []
-    outer = Network(level.name, cluster.hierarchy[depth], max(paces, default=0.0))
+    delay = backend.launch * NANO
+    crossed = 0.0 if level is inner else sum(link.latency for link in level.links) * NANO
+    outer = Network(level.name, cluster.hierarchy[depth], max(paces, default=0.0), delay + crossed)
     links = [link for own in cluster.levels[depth:] for link in own.links]
     if by_position or level is inner or any(link.hub for link in links):
         return (outer,)
     total = sum(_rate(cluster, link) for link in links)
-    return outer, Network("all links", cluster.devices, NANO / total)
+    return outer, Network("all links", cluster.devices, NANO / total, delay)
 
 
 def _rate(cluster: Cluster, link: Link) -> float:
@@ -109,6 +114,12 @@ class Trips(NamedTuple):
         for trip, (one, other) in enumerate(self.units):
             if not self.parameter[trip]:
                 yield trip, one, other, bool(self.back[trip])
+
+    def sums(self) -> Iterator[tuple[int, int]]:
+        """The trips of gradients of parameters: number, unit that makes them."""
+        for trip, (one, _) in enumerate(self.units):
+            if self.parameter[trip]:
+                yield trip, one
 
 
 class _Slots:
@@ -165,6 +176,8 @@ class Seats(NamedTuple):
     """[slots, seats]"""
     parts: Floats
     """[slots, seats]"""
+    across: Whole
+    """[seats, splits + 1] the degrees that lie across the network, and how often all is copied."""
 
 
 def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -> Seats:
@@ -204,7 +217,7 @@ def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -
                 copies[number] *= own_[:, split]
             elif state == PARTIAL:
                 parts[number] *= own_[:, split]
-    return Seats(np.concatenate(way), copies, parts)
+    return Seats(np.concatenate(way), copies, parts, own_.astype(np.int64))
 
 
 def _across(possible: Sequence[Sequence[int]], positions: int) -> Iterator[tuple[int, ...]]:

@@ -7,7 +7,7 @@ anything of the next begins, so that a step takes at least the sum over the phas
     the longest chain of durations in the phase, with what must move between its tasks, and of
     the sum over the phase of share x duration: what the devices do, on average.
 What moves from a waist to the next phase, or out of a phase to the waist behind it, takes its time
-in that phase.
+in that phase. The end of the step is a waist as well: it waits for the sums of gradients.
 Units through which no gradient flows are left out, unless there are no others.
 """
 
@@ -38,11 +38,22 @@ class Chains(NamedTuple):
     """[edges]"""
 
 
+class Edges(NamedTuple):
+    """What lies between the tasks of each edge."""
+
+    trip: Whole
+    """[edges] its number, -1 if nothing moves."""
+    last: Flags
+    """[edges] whether it leads to the end of the step."""
+
+
 class Phases(NamedTuple):
-    """Tasks: units forward, then the same units backward, both in an order of running."""
+    """Tasks: units forward, then the same units backward, both in an order of running; and the end
+    of the step, which takes no time.
+    """
 
     unit: Whole
-    """[tasks]"""
+    """[tasks] -1 for the end."""
     back: Flags
     """[tasks]"""
     number: Whole
@@ -122,44 +133,47 @@ def _marked(
 
 
 def phases(
-    units: Sequence[Unit], reads: Iterable[tuple[int, int, int, bool]], sequential: bool
-) -> tuple[Phases, Whole]:
+    units: Sequence[Unit],
+    reads: Iterable[tuple[int, int, int, bool]],
+    sums: Iterable[tuple[int, int]],
+    sequential: bool,
+) -> tuple[Phases, Edges]:
     """The phases of a graph, only one if micro-batches overlap, that is if not `sequential`.
 
-    Enter: for every trip its number, the units that it leads from and to, whether it goes back.
-    Leaves besides: the trip of every edge, or -1.
+    Enter: for every trip its number, the units that it leads from and to, whether it goes back; and
+    for every gradient of a parameter the number of its trip and the unit that makes it.
     """
     flowing = [n for n, unit in enumerate(units) if unit.flows]
     own = flowing or list(range(len(units)))
     n, total = len(own), 2 * len(own) if flowing else len(own)
     place = {unit: at for at, unit in enumerate(own)}
-    edges = [(at, 2 * n - 1 - at, -1) for at in range(n if flowing else 0)]
+    found = [(at, 2 * n - 1 - at, -1, 0) for at in range(n if flowing else 0)]
     for trip, one, other, back in reads:
         if one in place and other in place and (flowing or not back):
             a, b = place[one], place[other]
-            edges.append((2 * n - 1 - a, 2 * n - 1 - b, trip) if back else (a, b, trip))
-    edges.sort(key=lambda edge: edge[1])
-    before: list[list[int]] = [[] for _ in range(total)]
-    for a, b, _ in edges:
+            found.append((2 * n - 1 - a, 2 * n - 1 - b, trip, 0) if back else (a, b, trip, 0))
+    found.sort(key=lambda edge: edge[1])
+    found += [(task, total, -1, 1) for task in range(total)]
+    found += [(2 * n - 1 - place[unit], total, trip, 1) for trip, unit in sums if unit in place]
+    before: list[list[int]] = [[] for _ in range(total + 1)]
+    for a, b, _, _ in found:
         before[b].append(a)
-    number = np.array(_numbered(before) if sequential else [0] * total, np.int64)
-    source, target, trips = np.array(edges, np.int64).reshape(-1, 3).T.copy()
+    number = np.array(_numbered(before) if sequential else [0] * (total + 1), np.int64)
+    source, target, trips, last = np.array(found, np.int64).reshape(-1, 4).T.copy()
     alone = np.bincount(number, minlength=1) == 1
     step = number[target] - number[source]
     after_waist = alone[number[source]] & (step == 1)
     kept = (step == 0) | (step == 1)
-    found = Phases(
-        unit=np.array(
-            [own[at] if at < n else own[2 * n - 1 - at] for at in range(total)], np.int64
-        ),
-        back=np.arange(total) >= n,
+    order = Phases(
+        unit=np.array([*own, *(reversed(own) if flowing else ()), -1], np.int64),
+        back=np.arange(total + 1) >= n,
         number=number,
         source=source[kept],
         target=target[kept],
         leaves=((step == 1) & ~after_waist)[kept],
         total=int(number.max(initial=-1)) + 1,
     )
-    return found, trips[kept]
+    return order, Edges(trips[kept], last[kept] > 0)
 
 
 def _numbered(before: list[list[int]]) -> list[int]:

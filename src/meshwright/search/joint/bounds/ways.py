@@ -18,8 +18,9 @@ If prices are rooflines, less is enough (`few`):
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +30,10 @@ from meshwright.foundation.integers import divisors, prime_factors
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
-from meshwright.graph.pieces import largest_piece, splits_of
-from meshwright.parallel.units import SAMPLE, Member, Unit
+from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
 from meshwright.simulate.prices import NANO
-from meshwright.simulate.times import durations
+from meshwright.simulate.times import Durations
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -41,6 +41,10 @@ Degrees = tuple[int, ...]
 
 SMALL = 8
 """Ways that use at most one of so many devices are not priced by themselves."""
+
+
+MANY = 250
+"""Ways of a unit without products, up to which all of them are kept."""
 
 
 class Ways(NamedTuple):
@@ -52,6 +56,8 @@ class Ways(NamedTuple):
     back: Floats
     share: Floats
     """Of the devices, at least."""
+    loose: tuple[int, ...] = ()
+    """Splits of which one stands for the others: what is cut along it may be along any of them."""
 
 
 class Cutter:
@@ -67,40 +73,48 @@ class Cutter:
     def every(self, unit: Unit) -> Ways:
         """Every way to cut a unit."""
         legal = list(self._legal(unit, few=False))
-        return self._ways(unit, legal, [self._exact(unit, own) for own in legal])
+        exact = self._exact(unit)
+        return self._ways(unit, legal, [exact(own) for own in legal])
 
     def few(self, unit: Unit) -> Ways:
         """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
-        kept = list(self._legal(unit, few=True))
+        samples, alike = self._replaceable(unit)
+        loose = (samples, *alike) if samples is not None and alike else ()
+        kept = list(islice(self._legal(unit, few=False), MANY + 1))
+        if len(kept) > MANY or any(family_of(own.call.kind).products for own in unit.members):
+            kept = list(self._legal(unit, few=True))
+        else:
+            loose = ()
         thin = lru_cache(maxsize=None)(lambda product: self._thin(unit, product))
+        exact = self._exact(unit)
         rows = [
             thin(product)
             if (product := math.prod(own)) * SMALL <= self._devices
             and self._goes_further(unit, own)
-            else self._exact(unit, own)
+            else exact(own)
             for own in kept
         ]
-        return self._ways(unit, kept, rows)
+        return self._ways(unit, kept, rows)._replace(loose=loose)
 
     def _ways(self, unit: Unit, degrees: list[Degrees], rows: list[tuple[float, float]]) -> Ways:
         there, back = np.array(rows, np.float64).T
         own = np.array(degrees, np.int64).reshape(len(degrees), len(unit.splits))
         return Ways(own, there, back, own.prod(axis=1) / self._devices)
 
-    def _exact(self, unit: Unit, degrees: Degrees) -> tuple[float, float]:
-        cut = tuple(d * unit.micro_ways(s, self._micro) for s, d in enumerate(degrees))
-        pieces = [_piece(member, cut) for member in unit.members]
-        there, back = durations(unit, pieces, self._pricer)
-        return there, back if unit.flows else 0.0
+    def _exact(self, unit: Unit) -> Callable[[Degrees], tuple[float, float]]:
+        durations = Durations(unit, self._pricer)
+        micro = [unit.micro_ways(s, self._micro) for s in range(len(unit.splits))]
+
+        def exact(degrees: Degrees) -> tuple[float, float]:
+            there, back = durations(tuple(d * m for d, m in zip(degrees, micro, strict=True)))
+            return there, back if unit.flows else 0.0
+
+        return exact
 
     def _legal(self, unit: Unit, *, few: bool) -> Iterator[Degrees]:
         """The degrees that a plan may have, or those of them that are kept."""
-        samples = next((n for n, s in enumerate(unit.splits) if s.name == SAMPLE), None)
+        samples, alike = self._replaceable(unit)
         order = sorted(range(len(unit.splits)), key=lambda n: n != samples)
-        replaceable = [
-            few and samples is not None and n != samples and _acts_alike(unit, n, samples)
-            for n in range(len(unit.splits))
-        ]
         chosen = [1] * len(order)
 
         def extend(at: int, left: int) -> Iterator[Degrees]:
@@ -110,13 +124,21 @@ class Cutter:
             number = order[at]
             for degree in divisors(left):
                 if self._allowed(unit, number, degree) and not (
-                    replaceable[number] and self._replaced(unit, number, degree, chosen)
+                    few and number in alike and self._replaced(unit, number, degree, chosen)
                 ):
                     chosen[number] = degree
                     yield from extend(at + 1, left // degree)
             chosen[number] = 1
 
         return extend(0, self._devices)
+
+    def _replaceable(self, unit: Unit) -> tuple[int | None, list[int]]:
+        """The split of samples, and those of attributes that it may be cut along instead."""
+        samples = next((n for n, s in enumerate(unit.splits) if s.name == SAMPLE), None)
+        if samples is None:
+            return None, []
+        others = [n for n in range(len(unit.splits)) if n != samples]
+        return samples, [n for n in others if _acts_alike(unit, n, samples)]
 
     def _replaced(self, unit: Unit, number: int, degree: int, chosen: list[int]) -> bool:
         """Whether samples can be cut instead of an attribute, at least as well."""
@@ -144,7 +166,7 @@ class Cutter:
         there = back = 0.0
         micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
         for member in unit.members:
-            call = _piece(member, micro)
+            call = member.piece(dict(enumerate(micro)))
             price = self._pricer.price(call, member.wanted)
             gain = self._gain(call, product) * math.prod(map(_read, member.splits))
             there += self._share(price.forward, 1, gain / product)
@@ -190,17 +212,3 @@ def _read(split: Split | None) -> float:
         return 1.0
     window = (split.halo.kernel - 1) * split.halo.dilation + 1
     return min(1.0, window / split.halo.stride)
-
-
-@lru_cache(maxsize=65536)
-def _piece(member: Member, degrees: Degrees) -> Call:
-    """What a device runs, cut split by split so that what is shared is cut once."""
-    number = max((n for n, degree in enumerate(degrees) if degree > 1), default=None)
-    if number is None:
-        return member.call
-    whole = _piece(member, (*degrees[:number], 1, *degrees[number + 1 :]))
-    split = member.splits[number]
-    if split is None:
-        return whole
-    own = next(s for s in splits_of(whole) if s.name == split.name)
-    return largest_piece(whole, own, degrees[number])

@@ -1,0 +1,29 @@
+"""A plan that was simulated. Enters: nothing. Leaves: the noun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from meshwright.foundation.units import Bytes
+from meshwright.plan.model import Plan, Prediction
+
+
+class Candidate(NamedTuple):
+    """A plan and what is predicted of it."""
+
+    plan: Plan
+    prediction: Prediction
+
+    def fits(self, memory: Bytes) -> bool:
+        """Whether no device holds more."""
+        return self.prediction.memory.total <= memory
+
+
+def undominated(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Those that no other beats in both time and memory, the fastest first."""
+    found: list[Candidate] = []
+    for own in sorted(candidates, key=lambda it: (it.prediction.step, it.prediction.memory.total)):
+        if not found or own.prediction.memory.total < found[-1].prediction.memory.total:
+            found.append(own)
+    return tuple(found)

@@ -1,0 +1,157 @@
+"""Units by themselves. Enters: a schedule, ways of units, trips of tensors. Leaves: a game.
+
+What a copy across the network is worth is a weight (`crossing`), so that a mean is a sum over
+units, and its least value is found unit by unit. Exchanges that neither sum nor copy, and delays,
+do not count: `pairs` knows more, and takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.search.joint.bounds.crossing import Network, Seats, Trips
+from meshwright.search.joint.bounds.schedule import Schedule, Spent
+from meshwright.search.joint.bounds.ways import Ways
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+class Weights(NamedTuple):
+    """How much everything counts."""
+
+    chain: Floats
+    """[tasks]"""
+    load: Floats
+    """[tasks]"""
+    update: Floats
+    """[phases] of what can only run from a phase on."""
+    part: Floats
+    """[trips] of summing up a micro-batch's tensor."""
+    copy: Floats
+    """[trips] of copying it."""
+
+    def mixed(self, other: Weights, part: float) -> Weights:
+        """A weighted mean."""
+        return Weights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+
+
+class Costs(NamedTuple):
+    """What one choice of seats costs, or a mean of several."""
+
+    duration: Floats
+    """[tasks]"""
+    work: Floats
+    """[tasks] the duration times the share of devices."""
+    copies: Floats
+    """[slots]"""
+    parts: Floats
+    """[slots]"""
+
+    def mixed(self, other: Costs, part: float) -> Costs:
+        """A weighted mean."""
+        return Costs(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+
+
+class Kind(NamedTuple):
+    """Units that are alike."""
+
+    units: Whole
+    ways: Ways
+    seats: Seats
+
+    def times(self, micro_batches: int) -> Floats:
+        """[4, seats] how long both passes take, each also by the share of devices in a step."""
+        own, often = self.ways, self.ways.share * micro_batches
+        return np.stack((own.there, own.there * often, own.back, own.back * often))[
+            :, self.seats.way
+        ]
+
+
+class Alone:
+    """The game."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        kinds: Sequence[Kind],
+        trips: Trips,
+        network: Network,
+        micro_batches: int,
+    ) -> None:
+        self._schedule, self._kinds, self._trips = schedule, kinds, trips
+        self._pace = network.pace
+        self._costs = [
+            np.concatenate((own.times(micro_batches), own.seats.parts, own.seats.copies))
+            for own in kinds
+        ]
+        """For each kind [what counts, seats]."""
+        slots = [np.arange(*trips.first[u : u + 2]) for u in range(len(trips.slots))]
+        self._slots = [np.array([slots[u] for u in kind.units]) for kind in kinds]
+        """For each kind [units, slots]."""
+
+    def first(self) -> Weights:
+        """The weights of devices alone: as if nothing had to move."""
+        own = self._schedule.phases
+        tasks, nothing = len(own.number), np.zeros(len(self._trips.bytes))
+        weights = Weights(np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing)
+        costs = self.costs(self.least(weights)[1])
+        free = (np.ones(len(own)) for own in (costs.copies, costs.parts))
+        return self.worst(Costs(costs.duration, costs.work, *free))[1]
+
+    def least(self, weights: Weights) -> tuple[float, Whole]:
+        """The least sum over all ways, and the seat of every unit."""
+        own, pace = self._trips, self._pace
+        # One more for units that have no task.
+        chain, load = (np.append(w, 0.0) for w in (weights.chain, weights.load))
+        part, copy = (np.zeros(own.first[-1]) for _ in range(2))
+        np.add.at(part, own.source, pace * own.bytes * weights.part)
+        np.add.at(copy, own.target, pace * own.bytes * weights.copy)
+        np.add.at(copy, own.source, -pace * own.bytes * weights.copy)
+        total = float(weights.update @ self._schedule.updates - pace * own.bytes @ weights.part)
+        chosen = np.zeros(len(own.slots), np.int64)
+        for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
+            there, back = self._schedule.there[kind.units], self._schedule.back[kind.units]
+            counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
+            alike, which = _distinct(np.concatenate((counts, part[slots], copy[slots]), axis=1))
+            cost = alike @ table
+            at = cost.argmin(axis=1)
+            chosen[kind.units] = at[which]
+            total += float(cost[np.arange(len(at)), at][which].sum())
+        return total, chosen
+
+    def costs(self, chosen: Whole) -> Costs:
+        """What one seat of every unit costs."""
+        duration, work = (np.zeros(len(self._schedule.phases.number)) for _ in range(2))
+        copies, parts = (np.ones(self._trips.first[-1]) for _ in range(2))
+        for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
+            at = chosen[kind.units]
+            for tasks, row in ((self._schedule.there, 0), (self._schedule.back, 2)):
+                has = tasks[kind.units] >= 0
+                duration[tasks[kind.units[has]]] = table[row, at[has]]
+                work[tasks[kind.units[has]]] = table[row + 1, at[has]]
+            copies[slots] = kind.seats.copies[:, at].T
+            parts[slots] = kind.seats.parts[:, at].T
+        return Costs(duration, work, copies, parts)
+
+    def worst(self, costs: Costs) -> tuple[float, Weights]:
+        """The largest of the inequalities for some costs, and its weights."""
+        trips, pace = self._trips, self._pace
+        more = costs.copies[trips.target] - costs.copies[trips.source]
+        summed = (costs.parts[trips.source] - 1) * trips.bytes * pace
+        moved = summed + np.maximum(more, 0.0) * trips.bytes * pace
+        most, own = self._schedule.worst(Spent(costs.duration, costs.work, moved, moved, summed))
+        crossing = own.moved + own.waited
+        part, copy = crossing + own.last, crossing * (more > 0)
+        return most, Weights(own.chain, own.load, own.update, part, copy)
+
+
+def _distinct(rows: Floats) -> tuple[Floats, list[int]]:
+    """The different rows, few as layers repeat, and for each row which of them it is."""
+    number: dict[bytes, int] = {}
+    which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
+    return np.frombuffer(b"".join(number)).reshape(len(number), rows.shape[1]), which

@@ -1,0 +1,235 @@
+"""Units in pairs. Enters: a schedule, ways of units, trips of tensors. Leaves: a game.
+
+Across a network a tensor of B bytes is cut g_d ways along each dim d, a pending sum of p parts, and
+copied c times, on U = c · Π g_d positions. What a position needs and does not have must be moved to
+it, and its part of the tensor has at most B / Π max(g_d, g'_d) in common with the part that it is
+to have. So from one way of the maker to one of the reader
+    bytes >= B (p - 1) + B max(0, c' - c)                      if p > 1 (`crossing`)
+    bytes >= B (c' - min(U, U') / Π max(g_d, g'_d))            else                     `_fractions`
+where dims between which a way leaves the choice (`Ways.loose`) count together, by their products;
+and whatever moves takes at least the delay of the network. Ways of a unit that lie alike across the
+network are one choice; a mean of inequalities is then a graph of costs of choices and of pairs,
+whose least value eliminations find, or a bound of it (`elimination.bounded`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.parallel.states import PARTIAL, WHOLE
+from meshwright.search.elimination import CostGraph, bounded
+from meshwright.search.joint.bounds.alone import Kind
+from meshwright.search.joint.bounds.crossing import Network, States, Trips
+from meshwright.search.joint.bounds.schedule import Schedule, Shares, Spent
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+SLIGHT = 1e-9
+"""What is less of a tensor is rounding."""
+
+
+class Lying(NamedTuple):
+    """How a tensor lies across the network in each choice of a unit."""
+
+    parts: Floats
+    """[choices] of a pending sum."""
+    copies: Floats
+    """[choices]"""
+    cuts: Floats
+    """[dims, choices] how many ways each dim is cut."""
+    loose: frozenset[int]
+    """Dims of which one stands for the others."""
+
+
+class Choices(NamedTuple):
+    """What seats of a unit lie alike across the network."""
+
+    first: Whole
+    """[choices] the number of its first seat: seats are in the order of choices."""
+    times: Floats
+    """[4, seats] as of `Kind.times`, in that order."""
+    lying: tuple[Lying, ...]
+    """For each slot."""
+
+
+class Trip(NamedTuple):
+    """What a trip takes, by the choices of both units, in nanoseconds."""
+
+    units: tuple[int, int]
+    moved: Floats
+    """[choices, choices] for which it holds the network."""
+    waited: Floats
+    """[choices, choices]"""
+    last: Floats
+    """[choices] to be summed up."""
+
+
+class Pairs:
+    """The game."""
+
+    def __init__(
+        self, schedule: Schedule, choices: Sequence[Choices], trips: Trips, network: Network
+    ) -> None:
+        """Enter besides: the choices of each unit."""
+        self._schedule, self._choices = schedule, choices
+        known: dict[object, tuple[Floats, Floats, Floats]] = {}
+        self._trips: list[Trip] = []
+        for n, (one, other) in enumerate(trips.units):
+            made = choices[one].lying[trips.source[n] - trips.first[one]]
+            needed = choices[other].lying[trips.target[n] - trips.first[other]]
+            key = (id(made), id(needed), trips.bytes[n])
+            if key not in known:
+                whole = float(trips.bytes[n]) * network.pace
+                known[key] = _priced(made, needed, whole, network.delay)
+            self._trips.append(Trip((one, other), *known[key]))
+
+    def first(self) -> Shares:
+        """The weights of devices alone: as if nothing had to move."""
+        own = self._schedule.phases
+        nothing = np.zeros(len(self._trips))
+        tasks = len(own.number)
+        weights = Shares(
+            np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing, nothing
+        )
+        spent = self.costs(self.least(weights)[1])
+        return self._schedule.worst(spent._replace(moved=nothing, waited=nothing, last=nothing))[1]
+
+    def least(self, weights: Shares) -> tuple[float, Whole]:
+        """No more than the least mean, and the seat of every unit."""
+        chain, load = (np.append(w, 0.0) for w in (weights.chain, weights.load))
+        there, back = self._schedule.there, self._schedule.back
+        counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
+        every = [c @ own.times for c, own in zip(counts, self._choices, strict=True)]
+        nodes = [
+            np.minimum.reduceat(costs, own.first)
+            for costs, own in zip(every, self._choices, strict=True)
+        ]
+        edges: dict[tuple[int, int], Floats] = {}
+        for n, trip in enumerate(self._trips):
+            i, j = trip.units
+            if weights.last[n]:
+                nodes[i] = nodes[i] + weights.last[n] * trip.last
+            if not (weights.moved[n] or weights.waited[n]):
+                continue
+            cost = weights.moved[n] * trip.moved + weights.waited[n] * trip.waited
+            if i == j:
+                nodes[i] = nodes[i] + np.diagonal(cost)
+                continue
+            pair, cost = ((i, j), cost) if i < j else ((j, i), cost.T)
+            edges[pair] = edges[pair] + cost if pair in edges else cost
+        total, choice = bounded(CostGraph(nodes, edges))
+        seats = np.zeros(len(every), np.int64)
+        for unit, (x, costs, own) in enumerate(zip(choice, every, self._choices, strict=True)):
+            start, stop = own.first[x], (*own.first, len(costs))[x + 1]
+            seats[unit] = start + costs[start:stop].argmin()
+        return total + float(weights.update @ self._schedule.updates), seats
+
+    def costs(self, chosen: Whole) -> Spent:
+        """What one seat of every unit costs."""
+        duration, work = (np.zeros(len(self._schedule.phases.number)) for _ in range(2))
+        choice = []
+        for unit, (seat, own) in enumerate(zip(chosen.tolist(), self._choices, strict=True)):
+            choice.append(int(np.searchsorted(own.first, seat, side="right")) - 1)
+            for task, row in ((self._schedule.there[unit], 0), (self._schedule.back[unit], 2)):
+                if task >= 0:
+                    duration[task], work[task] = own.times[row : row + 2, seat]
+        moved, waited, last = np.zeros((3, len(self._trips)))
+        for n, trip in enumerate(self._trips):
+            x, y = (choice[u] for u in trip.units)
+            moved[n], waited[n], last[n] = trip.moved[x, y], trip.waited[x, y], trip.last[x]
+        return Spent(duration, work, moved, waited, last)
+
+    def worst(self, costs: Spent) -> tuple[float, Shares]:
+        """The largest of the inequalities for some costs, and its weights."""
+        return self._schedule.worst(costs)
+
+
+def choices(kinds: Sequence[Kind], trips: Trips, micro_batches: int) -> list[Choices]:
+    """The choices of each unit; units of a kind share theirs."""
+    found: dict[int, Choices] = {}
+    for kind in kinds:
+        own = _choices(kind, trips.slots[int(kind.units[0])], micro_batches)
+        found |= dict.fromkeys(kind.units.tolist(), own)
+    return [found[unit] for unit in range(len(trips.slots))]
+
+
+def effort(own: Sequence[Choices], trips: Trips) -> float:
+    """About how many sums a round of the game takes: where two neighbours are joined."""
+    around: dict[int, set[int]] = {}
+    for one, other in trips.units:
+        around.setdefault(one, set()).add(other)
+        around.setdefault(other, set()).add(one)
+    total = 0.0
+    for unit, others in around.items():
+        sizes = sorted((len(own[other].first) for other in others), reverse=True)[:2]
+        total += len(own[unit].first) * math.prod(sizes)
+    return total
+
+
+def _choices(kind: Kind, slots: tuple[States, ...], micro_batches: int) -> Choices:
+    seats = kind.seats
+    states = [_lying(seats.across, own, kind.ways.loose) for own in slots]
+    rows = [np.ones((1, len(seats.way))), *(np.vstack(own[:3]) for own in states)]
+    _, first, which = np.unique(np.vstack(rows), axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    starts = np.searchsorted(which.reshape(-1)[order], np.arange(len(first)))
+    return Choices(
+        first=starts.astype(np.int64),
+        times=kind.times(micro_batches)[:, order],
+        lying=tuple(
+            Lying(own.parts[first], own.copies[first], own.cuts[:, first], own.loose)
+            for own in states
+        ),
+    )
+
+
+def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> Lying:
+    """How a tensor lies in each seat."""
+    parts, copies = np.ones(len(across)), across[:, -1].astype(np.float64)
+    cuts = np.ones((max((*states, -1)) + 1, len(across)))
+    for split, state in enumerate(states):
+        if state == WHOLE:
+            copies = copies * across[:, split]
+        elif state == PARTIAL:
+            parts = parts * across[:, split]
+        else:
+            cuts[state] *= across[:, split]
+    return Lying(parts, copies, cuts, frozenset(states[s] for s in loose if states[s] >= 0))
+
+
+def _priced(
+    made: Lying, needed: Lying, whole: float, delay: float
+) -> tuple[Floats, Floats, Floats]:
+    share, summed = _fractions(made, needed), made.parts - 1
+    return (
+        whole * share,
+        whole * share + delay * (share > SLIGHT),
+        whole * summed + delay * (summed > SLIGHT),
+    )
+
+
+def _fractions(made: Lying, needed: Lying) -> Floats:
+    """What moves at least, as a share of the tensor, by choices of the maker and the reader."""
+    dims = max(len(made.cuts), len(needed.cuts))
+    cuts, pieces = (
+        np.vstack((own.cuts, np.ones((dims - len(own.cuts), own.cuts.shape[1]))))
+        for own in (made, needed)
+    )
+    loose = [d in made.loose | needed.loose for d in range(dims)]
+    alone = [[d] for d in range(dims) if not loose[d]]
+    common = np.ones((len(made.parts), len(needed.parts)))
+    for group in (*alone, [d for d in range(dims) if loose[d]]):
+        common *= np.maximum(cuts[group].prod(axis=0)[:, None], pieces[group].prod(axis=0))
+    wide = (made.copies * cuts.prod(axis=0))[:, None]
+    used = np.minimum(wide, needed.copies * pieces.prod(axis=0))
+    exchanged = np.maximum(needed.copies - used / common, 0.0)
+    parts = made.parts[:, None]
+    summed = parts - 1 + np.maximum(needed.copies - made.copies[:, None], 0.0)
+    return np.where(parts > 1, summed, exchanged)

@@ -1,0 +1,94 @@
+"""Candidates of a search. Enters: candidates, each with the bench that it comes from. Leaves: the
+best of them, all in order, the front of time and memory.
+
+What has been simulated is known by its bench, options and roles, so that nobody does it twice.
+Nothing is known here of how candidates are found.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshwright.foundation.units import Seconds
+from meshwright.parallel.reshard import Codes
+from meshwright.plan.model import Options
+from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.joint.bench import Bench, Sketch
+from meshwright.search.joint.question import Question
+from meshwright.search.joint.violations import violations
+
+
+class Entry(NamedTuple):
+    """A candidate, and where it comes from."""
+
+    candidate: Candidate
+    bench: Bench
+    roles: Codes
+    sketch: Sketch | None
+
+    @property
+    def step(self) -> Seconds:
+        """That is predicted."""
+        return self.candidate.prediction.step
+
+
+class Kept:
+    """What has been simulated so far, and keeps to the constraints."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._entries: list[Entry] = []
+        self._seen: set[object] = set()
+        self._best: Entry | None = None
+
+    @property
+    def simulated(self) -> int:
+        """How many plans there have been."""
+        return len(self._seen)
+
+    @property
+    def best(self) -> Entry | None:
+        """The best candidate, the first of equal ones; None if there is none yet."""
+        return self._best
+
+    def seen(self, bench: Bench, options: Options, roles: Codes) -> bool:
+        """Whether a plan has been simulated."""
+        return (id(bench), options, roles.tobytes()) in self._seen
+
+    def add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> Entry | None:
+        """Keep a candidate; None if it breaks a constraint."""
+        plan = candidate.plan
+        roles = bench.codes([plan.layout[unit.name] for unit in bench.units])
+        self._seen.add((id(bench), plan.options, roles.tobytes()))
+        if violations(plan, self._question.constraints):
+            return None
+        entry = Entry(candidate, bench, roles, sketch)
+        self._entries.append(entry)
+        if self._best is None or self.score(entry) < self.score(self._best):
+            self._best = entry
+        return entry
+
+    def score(self, entry: Entry) -> tuple[bool, float, float]:
+        """What is smaller is better."""
+        step, held = entry.step, entry.candidate.prediction.memory.total
+        if self._question.minimize == "memory":
+            return False, held, step
+        if entry.candidate.fits(self._question.memory):
+            return False, step, held
+        return True, held, step
+
+    def ranked(self) -> list[Entry]:
+        """All, the best first."""
+        return sorted(self._entries, key=self.score)
+
+    def leaders(self) -> list[Entry]:
+        """The best plan; if it does not fit, the best that has a sketch and the best without."""
+        ranked = self.ranked()
+        if not ranked or ranked[0].candidate.fits(self._question.memory):
+            return ranked[:1]
+        both = ([own for own in ranked if (own.sketch is None) == bare] for bare in (True, False))
+        return [own for found in both for own in found[:1]]
+
+    def front(self) -> tuple[Candidate, ...]:
+        """Those that no other beats in both time and memory, the fastest first."""
+        return undominated(own.candidate for own in self._entries)
