@@ -16,6 +16,7 @@ from typing import cast
 import typer
 
 from meshwright.cli.calibrate import calibrate
+from meshwright.cli.check import check
 from meshwright.cli.clusters import clusters
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
@@ -38,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    plan, run, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
+    plan, check, run, sweep, compare, simulate, models, capture, calibrate, clusters, place, reduce
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")
