@@ -93,8 +93,11 @@ class Trials:
     def best(self, config: ParallelConfig) -> Trial | None:
         """The fastest that fits; if nothing does, the smallest."""
         first = self._tried(degrees_of(config, self.facts, self.cluster.devices, self.form))
-        finalists = [own.config for own in first[:FINALISTS]]
-        settings = [own for base in finalists for own in settings_of(base, self.facts, self.form)]
+        finalists: dict[object, ParallelConfig] = {}
+        for own in first:
+            finalists.setdefault(tuple(own.config.degrees.items()), own.config)
+        bases = list(finalists.values())[:FINALISTS]
+        settings = [own for base in bases for own in settings_of(base, self.facts, self.form)]
         self._tried(settings)
         every = sorted(self._known.values(), key=lambda own: own.order(self.memory))
         return every[0] if every else None
@@ -104,7 +107,8 @@ class Trials:
         for config in configs:
             if config not in self._known:
                 late = self._tasks > WORK
-                if late or refusals(self.graph, self.cluster, config):
+                said = sayable(self.form, config)
+                if late or not said or refusals(self.graph, self.cluster, config):
                     continue
                 self.simulation(config)
             found.append(self._known[config])
@@ -156,6 +160,11 @@ def settings_of(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[Pa
 
 def _powers(number: int) -> set[int]:
     return {number * 4, number * 2, number, number // 2, number // 4} - {0}
+
+
+def sayable(form: Form, config: ParallelConfig) -> bool:
+    """Whether a framework's file can say it: torchtitan's mixed precision comes with FSDP."""
+    return form != "torchtitan" or not config.mixed or config.data * config.context > 1
 
 
 def allowed(form: Form, config: ParallelConfig) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ write into the file, in the words of the framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.written import Form
@@ -22,12 +22,15 @@ def changes(
     >>> changes("megatron", one, two, 16)
     ('--tensor-model-parallel-size 8', '--micro-batch-size 8')
     """
-    writers = {"torchtitan": _torchtitan, "megatron": _megatron, "options": _options}
-    old = dict(writers[form](before, samples))
-    new = dict(writers[form](after, samples))
+    old, new = (dict(WRITERS[form](own, samples)) for own in (before, after))
     added = [_line(form, name, new[name]) for name in new if old.get(name) != new[name]]
     dropped = [f"without {name}" for name in old if name not in new]
     return (*added, *dropped)
+
+
+def settings(form: Form, config: ParallelConfig, samples: int) -> tuple[str, ...]:
+    """All settings of a configuration, as its reader takes them."""
+    return tuple(_line(form, name, value) for name, value in WRITERS[form](config, samples))
 
 
 def _line(form: Form, name: str, value: str) -> str:
@@ -91,3 +94,10 @@ def _options(config: ParallelConfig, samples: int) -> Iterator[Setting]:
     yield "--zero", str(config.zero)
     if config.recompute:
         yield "--recompute", ""
+
+
+WRITERS: Mapping[Form, Callable[[ParallelConfig, int], Iterator[Setting]]] = {
+    "torchtitan": _torchtitan,
+    "megatron": _megatron,
+    "options": _options,
+}
