@@ -14,6 +14,7 @@ import typer
 
 from meshwright import __version__
 from meshwright.cli.calibrate import calibrate
+from meshwright.cli.check import check
 from meshwright.cli.clusters import clusters
 from meshwright.cli.completion import answered
 from meshwright.cli.config import FILE, config_file, configured
@@ -46,7 +47,7 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(map(str, Exit))}.",
 )
 for verb in (
-    plan, explain, report, diff, run, sweep, compare, simulate, models, capture, calibrate,
+    plan, explain, report, diff, check, run, sweep, compare, simulate, models, capture, calibrate,
     clusters, place, reduce,
 ):  # fmt: skip
     app.command()(verb)

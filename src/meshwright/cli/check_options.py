@@ -1,0 +1,131 @@
+"""What the verb `check` is told: options, and what they turn into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from meshwright.search.configured.written import Written
+
+FlagsOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Megatron flags, in quotes, instead of CONFIG.")
+]
+DataOption = Annotated[int | None, typer.Option(min=1, help="Degree; default: what is left.")]
+TensorOption = Annotated[int | None, typer.Option(min=1, help="Degree of tensor parallelism.")]
+ContextOption = Annotated[int | None, typer.Option(min=1, help="Degree of context parallelism.")]
+PipelineOption = Annotated[int | None, typer.Option(min=1, help="Stages of a pipeline.")]
+ExpertOption = Annotated[int | None, typer.Option(min=1, help="Ways that experts are spread.")]
+VirtualOption = Annotated[
+    int | None, typer.Option(min=1, help="Runs of layers on each stage (interleaved).")
+]
+MicroBatchesOption = Annotated[int | None, typer.Option(min=1, help="Micro-batches of a step.")]
+ZeroOption = Annotated[int | None, typer.Option(min=0, max=3, help="Stage of ZeRO.")]
+RecomputeOption = Annotated[
+    bool, typer.Option("--recompute", help="Layers run again in the backward pass.")
+]
+BetterOption = Annotated[
+    bool, typer.Option(help="Look for the best configuration and for the best plan.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Also the settings that do not count.")
+]
+
+Given = dict[str, int | bool]
+"""Degrees and settings by name."""
+
+TRACES = (".json", ".pt2")
+"""How files end that are models, not configurations."""
+
+
+def given(**values: int | None) -> Given:
+    """The degrees and settings that were given; a switch that is off was not."""
+    return {name: own for name, own in values.items() if own is not None and own is not False}
+
+
+def parted(
+    config: str | None, model: str | None, flags: str | None, degrees: Given
+) -> tuple[str | None, str | None]:
+    """Which word is the file and which the model: with degrees or flags there is no file."""
+    from meshwright.foundation.errors import InputError
+
+    if degrees and flags is not None:
+        raise InputError("--flags and degrees are both given", "give one of them")
+    if not degrees and flags is None:
+        if config is None:
+            raise InputError(
+                "there is nothing to check",
+                "give a torchtitan .toml, a file with Megatron flags, --flags, or degrees such as "
+                "--data 4 --tensor 8",
+            )
+        return config, model
+    if model is not None:
+        raise InputError(
+            f"{config!r} and {model!r} are given besides "
+            f"{'--flags' if flags is not None else 'degrees'}",
+            "give a file or degrees, not both, and one model",
+        )
+    return None, config
+
+
+def written(file: str | None, flags: str | None, degrees: Given, devices: int) -> Written:
+    """What there is to check."""
+    from meshwright.foundation.errors import InputError
+    from meshwright.search.configured.megatron_flags import read_megatron
+    from meshwright.search.configured.torchtitan import read_torchtitan
+
+    if flags is not None:
+        return read_megatron(flags, devices)
+    if file is None:
+        return _of_degrees(degrees, devices)
+    text = _text(file)
+    try:
+        reader = read_torchtitan if file.endswith(".toml") else read_megatron
+        return reader(text, devices)
+    except InputError as error:
+        raise error.at(file) from None
+
+
+def chosen_model(named: str | None, what: Written) -> str:
+    """The model that is given, or the one that the configuration is about."""
+    from meshwright.foundation.errors import InputError
+
+    source = named or what.model
+    if source is None:
+        raise InputError(
+            "the configuration does not say which model of the zoo it is for",
+            "name one behind it, as zoo:llama3-8b or train.py:model",
+        )
+    return source
+
+
+def _of_degrees(degrees: Given, devices: int) -> Written:
+    import math
+
+    import msgspec
+
+    from meshwright.search.configured.config import ParallelConfig
+    from meshwright.search.configured.written import Written
+
+    taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
+    rest = {"data": max(1, devices // taken), "sequence": degrees.get("tensor", 1) > 1}
+    return Written(form="options", config=msgspec.convert(rest | degrees, ParallelConfig))
+
+
+def _text(file: str) -> str:
+    from pathlib import Path
+
+    from meshwright.foundation.errors import InputError
+
+    if file.endswith(TRACES) or ":" in file:
+        raise InputError(
+            f"{file!r} is a model, and no configuration is given",
+            "give a file in front of it, --flags, or degrees such as --data 4 --tensor 8",
+        )
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"there is no file {file!r}", "give the path of a configuration") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file!r} cannot be read: {error}", "give a text file") from None

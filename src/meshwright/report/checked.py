@@ -1,0 +1,172 @@
+"""What is said of a configuration that somebody wrote by hand. Enters: `Checked`. Leaves: what the
+verb `check` shows; every figure in it is predicted.
+"""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from meshwright.foundation.units import (
+    counted,
+    format_count,
+    format_gibibytes,
+    format_seconds,
+)
+from meshwright.report.outline import short_description
+from meshwright.report.predictions import (
+    Row,
+    describe_fullest,
+    describe_machine,
+    parts_of,
+    strategies_table,
+)
+from meshwright.search.configured.better import Trial
+from meshwright.search.configured.changes import changes
+from meshwright.search.configured.judge import BUBBLE, COMPUTING, Checked, Load, matrix_text
+
+ALMOST = 0.01
+"""A gain of less than this is no gain."""
+
+
+def describe_checked(checked: Checked, model: str) -> str:
+    """What is checked, in a line or two."""
+    facts = checked.facts
+    words = [
+        counted(facts.layers, "layer"), counted(facts.heads, "head"),
+        f"{facts.positions} positions", counted(facts.samples, "sample") + " a step",
+    ]  # fmt: skip
+    if facts.experts:
+        words.insert(2, counted(facts.experts, "expert"))
+    lines = [
+        f"{model} on {describe_machine(checked.cluster)}: {checked.config}",
+        f"model: {', '.join(words)}",
+    ]
+    if checked.rows is not None:
+        levels = " ".join(checked.cluster.level_names)
+        lines.append(f"placement: {matrix_text(checked.rows)} (levels: {levels})")
+    return "\n".join(lines)
+
+
+def describe_running(checked: Checked) -> str:
+    """Whether it runs, and if not why, a line each."""
+    if not checked.problems:
+        return "It runs: all degrees divide what they cut."
+    return "\n".join(["It does NOT run:", *(f"  {problem}" for problem in checked.problems)])
+
+
+def describe_fitting(checked: Checked) -> str:
+    """Whether it fits, by what it holds, and what would make it fit."""
+    assert checked.simulation is not None
+    memory = checked.simulation.prediction.memory
+    parts = ", ".join(f"{name} {format_gibibytes(n)}" for name, n in parts_of(memory).items())
+    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(checked.memory)}"
+    where = describe_fullest(memory)
+    if not checked.missing:
+        return f"It fits: {where} and holds {holds} ({parts})."
+    lines = [
+        f"It does NOT fit: {where} and would hold {holds}, "
+        f"{format_gibibytes(checked.missing)} too much ({parts})."
+    ]
+    if checked.fixes:
+        lines.append("One change makes it fit (predicted):")
+        lines += [f"  {_change(checked, own)}" for own in checked.fixes]
+    else:
+        lines.append("No single change makes it fit.")
+    return "\n".join(lines)
+
+
+def _change(checked: Checked, own: Trial) -> str:
+    settings = " ".join(_changes(checked, own))
+    held, step = own.prediction.memory.total, own.prediction.step
+    return f"{settings}: {format_gibibytes(held)}, a step takes {format_seconds(step)}"
+
+
+def _changes(checked: Checked, own: Trial) -> tuple[str, ...]:
+    return changes(checked.written.form, checked.config, own.config, checked.facts.samples)
+
+
+def describe_step(checked: Checked) -> str:
+    """What a step takes, and what holds it up."""
+    assert checked.simulation is not None
+    step, facts = checked.simulation.prediction.step, checked.facts
+    first, *others = checked.loads
+    rest = ", ".join(f"{own.what} {own.share:.0%}" for own in others)
+    tokens = format_count(facts.samples * facts.positions / step)
+    return (
+        f"A step takes {format_seconds(step)} (predicted): {facts.samples / step:.4g} samples/s, "
+        f"{tokens} tokens/s.\n"
+        f"Bottleneck: {_bottleneck(first, checked)}. Besides: {rest or 'nothing'}; they overlap."
+    )
+
+
+def _bottleneck(own: Load, checked: Checked) -> str:
+    share = f"{own.share:.0%} of the step"
+    if own.what == COMPUTING:
+        return f"computing, {share} on the busiest device"
+    if own.what == BUBBLE:
+        runs = checked.config.micro_batches * checked.config.chunks
+        return (
+            f"the pipeline's bubble, {share}: {checked.config.pipeline} stages have {runs} slots "
+            "to fill"
+        )
+    across = _axes_across(own.what, checked)
+    return f"the link {own.what}, busy {share}{across}"
+
+
+def _axes_across(link: str, checked: Checked) -> str:
+    """Which axes cross the level of a link."""
+    level = checked.cluster.level_names.index(link.partition("/")[0])
+    rows = checked.rows or {}
+    names = [axis for axis, row in rows.items() if row[level] > 1]
+    return f"; {' and '.join(names)} {'cross' if len(names) > 1 else 'crosses'} it" if names else ""
+
+
+def table_of_checked(checked: Checked) -> Table:
+    """The configuration, the best of the same form, and the plan of the search."""
+    given = checked.simulation and checked.simulation.prediction
+    rows = []
+    if given is not None:
+        rows.append(Row("as written", given, 1.0, checked.missing, marked=False))
+    others = []
+    if checked.best is not None:
+        others.append(("best configuration", checked.best.prediction))
+    if checked.planned is not None:
+        others.append(("plan", checked.planned.best.prediction))
+    for name, own in others:
+        speedup = None if given is None else given.step / own.step
+        missing = max(0, own.memory.total - checked.memory)
+        rows.append(Row(name, own, speedup, missing, marked=name == others[-1][0]))
+    return strategies_table(rows)
+
+
+def describe_better(checked: Checked) -> str:
+    """What to change in the file, and the plan that no such file can say."""
+    lines = []
+    if checked.best is not None:
+        lines += _configuration(checked, checked.best)
+    if checked.planned is not None:
+        best = checked.planned.best
+        lines.append(f"plan: {short_description(best.plan, checked.planned.rewrites)}.")
+    return "\n".join(lines)
+
+
+def _configuration(checked: Checked, best: Trial) -> list[str]:
+    tried = counted(checked.tried, "configuration")
+    if best.prediction.memory.total > checked.memory:
+        return [f"best configuration: of {tried} that were simulated none fits."]
+    if checked.good and checked.simulation is not None:
+        gain = checked.simulation.prediction.step / best.prediction.step - 1
+        if gain < ALMOST:
+            return [f"best configuration: as written; of {tried} none is 1 % faster."]
+    lines = [f"best configuration of {tried}: {best.config}. Change to:"]
+    return [*lines, *(f"  {line}" for line in _changes(checked, best))]
+
+
+def describe_notes(checked: Checked) -> str:
+    """What is priced otherwise than it runs, a line each."""
+    return "\n".join(f"note: {note}." for note in checked.written.notes)
+
+
+def describe_ignored(checked: Checked) -> str:
+    """The settings that do not count."""
+    return f"not about parallelism: {', '.join(checked.written.ignored)}."

@@ -1,0 +1,1 @@
+"""Configurations that people write by hand: degrees of parallelism, judged and bettered."""

@@ -1,0 +1,145 @@
+"""A configuration, judged. Enters: what is written, a graph, a machine. Leaves: `Checked`: whether
+it runs, whether it fits, what a step takes and what holds it up, and better ones.
+
+What a framework runs is priced with single collectives: it has no reduction programs. The plan of
+the joint search has them, and may rewrite the graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.model import OperatorGraph
+from meshwright.price.backend import NCCL, Backend
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.search.configured.better import Trial, Trials
+from meshwright.search.configured.config import ParallelConfig
+from meshwright.search.configured.facts import Facts, facts_of
+from meshwright.search.configured.placed import Rows, rows_of
+from meshwright.search.configured.refusals import refusals
+from meshwright.search.configured.written import Written, settled
+from meshwright.search.joint.question import Planned
+from meshwright.simulate.costs import occupancies
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.simulation import Simulation
+
+COMPUTING, BUBBLE = "computing", "pipeline bubble"
+
+FIXES = 3
+"""Changes that make a configuration fit which are told, at most."""
+
+
+class Load(NamedTuple):
+    """How much of a step something takes."""
+
+    what: str
+    share: float
+    seconds: Seconds
+
+
+class Checked(NamedTuple):
+    """The answer."""
+
+    written: Written
+    config: ParallelConfig
+    facts: Facts
+    cluster: Cluster
+    memory: Bytes
+    """What a device may hold."""
+    problems: tuple[InputError, ...]
+    """Why it does not run; nothing if it does."""
+    rows: Rows | None
+    """The parallelism matrix, if it runs."""
+    simulation: Simulation | None
+    loads: tuple[Load, ...]
+    """What takes a step's time, the most first: they overlap."""
+    fixes: tuple[Trial, ...]
+    """If it does not fit: one setting changed, so that it does."""
+    best: Trial | None
+    """The best configuration of the same form; None if nobody asked."""
+    tried: int
+    """Configurations that were simulated."""
+    planned: Planned | None
+    """The best plan of the joint search; None if nobody asked."""
+
+    @property
+    def missing(self) -> int:
+        """By how many bytes a device is too small; 0 if it fits or does not run."""
+        if self.simulation is None:
+            return 0
+        return max(0, self.simulation.prediction.memory.total - self.memory)
+
+    @property
+    def good(self) -> bool:
+        """Whether it runs and fits."""
+        return self.simulation is not None and not self.missing
+
+
+def judge(
+    written: Written,
+    graph: OperatorGraph,
+    cluster: Cluster,
+    memory: Bytes,
+    *,
+    backend: Backend = NCCL,
+    better: bool = True,
+) -> Checked:
+    """Everything but the joint search."""
+    facts = facts_of(graph)
+    config = settled(written, facts)
+    prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=False)
+    operators = OperatorPricer(cluster.device)
+    trials = Trials(graph, cluster, written.form, memory, prices, operators)
+    said = [InputError(*own) for own in written.problems]
+    problems = (*said, *refusals(graph, cluster, config))
+    simulation, fixes = None, list[Trial]()
+    if not problems:
+        simulation = trials.simulation(config)
+        if simulation.prediction.memory.total > memory:
+            fixes = trials.neighbours(config)
+    best = trials.best(config) if better else None
+    return Checked(
+        written=written,
+        config=config,
+        facts=facts,
+        cluster=cluster,
+        memory=memory,
+        problems=problems,
+        rows=None if problems else rows_of(config.degrees, cluster),
+        simulation=simulation,
+        loads=() if simulation is None else loads_of(simulation, config),
+        fixes=tuple(fixes[:FIXES]),
+        best=best,
+        tried=trials.simulated,
+        planned=None,
+    )
+
+
+def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[Load, ...]:
+    """Computing on the busiest device, every kind of link where it is busiest, and the bubble.
+
+    Of a pipeline's slots, c runs of layers for each of m micro-batches, p - 1 are lost to filling
+    and draining: (p - 1) / (c m + p - 1).
+    """
+    step, compute = simulation.prediction.step, simulation.prediction.compute
+    found = [Load(COMPUTING, compute / step, compute)]
+    for own in occupancies(simulation)[1:]:
+        found.append(Load(own.kind, own.busiest_share, own.busiest))
+    lost = config.pipeline - 1
+    if lost:
+        share = lost / (config.chunks * config.micro_batches + lost)
+        found.append(Load(BUBBLE, share, Seconds(share * step)))
+    return tuple(sorted(found, key=lambda own: -own.share))
+
+
+def matrix_text(rows: Rows) -> str:
+    """A parallelism matrix in a line.
+
+    >>> matrix_text({"tensor": (1, 4), "data": (2, 2)})
+    'tensor [1 4], data [2 2]'
+    """
+    return ", ".join(f"{axis} [{' '.join(map(str, row))}]" for axis, row in rows.items())
