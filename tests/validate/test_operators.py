@@ -9,7 +9,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Call, Spec
 from meshwright.price.table import MeasuredCall, Origin, PriceTable
-from meshwright.price.tables import shipped_table
+from meshwright.price.tables import table_of
 from meshwright.validate.device import compare_steps, embedded_findings
 from meshwright.validate.operators import compare_operators, errors_by_kind
 
@@ -18,7 +18,7 @@ H200 = Cluster.named("h200").device
 
 @pytest.fixture(scope="module")
 def table() -> PriceTable:
-    found = shipped_table(H200)
+    found = table_of(H200)
     assert found is not None
     return found
 

@@ -88,7 +88,7 @@ def explained(planned: Planned, prices: Prices) -> tuple[Decision, ...]:
     """What the runner-up of each decision costs; nothing if the user has no time."""
     import time
 
-    from meshwright.price.operator import OperatorPricer
+    from meshwright.price.tables import pricer_of
     from meshwright.search.joint.explain import explain
 
     if planned.stopped == "interrupted":
@@ -98,7 +98,7 @@ def explained(planned: Planned, prices: Prices) -> tuple[Decision, ...]:
             return explain(
                 planned.best.plan,
                 prices=prices,
-                operators=OperatorPricer(planned.question.cluster.device),
+                operators=pricer_of(planned.question.cluster.device),
                 memory=planned.question.memory,
                 deadline=time.monotonic() + EXPLAINING,
             )

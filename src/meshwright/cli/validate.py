@@ -61,13 +61,13 @@ def validate_operators(
     from meshwright.cluster.model import Cluster
     from meshwright.foundation.errors import InputError
     from meshwright.price.table import load_table
-    from meshwright.price.tables import shipped_table
+    from meshwright.price.tables import table_of
     from meshwright.report.validation_documents import operators_document
     from meshwright.report.validations import table_of_operator_errors
     from meshwright.validate.operators import compare_operators, errors_by_kind
 
     device = Cluster.named(cluster).device
-    table = shipped_table(device) if rows is None else load_table(rows)
+    table = table_of(device) if rows is None else load_table(rows)
     if table is None:
         raise InputError(f"no prices of {device.name} come with Meshwright", "give --rows FILE")
     comparisons = compare_operators(table, device, folds)

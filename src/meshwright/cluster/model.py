@@ -124,6 +124,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     memory_bandwidth: BytesPerSecond
     peak: tuple[tuple[str, OpsPerSecond], ...]
     """Peak rate by dtype, dense (without structured sparsity)."""
+    prices: str = ""
+    """Measured prices of operators: a file that 'meshwright calibrate' wrote, or the name of a
+    table that comes with Meshwright; empty: all prices are estimated."""
 
     def __post_init__(self) -> None:
         if self.memory <= 0 or self.memory_bandwidth <= 0:

@@ -55,7 +55,7 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
             description=top.text("description", ""),
             source=top.text("source", ""),
             machine=top.text("machine", "") or None,
-            device=_device(top.table("device")),
+            device=_device(top.table("device"), Path(file).parent),
             levels=tuple(_level(level) for level in top.tables("levels")),
         )
     )
@@ -63,7 +63,8 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
     return cluster
 
 
-def _device(table: _Table) -> Device:
+def _device(table: _Table, folder: Path) -> Device:
+    prices = table.text("prices", "")
     peak = table.table("peak")
     device = table.build(
         lambda: Device(
@@ -71,6 +72,8 @@ def _device(table: _Table) -> Device:
             memory=table.quantity("memory", parse_bytes),
             memory_bandwidth=table.quantity("memory_bandwidth", parse_bandwidth),
             peak=tuple((dtype, peak.quantity(dtype, parse_ops)) for dtype in peak.content),
+            # A file is found from where the cluster's is.
+            prices=str((folder / prices).resolve()) if prices.endswith(".jsonl") else prices,
         )
     )
     table.refuse_unread()
@@ -217,6 +220,7 @@ def dump_cluster(cluster: Cluster) -> str:
         f"name = {_quoted(device.name)}",
         f'memory = "{device.memory} B"',
         f'memory_bandwidth = "{device.memory_bandwidth!r} B/s"',
+        *([f"prices = {_quoted(device.prices)}"] if device.prices else []),
         "",
         "[device.peak]",
         *(f'{_quoted(dtype)} = "{rate!r} FLOP/s"' for dtype, rate in device.peak),

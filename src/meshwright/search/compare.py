@@ -17,8 +17,8 @@ from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
 from meshwright.price.backend import NCCL, Backend
-from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
@@ -79,7 +79,7 @@ def compare(
             "give it more (--nodes, --gpus or --resize)",
         )
     prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=programs)
-    operators = OperatorPricer(cluster.device)
+    operators = pricer_of(cluster.device)
     strategies: list[tuple[str, Candidate]] = []
     refused: list[tuple[str, str]] = []
     for name, own in applied(graph, cluster, options):

@@ -17,8 +17,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import backend_named
 from meshwright.price.memory import Optimizer
-from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.joint.best import Progress, best_plan
 from meshwright.search.joint.constraints import parse_constraints
@@ -99,7 +99,7 @@ def explain_plan(
     return explain(
         plan,
         prices=Prices(Pricer(plan.cluster, backend_named(backend), algorithm="best")),
-        operators=OperatorPricer(plan.cluster.device),
+        operators=pricer_of(plan.cluster.device),
         memory=_memory(memory, plan.cluster),
         deadline=time.monotonic() + seconds,
     )

@@ -27,6 +27,7 @@ from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.simulate.build import skeleton
 from meshwright.simulate.carry import ILLEGAL, NO_TIME, Work, work
@@ -62,7 +63,7 @@ class Problem:
         self.units = units(graph)
         self.apart = tuple(apart) if apart is not None else (True,) * len(self.factors)
         self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
-        self.operators = operators or OperatorPricer(cluster.device)
+        self.operators = operators or pricer_of(cluster.device)
         micro = self.options.micro_batches
         self.joined = joined(graph, micro, self.options.bucket)
         self.bundles = self.joined.bundles

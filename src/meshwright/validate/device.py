@@ -16,8 +16,7 @@ from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.price.memory import Optimizer, training_memory
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.tables import shipped_table
+from meshwright.price.tables import pricer_of
 from meshwright.price.training import Host, training_step
 
 
@@ -85,7 +84,7 @@ def compare_steps(
     findings: DeviceFindings, device: Device, graph_of: Callable[[str, int], OperatorGraph]
 ) -> Iterator[StepComparison]:
     """Every measured step beside its prediction; `graph_of` captures a source at a batch."""
-    pricer = OperatorPricer(device, shipped_table(device))
+    pricer = pricer_of(device)
     for row in findings.steps:
         graph = in_dtype(graph_of(row.source, row.batch), row.dtype)
         step = training_step(graph, pricer, row.optimizer, findings.dispatch)

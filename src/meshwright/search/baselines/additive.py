@@ -19,8 +19,8 @@ from meshwright.parallel.layout import REPLICA, Layout
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options
-from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.choices import choices_of
@@ -44,7 +44,7 @@ def space(graph: OperatorGraph, cluster: Cluster) -> Space:
     """The costs of all layouts that split samples, attributes and parameters on all devices."""
     own = choices_of(units(graph), cluster)
     prices = Prices(Pricer(cluster, algorithm="best"))
-    costing = Costing(graph, cluster, prices, OperatorPricer(cluster.device), Options())
+    costing = Costing(graph, cluster, prices, pricer_of(cluster.device), Options())
     node = _nodes(costing.bundles, own)
     numbered = {
         id(chosen): _numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)

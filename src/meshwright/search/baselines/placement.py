@@ -29,6 +29,7 @@ from meshwright.parallel.units import Unit, units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import DEFAULT, OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.search.baselines.roles import inside_machine, require_few, seat
 from meshwright.simulate.prices import Prices
@@ -64,7 +65,7 @@ class _Work:
     """Times, edges and groups of a graph's units."""
 
     def __init__(self, graph: OperatorGraph, cluster: Cluster) -> None:
-        parts, pricer = units(graph), OperatorPricer(cluster.device)
+        parts, pricer = units(graph), pricer_of(cluster.device)
         self._distance = _Distance(cluster)
         self._times = [_seconds(unit, pricer) for unit in parts]
         self._updates = _updates(graph, parts, cluster)

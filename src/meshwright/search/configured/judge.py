@@ -14,8 +14,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.price.backend import NCCL, Backend
-from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.configured.better import Trial, Trials
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.facts import Facts, facts_of
@@ -92,7 +92,7 @@ def judge(
     facts = facts_of(graph)
     config = settled(written, facts)
     prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=False)
-    operators = OperatorPricer(cluster.device)
+    operators = pricer_of(cluster.device)
     trials = Trials(graph, cluster, written.form, memory, prices, operators)
     said = [InputError(*own) for own in written.problems]
     problems = (*said, *refusals(graph, cluster, config))

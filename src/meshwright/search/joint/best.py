@@ -28,6 +28,7 @@ from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
@@ -109,7 +110,7 @@ def best_plan(
     """
     _refuse_impossible(question)
     warm_up()
-    pricer = operators or OperatorPricer(question.cluster.device)
+    pricer = operators or pricer_of(question.cluster.device)
     run = _Run(question, budget, backend, pricer, programs, seed, cores, progress)
     stopped: Stopped = "complete"
     try:

@@ -29,6 +29,7 @@ from meshwright.parallel.units import Unit, units
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
+from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, bundles
 from meshwright.search.joint.bounds.alone import Alone, Kind
@@ -93,7 +94,7 @@ def lower_bound(
     """
     own = units(graph)
     tied = bundles(graph, own)
-    pricer = operators or OperatorPricer(cluster.device)
+    pricer = operators or pricer_of(cluster.device)
     found: list[tuple[float, str, int]] = []
     least = wanted * NANO / (1 - MARGIN) + 1
     # What overlaps has lower bounds, and none above the lowest counts.

@@ -17,8 +17,8 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
-from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.joint.explain import Decision, explain
 from meshwright.search.joint.helps import Help, Settings, helps
@@ -87,7 +87,7 @@ def explained(
     planned = judged(plan, memory=memory, backend=backend, programs=programs, baselines=False)
     limit = planned.question.memory
     prices = Prices(Pricer(plan.cluster, backend, algorithm="best"), programs=programs)
-    operators = OperatorPricer(plan.cluster.device)
+    operators = pricer_of(plan.cluster.device)
     found = Explained(
         planned, spending(simulate(plan, prices, operators)), (), (), stopped="interrupted"
     )
@@ -112,7 +112,7 @@ def explained(
 def _warm_up() -> None:
     """Explain a tiny plan, so that all that compiles has done so; a process does so once."""
     plan = data_parallel(parse_graph(TINY), Cluster.named("laptop", process=2))
-    prices, operators = Prices(Pricer(plan.cluster)), OperatorPricer(plan.cluster.device)
+    prices, operators = Prices(Pricer(plan.cluster)), pricer_of(plan.cluster.device)
     explain(plan, prices=prices, operators=operators, memory=plan.cluster.device.memory)
 
 

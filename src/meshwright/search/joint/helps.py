@@ -28,8 +28,8 @@ from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Sec
 from meshwright.graph.batch import with_batch
 from meshwright.plan.model import Options, Plan, Prediction
 from meshwright.price.backend import NCCL, Backend
-from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
 
@@ -63,7 +63,7 @@ class Settings(NamedTuple):
         prices = Prices(
             Pricer(plan.cluster, self.backend, algorithm="best"), programs=self.programs
         )
-        return simulate(plan, prices, OperatorPricer(plan.cluster.device)).prediction
+        return simulate(plan, prices, pricer_of(plan.cluster.device)).prediction
 
 
 def helps(

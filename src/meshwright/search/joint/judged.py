@@ -15,6 +15,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.bound import lower_bound
@@ -41,7 +42,7 @@ def judged(
     began = time.monotonic()
     question = question_of(plan, memory)
     prices = Prices(Pricer(plan.cluster, backend, algorithm="best"), programs=programs)
-    operators = OperatorPricer(plan.cluster.device)
+    operators = pricer_of(plan.cluster.device)
     own = simulate(plan, prices, operators)
     best = Candidate(with_programs(plan, own.problem), own.prediction)
     named: list[tuple[str, Candidate]] = []

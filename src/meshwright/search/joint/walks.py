@@ -18,6 +18,7 @@ from meshwright.plan.model import Options
 from meshwright.price.backend import Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
 from meshwright.search.joint.bench import Bench
@@ -114,7 +115,7 @@ def _apart(task: _Walk) -> tuple[int, Codes | None]:
     cluster = task.question.cluster
     pricer = Pricer(cluster, task.backend, algorithm="best")
     prices = Prices(pricer, programs=task.programs)
-    roles, _ = _found(task, prices, OperatorPricer(cluster.device), lambda _: None)
+    roles, _ = _found(task, prices, pricer_of(cluster.device), lambda _: None)
     return task.number, roles
 
 
