@@ -92,7 +92,9 @@ def table_of_planned(planned: Planned) -> Table:
 def describe_planned(planned: Planned) -> str:
     """The plan in words, how good it can be said to be, and how it was found; a line each."""
     outline = short_description(planned.best.plan, planned.rewrites)
-    lines = [f"plan: {outline}", _bound(planned)]
+    lines = [f"plan: {outline}"]
+    if planned.bound:
+        lines.append(_bound(planned))
     lines.append(_memory(planned) if missing(planned, planned.best) == 0 else _lacking(planned))
     if planned.history:  # A plan that is only judged has none.
         lines.append(
