@@ -8,7 +8,7 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 .PHONY: demo test check bench figures reference clean
 
 demo: $(VENV)/.installed
-	$(BIN)/meshwright place --cluster gcp-a100 --nodes 4 --axes data=4,tensor=16 --reduce data --bytes 8GiB
+	$(BIN)/meshwright demo
 
 # What compiles does so once, before several processes would do it at the same time. Tests that start
 # ranks use all cores themselves, or look at the clock: they run alone.
@@ -45,7 +45,7 @@ reference: $(VENV)/.developer
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --editable .
+	$(PIP) install --quiet --editable ".[torch]"
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.installed

@@ -14,6 +14,7 @@ from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import BatchOption, JsonOption, chosen
 
 if TYPE_CHECKING:
+    from meshwright.cluster.model import Cluster
     from meshwright.graph.model import Call
     from meshwright.run.calibrate import Calibration
 
@@ -40,7 +41,12 @@ def calibrate(
         bool, typer.Option("--links", help="Measure the links of --cluster instead.")
     ] = False,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Whose links: a .toml file or a name.")
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Whose links; with a model: the .toml file to name prices in.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -59,11 +65,12 @@ def calibrate(
             )
         calibrate_links(cluster, out, json=json)
         return
-    if model is None or out is None or cluster is not None:
+    if model is None or out is None:
         raise InputError(
-            "operators are measured of a model, into a file, and of no cluster",
-            "write it as 'meshwright calibrate MODEL --out FILE', or give --links",
+            "operators are measured of a model, into a file",
+            "write it as 'meshwright calibrate MODEL --out FILE.jsonl', or give --links",
         )
+    described = None if cluster is None else _described(cluster, out)
     for name, value in (("--largest", largest), ("--budget", budget), ("--ranks", ranks)):
         if value is not None and value < 1:
             raise InputError(f"{name} is {value:g}", "give 1 or more")
@@ -72,6 +79,8 @@ def calibrate(
     found = _measure_operators(calls, kind, Path(out), budget, ranks)
     for failure in found.failures:
         typer.echo(f"meshwright: {failure}", err=True)
+    if cluster is not None and described is not None:
+        _name_prices(described, out, cluster)
     if json:
         print_json(calibration_document(found, len(calls), out))
         return
@@ -79,6 +88,30 @@ def calibrate(
         f"{found.measured} calls measured, {found.known} known before, "
         f"{len(found.failures)} failed, of {len(calls)}; {found.stopped}. Prices in {out}."
     )
+
+
+def _described(file: str, out: str) -> Cluster:
+    """The cluster of a file that shall name the prices."""
+    from meshwright.cluster.toml import load_cluster
+    from meshwright.foundation.errors import InputError
+
+    for option, text, ending in (("--cluster", file, ".toml"), ("--out", out, ".jsonl")):
+        if not text.endswith(ending):
+            raise InputError(
+                f"{option} is {text!r}", f"give a {ending} file, so that the cluster names prices"
+            )
+    return load_cluster(file)
+
+
+def _name_prices(cluster: Cluster, prices: str, file: str) -> None:
+    """Write a cluster's file so that its device is priced by what was measured."""
+    import msgspec
+
+    from meshwright.cluster.toml import dump_cluster
+    from meshwright.foundation.files import write_whole
+
+    device = msgspec.structs.replace(cluster.device, prices=str(Path(prices).resolve()))
+    write_whole(file, dump_cluster(msgspec.structs.replace(cluster, device=device)).encode())
 
 
 _DTYPES = ("float32", "bfloat16", "float16")

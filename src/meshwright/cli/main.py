@@ -18,6 +18,7 @@ from meshwright.cli.check import check
 from meshwright.cli.clusters import clusters
 from meshwright.cli.completion import answered
 from meshwright.cli.config import FILE, config_file, configured
+from meshwright.cli.demo import demo
 from meshwright.cli.diff import diff
 from meshwright.cli.examples import keep_examples
 from meshwright.cli.exits import Exit
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 for verb in (
     plan, explain, report, diff, check, run, sweep, compare, simulate, models, capture, calibrate,
-    clusters, place, reduce,
+    clusters, place, reduce, demo,
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

@@ -93,7 +93,9 @@ def table_of_planned(planned: Planned) -> Table:
 def describe_planned(planned: Planned) -> str:
     """The plan in words, how good it can be said to be, and how it was found; a line each."""
     outline = short_description(planned.best.plan, planned.rewrites)
-    lines = [f"plan: {outline}", describe_bound(planned)]
+    lines = [f"plan: {outline}"]
+    if planned.bound:
+        lines.append(describe_bound(planned))
     fits = missing(planned, planned.best) == 0
     lines.append(describe_held(planned) if fits else _lacking(planned))
     if planned.history:  # A plan that is only judged has none.

@@ -17,8 +17,8 @@ from meshwright.parallel.layout import REPLICA, Factor
 from meshwright.parallel.units import SAMPLE
 from meshwright.report.page.markup import Markup, element, joined
 
-MOST = 8
-"""Members of a level that are drawn each by itself."""
+MOST, MOST_CELLS = 8, 16
+"""Members of a level, and of the innermost one, that are drawn each by itself."""
 
 FEWEST = 6
 """Of the runs of members that are alike so many are drawn, if there are too many."""
@@ -132,7 +132,8 @@ class Picture:
     def _runs(self, depth: int) -> Iterator[tuple[int, ...]]:
         """The members that one is drawn for; an empty run stands for those left out."""
         count = self.cluster.levels[depth].cardinality
-        if count <= MOST:
+        most = MOST_CELLS if depth == len(self.cluster.levels) - 1 else MOST
+        if count <= most:
             yield from ((member,) for member in range(count))
             return
         telling = [role for role in self.roles if role.name not in (SAMPLE, REPLICA)]
@@ -141,8 +142,8 @@ class Picture:
             at = At(self._digits(depth, member), frozenset())
             runs.setdefault(tuple(at.part(role, self.own) for role in telling), []).append(member)
         found = [tuple(own) for own in runs.values()]
-        yield from found[:FEWEST] if len(found) > MOST else found
-        if len(found) > MOST:
+        yield from found[:FEWEST] if len(found) > most else found
+        if len(found) > most:
             yield ()
             yield found[-1]
 

@@ -36,13 +36,14 @@ function frontOptions(data, narrow) {
   return {
     animation: false,
     legend: { top: 0, textStyle: { color: colour("ink") } },
-    grid: { left: narrow ? 62 : 80, right: 24, top: narrow ? 64 : 44, bottom: 44 },
+    grid: { left: narrow ? 62 : 80, right: 24, top: narrow ? 78 : 54, bottom: 44 },
     tooltip: { ...tooltip(), formatter: ({ name, value }) =>
       `${echarts.format.encodeHTML(name)}<br>${seconds(value[1])}, ${bytes(value[0])} predicted` },
     xAxis: { type: "log", logBase: 2, name: "memory on the fullest device",
       nameLocation: "middle", nameGap: 28, min: (own) => Math.min(own.min, data.limit) / 1.5,
       max: (own) => Math.max(own.max, data.limit) * 1.5, ...axis(),
-      axisLabel: { color: colour("ink"), formatter: (own) => bytes(own, 3), hideOverlap: true } },
+      axisLabel: { color: colour("ink"), formatter: (own) => bytes(own, 3), hideOverlap: true,
+        showMinLabel: false, showMaxLabel: false } },
     yAxis: { type: "log", name: "step", ...axis(), nameLocation: "end",
       axisLabel: { color: colour("ink"), formatter: (own) => seconds(own, 3) } },
     series: [dots("baselines", data.baselines, "triangle", "hold-1", 11),

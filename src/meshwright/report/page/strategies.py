@@ -14,26 +14,28 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.question import Planned
 
+STRATEGIES = (
+    "strategy",
+    "step (bar: speed)",
+    "speed-up>",
+    "computes>",
+    "waits or moves>",
+    "moved>",
+    "memory>",
+    "fits",
+)
+
 
 def strategies_section(planned: Planned) -> Markup:
     """Baselines and the plan, with a bar for how long each takes."""
     named = [*planned.baselines, (FOUND, planned.best)]
     least = min(own.prediction.step for _, own in named)
-    heads = (
-        "strategy",
-        "step (bar: speed)",
-        "speed-up>",
-        "computes>",
-        "waits or moves>",
-        "moved>",
-        "memory>",
-    )
     rows = [_strategy(planned, name, own, least) for name, own in named]
     told = describe_refused(planned.refused) if planned.refused else ""
     return joined(
         [
             table(
-                (*heads, "moved>", "memory>", "fits"),
+                STRATEGIES,
                 rows,
                 "Strategies, predicted; speed-ups are against the fastest baseline that fits",
                 chosen=len(rows) - 1,

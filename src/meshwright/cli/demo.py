@@ -1,0 +1,64 @@
+"""The verb `demo`: other verbs in a row, each shown as one would type it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PLANNED = "BERT-Large on 4 nodes of 8 A100 that share one network card a node"
+TRAINED = "a tiny BERT on 4 processes of this machine, priced by measuring it"
+
+NEXT = """\
+Next:
+  open {folder}/report.html             why this plan: placement, timeline, memory, reductions
+  open {folder}/trace.json              the same step in https://ui.perfetto.dev
+  meshwright explain {folder}/plan.json  decisions, critical path, what would help
+  meshwright clusters                 machines to choose from; describe yours: docs/clusters.md
+  meshwright plan model.py:build ...  your own model: docs/tutorial.md"""
+
+
+def demo(
+    context: typer.Context,
+    folder: Annotated[str, typer.Argument(help="Where plans, report and trace go.")] = "demo",
+) -> None:
+    """Plan BERT-Large on 32 GPUs, then train a tiny one on 4 processes here, by its own plan.
+
+    Example:  meshwright demo
+    """
+    from meshwright.foundation.errors import InputError
+
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{folder!r} is a file", "name a folder")
+    place.mkdir(parents=True, exist_ok=True)
+    for heading, commands in ((PLANNED, _planning(place)), (TRAINED, _training(place))):
+        typer.echo(f"\n== {heading[0].upper()}{heading[1:]} ==")
+        for words in commands:
+            typer.echo(f"\n$ meshwright {shlex.join(words)}\n")
+            context.find_root().command.main(list(words), "meshwright", standalone_mode=False)
+    typer.echo("\n" + NEXT.format(folder=folder))
+
+
+def _planning(place: Path) -> tuple[tuple[str, ...], ...]:
+    files = [f"--{option}={place / name}" for option, name in _FILES]
+    question = "plan zoo:bert-large --cluster gcp-a100 --nodes 4 --gpus 8 --batch 512"
+    return ((*f"{question} --dtype bfloat16 --mixed --budget 30s --top 12".split(), *files),)
+
+
+def _training(place: Path) -> tuple[tuple[str, ...], ...]:
+    model, cluster, prices = "zoo:bert-large/tiny", place / "here.toml", place / "prices.jsonl"
+    plan = place / "tiny.json"
+    measured = f"calibrate {model} --ranks 4 --largest 4 --budget 25"
+    searched = f"plan {model} --backend rings --budget 10s --no-explain --top 8"
+    return (
+        (*["calibrate", "--links", "--cluster", "laptop"], f"--out={cluster}"),
+        (*measured.split(), f"--cluster={cluster}", f"--out={prices}"),
+        (*searched.split(), f"--cluster={cluster}", f"--save={plan}"),
+        ("run", str(plan), "--against-one-device"),
+    )
+
+
+_FILES = (("save", "plan.json"), ("report", "report.html"), ("trace", "trace.json"))

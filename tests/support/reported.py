@@ -1,0 +1,68 @@
+"""Plans to report on, without a search: a tiny one, and three of real models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from msgspec.structs import replace
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.report.page.page import page
+from meshwright.search.baselines.data import data_parallel
+from meshwright.search.baselines.expert import expert
+from meshwright.search.baselines.megatron import megatron
+from meshwright.search.joint.explain import Decision
+from meshwright.search.joint.judged import judged
+from meshwright.search.joint.question import Planned
+from meshwright.simulate.simulation import Simulation, simulate
+
+DECISIONS = (
+    Decision("micro-batches", "8", "16", None, "nothing else is possible"),
+    Decision("placement", "sample over node", None, None, "no difference"),
+)
+
+MODELS = ("mlp", "bert-large", "inception-v3", "llama3-70b")
+"""The last on 1,024 devices."""
+
+
+def _llama(graph: OperatorGraph, cluster: Cluster) -> Plan:
+    """Tensor 8, pipeline 8, data 16, so that it fits."""
+    plan = megatron(graph, cluster, tensor=8, pipeline=8, micro_batches=16)
+    return replace(plan, options=replace(plan.options, recompute=True, zero=1))
+
+
+PLANNERS: Mapping[str, tuple[int, Cluster]] = {
+    "mlp": (256, Cluster.named("laptop")),
+    "bert-large": (64, Cluster.named("gcp-a100", node=4)),
+    "inception-v3": (64, Cluster.named("dgx-h100", node=2)),
+    "llama3-70b": (256, Cluster.named("dgx-h100", node=128)),
+}
+
+
+@cache
+def simulated(model: str) -> Simulation:
+    """A model under a strategy that experts would take."""
+    batch, cluster = PLANNERS[model]
+    graph = load_model(f"zoo:{model}", batch).graph
+    strategy = {"mlp": data_parallel, "llama3-70b": _llama}.get(model, expert)
+    return simulate(strategy(graph, cluster))
+
+
+@cache
+def planned(model: str) -> Planned:
+    """What would be answered, without baselines where they take long."""
+    plan, small = simulated(model).plan, model in ("mlp", "inception-v3")
+    found = judged(plan, baselines=model == "mlp", bound=small)
+    step = found.best.prediction.step
+    history = ((0.4, 2 * step), (1.5, 1.2 * step), (6.0, step)) if model == "bert-large" else ()
+    return found._replace(history=history, seconds=10.0)
+
+
+@cache
+def reported(model: str) -> str:
+    """The page."""
+    return page(planned(model), DECISIONS, simulated(model))
