@@ -53,22 +53,28 @@ def without_splitting(patches: ExitStack) -> None:
 def without_caches(patches: ExitStack) -> None:
     """Nothing is kept."""
 
-    def forgetful(call: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    def forgetful(call: Callable[..., Any], forget: Callable[[Any], None]) -> Callable[..., Any]:
         def anew(self: object, *given: object, **named: object) -> Any:
-            for name in names:
-                getattr(self, name).clear()
+            forget(self)
             return call(self, *given, **named)
 
         return anew
 
-    costs = ("_of_unit", "_of_leg", "_known")
-    for own, method, names in (
+    def costs(own: Costing) -> None:
+        for known in (own.known.of_unit, own.known.of_leg, own.known.resharded):
+            known.clear()
+
+    def fields(own: bench.Bench) -> None:
+        own._costings.clear()
+        own._fields.clear()
+
+    for own, method, forget in (
         (Costing, "unit", costs),
         (Costing, "leg", costs),
-        (bench.Bench, "field", ("_costings", "_fields")),
-        (field.Field, "choices", ("_known",)),
+        (bench.Bench, "field", fields),
+        (field.Field, "choices", lambda own: own._known.clear()),
     ):
-        anew = forgetful(getattr(own, method), *names)
+        anew = forgetful(getattr(own, method), forget)
         patches.enter_context(patch.object(own, method, anew))
     uncached = pieces.largest_piece.__wrapped__
     patches.enter_context(patch.object(units, "largest_piece", uncached))
@@ -98,7 +104,12 @@ def without_symmetry(patches: ExitStack) -> None:
         yield from (((one,), (other,)) for one, other in combinations(open_, 2))
 
     patches.enter_context(patch.object(bench, "nodes", alone))
-    patches.enter_context(patch.object(Costing, "_kinds", lambda self: alone(self, self.units)))
+
+    def kinds(own: Costing) -> list[int]:
+        own.known = type(own.known)()
+        return alone(own.graph, own.units)
+
+    patches.enter_context(patch.object(Costing, "_kinds", kinds))
     patches.enter_context(patch.object(rewrites, "segments", unlike))
     patches.enter_context(patch.object(field, "_turns", turns))
 

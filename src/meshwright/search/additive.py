@@ -35,7 +35,7 @@ from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.carry import SHARD
 from meshwright.simulate.joined import joined
 from meshwright.simulate.prices import NANO, Prices, Table, price
-from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, found_rows
+from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, found_rows, runs
 
 Costs = NDArray[np.float64]
 
@@ -68,6 +68,20 @@ class Joint(NamedTuple):
     """How many units read the same tensor."""
 
 
+class _Known:
+    """What has been priced with some options: graphs that compute the same have much in common."""
+
+    def __init__(self) -> None:
+        self.units: dict[object, int] = {}
+        """The numbers of kinds, by what tells units apart."""
+        self.legs: dict[object, int] = {}
+        self.examples: list[tuple[Bundle, Source, Leg]] = []
+        """For each kind of legs one."""
+        self.of_unit: dict[object, UnitCosts] = {}
+        self.of_leg: dict[object, LegCosts] = {}
+        self.resharded: dict[object, Costs] = {}
+
+
 class Costing:
     """Prices of one graph on one cluster, filled as they are needed."""
 
@@ -96,7 +110,8 @@ class Costing:
             for s, source in enumerate(bundle.sources if bundle.parameters else ()):
                 leg = next(own for own in bundle.legs if own.tensor == s)
                 self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
-        self._legs: list[tuple[Bundle, Source, Leg]] = []
+        shared = ("costing", operators, micro, options.optimizer)
+        self.known: _Known = prices.shared.setdefault(shared, _Known())
         self.kind = self._kinds()
         self.joints = tuple(self._joints())
         self._room = _Room(
@@ -106,30 +121,29 @@ class Costing:
             np.zeros(len(prices.kinds)),
             np.zeros(3, np.int64),
         )
-        self._of_unit: dict[object, UnitCosts] = {}
-        self._of_leg: dict[object, LegCosts] = {}
 
     def unit(self, number: int, roles: Codes, zero: int = 0) -> UnitCosts:
         """What each layout of a unit costs with a stage of ZeRO."""
         key = (self.kind[number], zero, roles.tobytes())
-        if key not in self._of_unit:
+        known = self.known.of_unit
+        if key not in known:
             there, back = self._computed(number, roles)
             exchanged, returned = self._exchanged(number, roles)
             sums, update, fetched = self._kept_costs(number, roles, zero)
-            self._of_unit[key] = UnitCosts(
+            known[key] = UnitCosts(
                 there + exchanged + fetched, back + returned + fetched, sums, update
             )
-        return self._of_unit[key]
+        return known[key]
 
     def leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
         """What each pair of layouts costs along a leg of some kind."""
         key = (kind, maker.tobytes(), reader.tobytes())
-        if key not in self._of_leg:
-            self._of_leg[key] = self._leg(kind, maker, reader)
-        return self._of_leg[key]
+        if key not in self.known.of_leg:
+            self.known.of_leg[key] = self._leg(kind, maker, reader)
+        return self.known.of_leg[key]
 
     def _leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
-        bundle, source, leg = self._legs[kind]
+        bundle, source, leg = self.known.examples[kind]
         home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
         there = self._resharded(home, read, source.bytes)
         back = np.zeros_like(there)
@@ -157,7 +171,7 @@ class Costing:
 
     def _kinds(self) -> list[int]:
         """For each unit the number of its kind."""
-        number: dict[object, int] = {}
+        number = self.known.units
         kept = {
             unit: tuple(
                 (_form(source.port), source.trained, tuple(_form(leg.port) for leg in bundle.legs))
@@ -168,7 +182,7 @@ class Costing:
         return [
             number.setdefault(
                 (
-                    int(self.times.type[u]),
+                    runs(unit),
                     tuple(map(_form, unit.inputs)),
                     tuple(map(_form, unit.outputs)),
                     kept.get(u, ()),
@@ -179,7 +193,7 @@ class Costing:
         ]
 
     def _joints(self) -> list[Joint]:
-        number: dict[object, int] = {}
+        number = self.known.legs
         found = []
         for bundle in self.bundles:
             for leg in bundle.legs:
@@ -190,8 +204,8 @@ class Costing:
                 form = (_form(source.port), _form(leg.port), _form(first.port), source.bytes)
                 key = (bundle.parameters, self.kind[bundle.maker], self.kind[leg.unit], form)
                 if key not in number:
-                    number[key] = len(self._legs)
-                    self._legs.append((bundle, source, leg))
+                    number[key] = len(self.known.examples)
+                    self.known.examples.append((bundle, source, leg))
                 readers = {own.unit for own in bundle.legs if own.tensor == leg.tensor}
                 found.append(Joint(bundle.maker, leg.unit, number[key], len(readers)))
         return found
@@ -286,7 +300,7 @@ class Costing:
 
     def _priced(self, before: Codes, after: Codes, size: float) -> Costs:
         """Nanoseconds from each state to the one beside it."""
-        known = self.prices.resharded
+        known = self.known.resharded
         key = (before.tobytes(), after.tobytes(), size)
         if key not in known:
             found = np.zeros(len(before))

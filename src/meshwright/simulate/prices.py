@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,8 +152,8 @@ class Prices:
         }
         self._ways: list[Way] = []
         self.table = self._empty()
-        self.resharded: dict[object, NDArray[np.float64]] = {}
-        """What rooms above have added up for tensors that change their states."""
+        self.shared: dict[object, Any] = {}
+        """What rooms above keep of what follows from these prices, by keys of theirs."""
 
     def fill(self, operation: int, inside: int, every: int) -> None:
         """Price an operation on a pattern, so that the table has its row."""
@@ -185,7 +185,7 @@ class Prices:
         ways = [own for own in self.ways(operation, inside, every) if own != way]
         assert ways, "some way must be left"
         other = copy(self)
-        other._ways, other.resharded = [*self._ways, *ways], {}
+        other._ways, other.shared = [*self._ways, *ways], {}
         other.table = self._empty()
         other.table.row[:], other.table.ways[:] = self.table.row, self.table.ways
         number = int(pattern_number(self.table, inside, every))

@@ -68,7 +68,7 @@ class Durations:
 
     def __init__(self, unit: Unit, pricer: OperatorPricer) -> None:
         self._unit, self._pricer = unit, pricer
-        self._known = pricer.sums.setdefault(_runs(unit), {})
+        self._known = pricer.sums.setdefault(runs(unit), {})
 
     def __call__(self, ways: tuple[int, ...]) -> tuple[int, int]:
         """Both passes of what a device runs."""
@@ -161,13 +161,13 @@ def _rows(count: int) -> tuple[Ints, Ints, Ints]:
     return np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
 
-def _runs(unit: Unit) -> object:
+def runs(unit: Unit) -> object:
     """What a unit runs, whatever it is called."""
     return tuple((m.call, m.wanted, m.splits) for m in unit.members)
 
 
 def _signature(unit: Unit, allowed: Allowed) -> object:
     return (
-        _runs(unit),
+        runs(unit),
         tuple((split.name, allowed.degree(unit, split.name)) for split in unit.splits),
     )

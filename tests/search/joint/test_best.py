@@ -69,6 +69,15 @@ SMALL = (perceptron(), transformer(layers=2, batch=4))
 QUESTIONS = [asked(graph, cluster) for graph in SMALL for cluster in (TWO, FOUR)]
 
 
+def test_on_one_device_graphs_are_rewritten_too() -> None:
+    """All of its plans have the layouts of every baseline; only their graphs differ."""
+    found = planned(asked(transformer(layers=2, batch=4), Cluster.named("laptop", process=1)))
+    assert found.graphs > 1
+    assert found.rewrites
+    fastest = min(own.prediction.step for _, own in found.baselines)
+    assert found.best.prediction.step < fastest
+
+
 class TestUnity:
     """Batch 64, 784-512-10, two devices; Unity counts 4·64·512 = 131,072 elements for its plan.
 

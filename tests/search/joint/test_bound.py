@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.parallel.states import WHOLE
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.price.memory import Optimizer
@@ -21,6 +23,8 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.search.baselines import applicable
 from meshwright.search.exhaustive import exhaustive
 from meshwright.search.joint.bound import lower_bound
+from meshwright.search.joint.bounds.crossing import States
+from meshwright.search.joint.bounds.pairs import _fractions, _lying
 from meshwright.search.joint.bounds.ways import Cutter
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
@@ -89,3 +93,40 @@ def test_few_ways_stand_for_every_way(name: str, devices: int, micro: int) -> No
         for there, back, share in zip(every.there, every.back, every.share, strict=True):
             beaten = (few.there <= there) & (few.back <= back) & (few.share <= share)
             assert np.any(beaten), f"{unit.name}: {there} {back} {share}"
+
+
+def held(across: tuple[int, ...], states: States, positions: int) -> list[set[tuple[int, ...]]]:
+    """What each position has of a tensor with CUT elements along each of two dims; positions are
+    numbered by the parts of the splits in a row, then by copies.
+    """
+    found: list[set[tuple[int, ...]]] = []
+    for parts in product(*(range(degree) for degree in across)):
+        spans = [range(CUT), range(CUT)]
+        for split, state in enumerate(states):
+            if state >= 0:
+                size = len(spans[state]) // across[split]
+                start = spans[state].start + parts[split] * size
+                spans[state] = range(start, start + size)
+        found.append(set(product(*spans)))
+    return found + [set() for _ in range(positions - len(found))]
+
+
+CUT = 8
+WAYS = [(a, b, c) for a, b, c in product((1, 2, 4), repeat=3) if a * b * c <= 4]
+STATES: tuple[States, ...] = ((0, 1), (1, 0), (0, WHOLE), (WHOLE, 1), (0, 0))
+
+
+@pytest.mark.parametrize("made", STATES)
+@pytest.mark.parametrize("needed", STATES)
+def test_no_exchange_moves_less_than_fractions_say(made: States, needed: States) -> None:
+    one, other = (_lying(np.array(WAYS), states, ()) for states in (made, needed))
+    least = _fractions(one, other)
+    for x, before in enumerate(WAYS):
+        has = held(before, made, 4)
+        for y, after in enumerate(WAYS):
+            wants = held(after, needed, 4)
+            moved = min(
+                sum(len(want - has[at]) for want, at in zip(wants, places, strict=True))
+                for places in permutations(range(4))
+            )
+            assert least[x, y] * CUT * CUT <= moved + 1e-9

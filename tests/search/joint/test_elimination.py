@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.search.elimination import CostGraph, Costs, between, cheapest, cost
+from meshwright.search.elimination import CostGraph, Costs, between, bounded, cheapest, cost
 
 MOST_NODES = 7
 
@@ -113,3 +113,14 @@ def test_what_is_loosened_counts_as_its_least() -> None:
     graph = CostGraph([np.zeros(2)] * 4, edges)
     assert brute(graph, 0, 1).tolist() == [[3.0, 29.0], [29.0, 3.0]]
     assert between(graph, 0, 1).tolist() == [[2.0, 29.0], [29.0, 2.0]]
+
+
+@given(SERIES)
+def test_the_bound_of_series_and_parallel_parts_is_the_least_cost(graph: CostGraph) -> None:
+    least, choice = bounded(graph)
+    assert least == min(cost(graph, own) for own in every(graph)) == cost(graph, choice)
+
+
+@given(DENSE)
+def test_a_bound_is_never_above_the_least(graph: CostGraph) -> None:
+    assert bounded(graph)[0] <= min(cost(graph, own) for own in every(graph))

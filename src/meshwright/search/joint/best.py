@@ -56,7 +56,7 @@ FINE = 2
 """Frames that other graphs are laid out in, and sets of options that are walked with."""
 
 LEADING = 3
-"""Weights, of those with which the graph as it is was laid out best, for other graphs."""
+"""Weights, of those with which the first frame was laid out best, for other frames and graphs."""
 
 STARTS = 5
 """Plans of one graph with one set of options that are walked from."""
@@ -200,6 +200,7 @@ class _Run:
         self.benches = [self.bench]
         self.steps: dict[int, tuple[str, ...]] = {id(self.bench): ()}
         self.kept = Kept(question)
+        self.framed: list[Frame] = []
         self.leading: Sequence[Weights] = WEIGHTS
         self.named: list[tuple[str, Candidate]] = []
         self.refused: list[tuple[str, str]] = []
@@ -237,18 +238,20 @@ class _Run:
     def frames(self) -> None:
         """Lay all frames out; simulate the best few, and those finer."""
         self._tell("frames")
-        self.leading = self._explore(self.bench, sketches(self.bench, self.enough), WEIGHTS)
+        found = sketches(self.bench, self.enough)
+        self.framed = [own.frame for own in varied(found)]
+        self.leading = self._explore(self.bench, found, WEIGHTS)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
         self._tell("algebra")
-        best = next((own for own in self.kept.ranked() if own.sketch is not None), None)
-        if best is None or best.sketch is None or self.enough():
+        ranked = [own.sketch.frame for own in self.kept.ranked() if own.sketch is not None]
+        # Where a sketch is no other plan than a baseline, as on one device, it has no entry.
+        frames = list(dict.fromkeys((*ranked, *self.framed)))
+        if not frames or self.enough():
             return
-        options = best.sketch.frame.options
-        tables = Boundaries(self.question, options, self.prices, self.operators)
+        tables = Boundaries(self.question, frames[0].options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules)
-        frames = list(dict.fromkeys(own.sketch.frame for own in self.kept.ranked() if own.sketch))
         stay = stays(self.question.constraints, self.question.graph)
         for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5), stay):
             bench = self._bench(own.graph, own.steps)
@@ -363,16 +366,21 @@ class _Run:
             if entry is not None:
                 tried.append(entry)
         ranked = [own.sketch.frame for own in sorted(tried, key=self.kept.score) if own.sketch]
-        finest: list[tuple[tuple[bool, float, float], int]] = []
+        leading = list(weights)
         for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
-            for n, own in enumerate(weights):
-                if self.enough():
-                    break
-                entry = self._try(bench, bench.sketch(frame, own, fine=True))
-                if entry is not None:
-                    finest.append((self.kept.score(entry), n))
-        best = dict.fromkeys(n for _, n in sorted(finest))
-        return [weights[n] for n in best][:LEADING] or list(weights[:LEADING])
+            leading = self._laid_out(bench, frame, leading)[:LEADING] or leading
+        return leading[:LEADING]
+
+    def _laid_out(self, bench: Bench, frame: Frame, weights: Sequence[Weights]) -> list[Weights]:
+        """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
+        found: list[tuple[tuple[bool, float, float], int]] = []
+        for n, own in enumerate(weights):
+            if self.enough():
+                break
+            entry = self._try(bench, bench.sketch(frame, own, fine=True))
+            if entry is not None:
+                found.append((self.kept.score(entry), n))
+        return [weights[n] for _, n in sorted(found)]
 
     def _try(self, bench: Bench, sketch: Sketch) -> Entry | None:
         """Simulate a sketch, unless its plan has been; None if so."""

@@ -51,7 +51,7 @@ from meshwright.simulate.times import Times
 
 ROUNDS = 150
 
-EFFORT = 5e8
+EFFORT = 4.5e7
 """Sums in a round above which units are taken by themselves."""
 
 ANY = Seconds(math.inf)
