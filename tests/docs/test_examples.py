@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"^```(console|python|toml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|py|sh|toml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH = "110"
 
 
@@ -61,11 +61,16 @@ def session(text: str, folder: Path) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the pages' examples name in their first line."""
-    for _, _, text in (*blocks("toml"), *blocks("text")):
+def folder(tmp_path: Path, page: str) -> Path:
+    """A folder with the files that pages name in the first line of a block; those of Python are
+    the page's own, and so are settings.
+    """
+    for source, _, text in (*blocks("toml"), *blocks("text"), *blocks("py")):
         first = text.splitlines()[0]
-        if first.startswith("# ") and first.endswith((".toml", ".txt", ".rules")):
+        endings = (
+            (".toml", ".txt", ".rules", ".py") if source == page else (".toml", ".txt", ".rules")
+        )
+        if first.startswith("# ") and first.endswith(endings) and first != "# meshwright.toml":
             (tmp_path / first[2:]).write_text(text)
     return tmp_path
 
@@ -94,6 +99,13 @@ def test_python(page: str, line: int, text: str, folder: Path) -> None:
     assert result.returncode == 0, result.stderr
     printed = "".join(f"# {line}".rstrip() + "\n" for line in result.stdout.splitlines())
     confirm(page, text, code + mark + printed)
+
+
+@pytest.mark.parametrize(("page", "line", "text"), blocks("sh"))
+def test_shell(page: str, line: int, text: str) -> None:
+    """What is typed or handed to Slurm can be read by a shell; the tutorial's is run besides."""
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_pages_link_to_pages_that_exist() -> None:

@@ -1,10 +1,9 @@
-"""The page about running: its scripts are run as it says."""
+"""The pages about running and the tutorial: what they say to type is typed."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,32 +12,60 @@ import pytest
 
 pytestmark = pytest.mark.ranks
 
-PAGE = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def scripts(page: str, folder: Path) -> None:
+    """The page's Python and TOML files."""
+    text = (DOCS / page).read_text()
+    for name, content in re.findall(r"```(?:py|toml)\n# ([\w.-]+)\n(.*?)```", text, re.DOTALL):
+        (folder / name).write_text(content)
+
+
+def commands(page: str) -> list[str]:
+    """What the page says to type, in the order in which it stands there."""
+    text = (DOCS / page).read_text()
+    found = re.findall(r"^(?:\$ )?((?:meshwright|torchrun) .*)$", text, re.MULTILINE)
+    return [re.split(r" [|#]|  +#", line)[0] for line in found]
+
+
+def typed(command: str, folder: Path) -> str:
+    """What a command prints on standard output; it must end well."""
+    words = command.split()
+    if words[0] == "meshwright":
+        words = [sys.executable, "-m", *words]
+    else:
+        words[0] = str(Path(sys.executable).parent / "torchrun")
+    result = subprocess.run(
+        words,
+        cwd=folder,
+        env=os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    return result.stdout
 
 
 def test_the_training_script(tmp_path: Path) -> None:
-    torchrun = shutil.which("torchrun", path=str(Path(sys.executable).parent))
-    if torchrun is None:
-        pytest.skip("torchrun is not beside this Python")
-    for name, text in re.findall(r"```py\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL):
-        (tmp_path / name).write_text(text)
-    command = re.search(r"^meshwright (plan model\.py.*)$", PAGE, re.MULTILINE)
-    assert command is not None
-    options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
-    environment = os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
-    planned = subprocess.run(
-        [sys.executable, "-m", "meshwright", *command[1].split()],
-        timeout=400,
-        **options,  # type: ignore[call-overload]
-    )
-    assert planned.returncode == 0, planned.stderr
-    result = subprocess.run(
-        [torchrun, "--standalone", "--nproc-per-node", "2", "train.py"],
-        env=environment,
-        timeout=240,
-        **options,  # type: ignore[call-overload]
-    )
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    scripts("running.md", tmp_path)
+    plan = next(own for own in commands("running.md") if "model.py" in own)
+    typed(plan, tmp_path)
+    lines = typed("torchrun --standalone --nproc-per-node 2 train.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:5]] == [f"step {n}" for n in range(5)]
     assert lines[5] == "the plain model takes its state"
+
+
+def test_the_tutorial_from_its_first_command_to_its_last(tmp_path: Path) -> None:
+    scripts("tutorial.md", tmp_path)
+    printed = {command: typed(command, tmp_path) for command in commands("tutorial.md")}
+    trained = next(text for command, text in printed.items() if command.startswith("torchrun"))
+    losses = [float(line.rpartition(" ")[2]) for line in trained.splitlines()]
+    assert len(losses) == 3
+    beside = next(text for command, text in printed.items() if "--against-one-device" in command)
+    assert "plain PyTorch on one device (measured)" in beside
+    assert {"plan.json", "report.html", "classifier.pt", "here.toml", "prices.jsonl"} <= {
+        own.name for own in tmp_path.iterdir()
+    }
