@@ -123,9 +123,7 @@ def test_it_is_readable_on_a_small_screen_and_in_the_dark(
 
 
 @pytest.mark.parametrize("model", ["bert-large", "llama3-70b"])
-def test_clicks_unfold_layers_to_every_operator(
-    browser: Browser, folder: Path, model: str
-) -> None:
+def test_clicks_unfold_layers_to_every_operator(browser: Browser, folder: Path, model: str) -> None:
     page = opened(browser, folder, reported(model))
     fold = page.locator("#graph details", has_text="× a layer of").first
     assert fold.locator("table").count() == 0

@@ -13,7 +13,6 @@ from meshwright.report.predictions import describe_refused, exposed
 from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.question import Candidate, Planned
 
-
 STRATEGIES = (
     "strategy",
     "step (bar: speed)",
