@@ -14,10 +14,10 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
-ASKED = "zoo:bert-large --cluster gcp-a100 --nodes 4 --batch 64 --budget 20s --no-explain"
+ASKED = "zoo:bert-large --cluster gcp-a100 --nodes 4 --batch 64 --budget 90s --no-explain"
 SHOWN = ("summary", "machine", "timeline", "memory")
-COLOURS = 96
-"""Enough for a page of few colours, in a file a quarter as large."""
+COLOURS = 200
+"""Enough for a page of few colours, in a small file."""
 
 
 def main() -> None:
