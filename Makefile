@@ -36,6 +36,7 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/joint_times.py
 	$(BIN)/python benchmarks/joint_growth.py
 	$(BIN)/python benchmarks/joint_ablations.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/report_page.py
 
 figures: $(VENV)/.developer
 	$(BIN)/python docs/figures/draw.py

@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="models are captured with torch")
 from meshwright.cli.main import main
 from meshwright.foundation.units import Seconds
 from meshwright.plan.file import load_plan, save_plan
+from meshwright.report.page.page import looks_like_report
 from meshwright.search.joint import explain
 from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.question import Planned, Question, Stopped
@@ -121,6 +122,17 @@ def test_a_report_has_all_parts_in_order(search: Search, run: Run, tmp_path: Pat
     assert search.question.minimize == "time"
     assert search.question.memory == 4 << 30
     assert load_plan(tmp_path / "plan.json").graph == search.question.graph
+
+
+def test_a_report_and_a_trace_are_written_beside_the_plan(search: Search, run: Run) -> None:
+    code, out, _ = run(*PLAN, "--report", "report.html", "--trace", "trace.json")
+    assert code == 0
+    assert "The plan is in plan.json. The report is in report.html. The trace is in trace" in out
+    text = Path("report.html").read_text()
+    assert looks_like_report("report.html")
+    assert 'id="progress-chart"' in text
+    assert "layout of conv" in text
+    assert json.loads(Path("trace.json").read_text())["traceEvents"]
 
 
 def test_json(search: Search, run: Run) -> None:
@@ -260,6 +272,8 @@ def test_top_says_how_to_see_all(search: Search, run: Run) -> None:
 MISTAKES = [
     (["--budget", "0"], "--budget: a budget of 0"),
     (["--save", "nowhere/plan.json"], "--save: cannot write 'nowhere/plan.json'"),
+    (["--report", "nowhere/report.html"], "--report: cannot write 'nowhere/report.html'"),
+    (["--trace", "nowhere/trace.json"], "--trace: cannot write 'nowhere/trace.json'"),
     (["--memory", "3 chairs"], "--memory: '3 chairs' has the unit 'chairs'"),
     (["--memory", "8 GiB"], "--memory is 8 GiB and a device of 'laptop' has 4 GiB"),
     (["--memory", "0 B"], "--memory is 0 B"),

@@ -15,16 +15,16 @@ function unitRows(data, unit, names, times, most) {
     const first = place === 0;
     return make("tr", { class: first ? "unit" : "follows" },
       make("td", { class: "name" }, names[place]),
-      make("td", {}, data.texts[member[KIND]]),
+      make("td", { class: "text" }, data.texts[member[KIND]]),
       make("td", { class: "text" }, data.texts[member[SHAPE]]),
-      make("td", { class: "text" }, first ? data.texts[unit[LAYOUT]] : "with the one above"),
+      make("td", { class: "text" }, first ? data.texts[unit[LAYOUT]] : "as above"),
       make("td", {}, first ? shareBar(times[0], most, "computes") : ""),
       make("td", {}, first && times[1] ? shareBar(times[1], most, "moves") : ""));
   });
 }
 
 function operatorTable(caption, rows) {
-  const heads = ["operator", "computes what", "makes", "layout, by level", "computes", "moves"];
+  const heads = ["operator", "kind", "makes", "layout, by level", "computes", "moves"];
   const head = make("tr", {}, ...heads.map((own) => make("th", { scope: "col" }, own)));
   const table = make("table", {}, make("caption", {}, caption), make("thead", {}, head),
     make("tbody", {}, ...rows));

@@ -90,7 +90,11 @@ def graph_document(simulation: Simulation) -> Document:
 
 def _member(operator: Operator, number: Callable[[str], int]) -> list[str | int]:
     """The name, what it computes and what it makes."""
-    shapes = ", ".join(str(tensor).partition(": ")[2] for tensor in operator.outputs)
+    made = [f"{own.dtype} {' × '.join(map(str, own.shape)) or '1'}" for own in operator.outputs]
+    shapes = ", ".join(
+        f"{len(list(same))} of {text}" if made.count(text) > 1 else text
+        for text, same in groupby(made)
+    )
     return [operator.name, number(operator.kind), number(shapes)]
 
 

@@ -65,7 +65,9 @@ const Spans = echarts.graphic.extendShape({
   buildPath(pen, shape) {
     for (const [left, width, share] of shape.boxes) {
       const height = shape.height * share;
-      pen.rect(shape.x + left, shape.y + shape.height - height, width, height);
+      // Neighbours stay apart where there is room for it.
+      const wide = width > 5 ? width - 1 : width;
+      pen.rect(shape.x + left, shape.y + shape.height - height, wide, height);
     }
   },
 });
