@@ -62,6 +62,7 @@ def check(
     dtype: DtypeOption = None,
     memory: plan_options.MemoryOption = None,
     better: own.BetterOption = True,
+    plan: own.PlanOption = True,
     budget: plan_options.BudgetOption = "20s",
     seed: plan_options.SeedOption = 0,
     backend: BackendOption = "nccl",
@@ -90,7 +91,7 @@ def check(
     graph = captured_graph(source, batch or written.batch, dtype or written.dtype)
     with share_bar("checking (the first time compiles for a minute or two)"):
         checked = judge(written, graph, machine, limit, backend=library, better=better)
-    if better:
+    if better and plan:
         checked = _with_plan(checked, graph, allowed, library, seed)
     if json:
         from meshwright.report.checked_document import checked_document

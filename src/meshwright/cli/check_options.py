@@ -28,6 +28,9 @@ RecomputeOption = Annotated[
 BetterOption = Annotated[
     bool, typer.Option(help="Look for the best configuration and for the best plan.")
 ]
+PlanOption = Annotated[
+    bool, typer.Option(help="With the better also the best plan of the joint search.")
+]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Also the settings that do not count.")
 ]
