@@ -162,6 +162,10 @@ def test_replicas_of_shards_count(verb: Verb, tmp_path: Path) -> None:
             ("--flags", "--num-layers 8", SMALL),
             "the configuration says 8 layers, and the model has 4",
         ),
+        (
+            ("--flags", "--global-batch-size 8", SMALL, "--batch", "4"),
+            "--batch is 4, and the configuration says 8 samples a step",
+        ),
         (("--data", "4", "zoo:lenet"), "no repeated attention layers"),
     ],
 )

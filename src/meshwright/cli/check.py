@@ -88,7 +88,7 @@ def check(
     file, named = own.parted(config, model, flags, degrees)
     written = own.written(file, flags, degrees, machine.devices)
     source = own.chosen_model(named, written)
-    graph = captured_graph(source, batch or written.batch, dtype or written.dtype)
+    graph = captured_graph(source, own.chosen_batch(batch, written, source), dtype or written.dtype)
     with share_bar("checking (the first time compiles for a minute or two)"):
         checked = judge(written, graph, machine, limit, backend=library, better=better)
     if better and plan:

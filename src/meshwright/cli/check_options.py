@@ -103,6 +103,18 @@ def chosen_model(named: str | None, what: Written) -> str:
     return source
 
 
+def chosen_batch(batch: int | None, what: Written, source: str) -> int | None:
+    """Samples of a step; a trace has its own."""
+    from meshwright.foundation.errors import InputError
+
+    if batch is not None and what.batch is not None and batch != what.batch:
+        raise InputError(
+            f"--batch is {batch}, and the configuration says {what.batch} samples a step",
+            "change the configuration, or leave --batch out",
+        )
+    return batch if source.endswith(TRACES) else batch or what.batch
+
+
 def _of_degrees(degrees: Given, devices: int) -> Written:
     import math
 

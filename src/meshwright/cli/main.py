@@ -1,9 +1,9 @@
 """The command line. Enters: words. Leaves: an exit code, 0 if all went well.
 
-Rooms are imported inside the verbs, so that help costs nothing. Exit codes: 0 done, 2 a mistake
-in what was given or nowhere to write (one sentence on standard error), 3 a run that failed on some
-rank, 130 interrupted with nothing to show. A reader that goes away early is no mistake: what it
-took is all it wanted.
+Rooms are imported inside the verbs, so that help costs nothing. Exit codes: 0 done, 1 `check`
+says no, 2 a mistake in what was given or nowhere to write (one sentence on standard error), 3 a run
+that failed on some rank, 130 interrupted with nothing to show. A reader that goes away early is no
+mistake: what it took is all it wanted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """torchtitan's TOML. Enters: the text of a job's configuration, a number of devices. Leaves: a
 `Written`.
 
-Names and defaults are those of `torchtitan/config/job_config.py` of version 0.2 (2025); what is
+Names and defaults are those of `torchtitan/config/job_config.py` (2025, commit 000204a4); what is
 missing has its default there. The mesh is (pp, dp_replicate, dp_shard, cp, tp), outermost first.
+Versions of 2026 are configured in Python, which is not read.
 
     dp_shard > 1           FSDP: ZeRO 3; 2 where parameters stay after the forward pass, which is
                            the default in a pipeline
