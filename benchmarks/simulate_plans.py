@@ -16,7 +16,8 @@ from collections.abc import Callable
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.price.step import Pricer
-from meshwright.search.baselines.megatron import megatron
+from meshwright.search.configured.config import ParallelConfig
+from meshwright.search.configured.plan import configured
 from meshwright.simulate import build
 from meshwright.simulate.held import curves
 from meshwright.simulate.prices import Prices
@@ -42,7 +43,14 @@ def measured(name: str, batch: int, cluster: str, nodes: int, sizes: tuple[int, 
     """One line about a plan."""
     machine = Cluster.named(cluster).resized({"node": nodes})
     prices = Prices(Pricer(machine, algorithm="best"))
-    plan = megatron(load_model(name, batch).graph, machine, *sizes)
+    tensor, pipeline, micro_batches = sizes
+    config = ParallelConfig(
+        data=machine.devices // (tensor * pipeline),
+        tensor=tensor,
+        pipeline=pipeline,
+        micro_batches=micro_batches,
+    )
+    plan = configured(load_model(name, batch).graph, machine, config)
     found = simulate(plan, prices)
     own, timeline = found.problem, found.timeline
     given = own.units, own.bundles, own.places, len(own.prices.kinds), own.options.micro_batches

@@ -20,11 +20,12 @@ from meshwright.parallel.states import PARTIAL
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines import BASELINES, applicable
-from meshwright.search.baselines.megatron import megatron
 from meshwright.search.baselines.placement import scheduled
 from meshwright.search.baselines.roles import inside_machine
 from meshwright.search.baselines.stages import contiguous
 from meshwright.search.baselines.tensor import tensor_splits
+from meshwright.search.configured.config import ParallelConfig
+from meshwright.search.configured.plan import configured
 from support.baseline_graphs import (
     FUSED,
     PLAIN,
@@ -233,26 +234,13 @@ def test_heads_that_a_node_cannot_cut_stay_whole() -> None:
 
 
 def test_megatron_with_a_pipeline() -> None:
-    plan = megatron(transformer(layers=4), FOUR, tensor=2, pipeline=2, micro_batches=4)
+    config = ParallelConfig(tensor=2, pipeline=2, micro_batches=4)
+    plan = configured(transformer(layers=4), FOUR, config)
     assert plan.options.micro_batches == 4
     assert texts(plan)["1.a"] == "@0 head"
     assert texts(plan)["1.add2"] == "@0 replica"
     assert texts(plan)["2.q"] == "@1 channel"
     assert texts(plan)["3.down"] == "@1 inner"
-
-
-@pytest.mark.parametrize(
-    ("degrees", "words"),
-    [
-        ((3, 1), "no run of the cluster's factors gives; give one of 1, 2, 4"),
-        ((4, 2), "take more than 4 devices"),
-        ((1, 4), "6 repeated layers cannot be cut into 4 equal stages"),
-        ((0, 1), "give 1 or more"),
-    ],
-)
-def test_degrees_that_megatron_refuses(degrees: tuple[int, int], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        megatron(transformer(layers=6), FOUR, *degrees, micro_batches=2)
 
 
 @pytest.mark.parametrize(("last", "found"), [(8, {0: 1, 1: 1, 2: 2}), (5, {})])
@@ -272,7 +260,7 @@ def test_a_pair_of_linear_layers_gives_back_what_it_took(last: int, found: dict[
 
 def test_no_attention_no_megatron() -> None:
     with pytest.raises(InputError, match="no repeated attention layers"):
-        megatron(convolutional(), FOUR, tensor=2, pipeline=1, micro_batches=1)
+        configured(convolutional(), FOUR, ParallelConfig(tensor=2, data=2))
 
 
 NAMES = [
@@ -410,7 +398,7 @@ def test_whole_plans(graph: OperatorGraph, strategy: str, cluster: Cluster, expe
 
 def test_pipeline_of_two_nodes_of_three() -> None:
     graph = transformer(layers=2, batch=12, heads=6)
-    plan = megatron(graph, SIX, tensor=3, pipeline=2, micro_batches=2)
+    plan = configured(graph, SIX, ParallelConfig(tensor=3, pipeline=2, micro_batches=2))
     own = ["channel"] * 3 + ["head", "dim2", "inner", "replica"]
     own += ["channel", "dim2", "inner", "replica"]
     assert [text for _, text in plan.layouts] == [f"@{i} {name}" for i in range(2) for name in own]

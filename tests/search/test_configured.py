@@ -84,9 +84,9 @@ def test_rows_multiply_to_degrees_and_columns_to_levels(
     taken = factors_of(rows, cluster)
     assert sorted(n for own in taken.values() for n in own) == list(range(len(factors(cluster))))
     for axis, row in rows.items():
-        for level, ways in enumerate(row):
+        for level, count in enumerate(row):
             own = [factors(cluster)[n] for n in taken[axis]]
-            assert math.prod(f.size for f in own if f.level == level) == ways
+            assert math.prod(f.size for f in own if f.level == level) == count
 
 
 def test_tensor_is_innermost_and_pipeline_outermost() -> None:
@@ -141,8 +141,8 @@ def test_a_plan_has_exactly_the_degrees_that_were_written(
             found = (degrees.get("sample", 1), inside, degrees.get("row1", 1))
             assert found == (config.data, config.tensor, config.context)
         if unit.name.endswith("scaled_dot_product_attention"):
-            found = tuple(degrees.get(name, 1) for name in ("sample", "head", "query"))
-            assert found == (config.data, config.tensor, config.context)
+            cut = tuple(degrees.get(name, 1) for name in ("sample", "head", "query"))
+            assert cut == (config.data, config.tensor, config.context)
     assert plan.options == config.options
 
 

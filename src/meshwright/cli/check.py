@@ -9,6 +9,7 @@ import typer
 from meshwright.cli import check_options as own
 from meshwright.cli import plan_options
 from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.exits import Exit
 from meshwright.cli.options import (
     BackendOption,
     BatchOption,
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from meshwright.price.backend import Backend
     from meshwright.search.budget import Budget
     from meshwright.search.configured.judge import Checked
-
-NO = 1
-"""The exit code of a configuration that does not run or does not fit."""
 
 
 def check(
@@ -62,6 +60,7 @@ def check(
     dtype: DtypeOption = None,
     memory: plan_options.MemoryOption = None,
     better: own.BetterOption = True,
+    plan: own.PlanOption = True,
     budget: plan_options.BudgetOption = "20s",
     seed: plan_options.SeedOption = 0,
     backend: BackendOption = "nccl",
@@ -87,10 +86,10 @@ def check(
     file, named = own.parted(config, model, flags, degrees)
     written = own.written(file, flags, degrees, machine.devices)
     source = own.chosen_model(named, written)
-    graph = captured_graph(source, batch or written.batch, dtype or written.dtype)
+    graph = captured_graph(source, own.chosen_batch(batch, written, source), dtype or written.dtype)
     with share_bar("checking (the first time compiles for a minute or two)"):
         checked = judge(written, graph, machine, limit, backend=library, better=better)
-    if better:
+    if better and plan:
         checked = _with_plan(checked, graph, allowed, library, seed)
     if json:
         from meshwright.report.checked_document import checked_document
@@ -99,7 +98,7 @@ def check(
     else:
         print_parts(*_parts(checked, source, verbose))
     if not checked.good:
-        raise typer.Exit(NO)
+        raise typer.Exit(Exit.NO)
 
 
 def _with_plan(

@@ -28,6 +28,9 @@ RecomputeOption = Annotated[
 BetterOption = Annotated[
     bool, typer.Option(help="Look for the best configuration and for the best plan.")
 ]
+PlanOption = Annotated[
+    bool, typer.Option(help="With the better also the best plan of the joint search.")
+]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Also the settings that do not count.")
 ]
@@ -98,6 +101,18 @@ def chosen_model(named: str | None, what: Written) -> str:
             "name one behind it, as zoo:llama3-8b or train.py:model",
         )
     return source
+
+
+def chosen_batch(batch: int | None, what: Written, source: str) -> int | None:
+    """Samples of a step; a trace has its own."""
+    from meshwright.foundation.errors import InputError
+
+    if batch is not None and what.batch is not None and batch != what.batch:
+        raise InputError(
+            f"--batch is {batch}, and the configuration says {what.batch} samples a step",
+            "change the configuration, or leave --batch out",
+        )
+    return batch if source.endswith(TRACES) else batch or what.batch
 
 
 def _of_degrees(degrees: Given, devices: int) -> Written:

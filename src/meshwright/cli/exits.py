@@ -20,6 +20,7 @@ class Exit(IntEnum):
         return f"{self.value} {self.name.lower().replace('_', ' ')}"
 
     DONE = 0, "all went well; a reader that goes away early is no mistake"
+    NO = 1, "'check' says no: the configuration does not run or does not fit"
     MISTAKE = (
         2,
         "a mistake in what was given, or nowhere to write: one sentence on standard error, nothing "

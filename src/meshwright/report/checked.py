@@ -21,7 +21,6 @@ from meshwright.report.predictions import (
     strategies_table,
 )
 from meshwright.search.configured.better import Trial
-from meshwright.search.configured.changes import changes
 from meshwright.search.configured.judge import BUBBLE, COMPUTING, Checked, Load, matrix_text
 
 ALMOST = 0.01
@@ -59,7 +58,10 @@ def describe_fitting(checked: Checked) -> str:
     assert checked.simulation is not None
     memory = checked.simulation.prediction.memory
     parts = ", ".join(f"{name} {format_gibibytes(n)}" for name, n in parts_of(memory).items())
-    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(checked.memory)}"
+    total = memory.total + checked.copies
+    holds = f"{format_gibibytes(total)} of {format_gibibytes(checked.memory)}"
+    if checked.copies:
+        parts += f", HSDP's copies of shards {format_gibibytes(checked.copies)}"
     where = describe_fullest(memory)
     if not checked.missing:
         return f"It fits: {where} and holds {holds} ({parts})."
@@ -76,13 +78,9 @@ def describe_fitting(checked: Checked) -> str:
 
 
 def _change(checked: Checked, own: Trial) -> str:
-    settings = " ".join(_changes(checked, own))
+    settings = " ".join(checked.changes(own))
     held, step = own.prediction.memory.total, own.prediction.step
     return f"{settings}: {format_gibibytes(held)}, a step takes {format_seconds(step)}"
-
-
-def _changes(checked: Checked, own: Trial) -> tuple[str, ...]:
-    return changes(checked.written.form, checked.config, own.config, checked.facts.samples)
 
 
 def describe_step(checked: Checked) -> str:
@@ -159,7 +157,7 @@ def _configuration(checked: Checked, best: Trial) -> list[str]:
         if gain < ALMOST:
             return [f"best configuration: as written; of {tried} none is 1 % faster."]
     lines = [f"best configuration of {tried}: {best.config}. Change to:"]
-    return [*lines, *(f"  {line}" for line in _changes(checked, best))]
+    return [*lines, *(f"  {line}" for line in checked.changes(best))]
 
 
 def describe_notes(checked: Checked) -> str:

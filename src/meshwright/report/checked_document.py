@@ -8,7 +8,6 @@ from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
 from meshwright.search.configured.better import Trial
-from meshwright.search.configured.changes import changes
 from meshwright.search.configured.judge import Checked
 from meshwright.search.joint.question import Planned
 
@@ -32,6 +31,7 @@ def checked_document(checked: Checked, model: str) -> Document:
     if simulation is not None:
         step = simulation.prediction.step
         document |= prediction_document(simulation.prediction, checked.missing)
+        document["hsdp_bytes"] = checked.copies
         document["samples_per_s"] = facts.samples / step
         document["loads"] = [own._asdict() for own in checked.loads]
     document["fixes"] = [_trial(checked, own) for own in checked.fixes]
@@ -43,10 +43,9 @@ def checked_document(checked: Checked, model: str) -> Document:
 
 def _trial(checked: Checked, own: Trial) -> Document:
     over = max(0, own.prediction.memory.total - checked.memory)
-    lines = changes(checked.written.form, checked.config, own.config, checked.facts.samples)
     return {
         "config": msgspec.to_builtins(own.config),
-        "changes": list(lines),
+        "changes": list(checked.changes(own)),
         **prediction_document(own.prediction, over),
     }
 

@@ -10,6 +10,7 @@ layers that cut a weight's outputs and then the next one's inputs have one axis.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -131,14 +132,21 @@ def _decided(own: Outline) -> list[str]:
 
 
 def _rules(rewrites: Sequence[str]) -> str:
-    """Rules with their places; those that were used several times, with how often.
+    """Rules, those that were used several times with how often, others with their first place.
 
-    >>> _rules(["fuse at a", "fuse at b", "swap at c"])
-    'fuse (2 times), swap at c'
+    >>> _rules(["fuse at a", "fuse at b", "swap at c, d: x = e", "merge at f: y = g (3 times)"])
+    'fuse (2 times), swap at c, merge (3 times)'
     """
-    times = Counter(own.split()[0] for own in rewrites)
-    words = {own if times[own.split()[0]] == 1 else own.split()[0]: None for own in rewrites}
-    return ", ".join(f"{own} ({times[own]} times)" if times[own] > 1 else own for own in words)
+    times, place = Counter[str](), dict[str, str]()
+    for own in rewrites:
+        name, _, where = own.partition(" at ")
+        alike = re.search(r"\((\d+) times\)$", own)
+        times[name] += int(alike[1]) if alike else 1
+        place.setdefault(name, re.split(r"[,:]", where)[0])
+    return ", ".join(
+        f"{name} ({count} times)" if count > 1 else f"{name} at {place[name]}"
+        for name, count in times.items()
+    )
 
 
 def _places(levels: Mapping[str, int]) -> str:

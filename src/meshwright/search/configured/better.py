@@ -1,7 +1,7 @@
 """Configurations near one, and the best that there are. Enters: a graph, a machine, a
 configuration, prices. Leaves: `Trial`s, simulated.
 
-    neighbours    one setting changed: recomputation, ZeRO, micro-batches, a factor of the data axis
+    fixes         one setting changed: recomputation, ZeRO, micro-batches, a factor of the data axis
                   given to another axis
     best          all degrees of tensor, pipeline and data that multiply to the devices, with the
                   context as given; then of the fastest FINALISTS all settings besides degrees
@@ -85,9 +85,9 @@ class Trials:
         self._known[config] = Trial(config, plan, found.prediction)
         return found
 
-    def neighbours(self, config: ParallelConfig) -> list[Trial]:
-        """What fits with one setting changed, the fastest first."""
-        tried = self._tried(own for own in changed(config, self.facts, self.form))
+    def fixes(self, config: ParallelConfig) -> list[Trial]:
+        """What fits with one setting changed, or without replicas, the fastest first."""
+        tried = self._tried((config, *changed(config, self.facts, self.form)))
         return [own for own in tried if not own.order(self.memory)[0]]
 
     def best(self, config: ParallelConfig) -> Trial | None:

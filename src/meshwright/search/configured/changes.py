@@ -76,9 +76,11 @@ def _torchtitan(config: ParallelConfig, samples: int) -> Iterator[Setting]:
         yield "parallelism.pipeline_parallel_schedule", f'"{schedule}"'
         yield "parallelism.pipeline_parallel_microbatch_size", str(micro_batch)
         yield "training.local_batch_size", str(samples // config.data)
+        yield "training.global_batch_size", "-1"
     else:
+        accumulates = config.micro_batches > 1
         yield "training.local_batch_size", str(micro_batch)
-        yield "training.global_batch_size", str(samples)
+        yield "training.global_batch_size", str(samples if accumulates else -1)
     if sharded:
         policy = "never" if config.zero == 2 else "always"
         yield "parallelism.fsdp_reshard_after_forward", f'"{policy}"'

@@ -17,6 +17,7 @@ from meshwright.price.backend import NCCL, Backend
 from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.configured.better import Trial, Trials
+from meshwright.search.configured.changes import changes, settings
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.facts import Facts, facts_of
 from meshwright.search.configured.placed import Rows, rows_of
@@ -67,11 +68,30 @@ class Checked(NamedTuple):
     """The best plan of the joint search; None if nobody asked."""
 
     @property
+    def copies(self) -> Bytes:
+        """What HSDP holds besides: shards are as many times as large as there are replicas."""
+        if self.simulation is None:
+            return Bytes(0)
+        own = self.simulation.prediction.memory
+        sharded = own.parameters + own.gradients + own.optimizer
+        return Bytes((self.written.replicas - 1) * sharded)
+
+    @property
     def missing(self) -> int:
         """By how many bytes a device is too small; 0 if it fits or does not run."""
         if self.simulation is None:
             return 0
-        return max(0, self.simulation.prediction.memory.total - self.memory)
+        held = self.simulation.prediction.memory.total + self.copies
+        return max(0, held - self.memory)
+
+    def changes(self, to: Trial) -> tuple[str, ...]:
+        """What to write into the file instead; nothing that is tried has replicas of shards."""
+        form, samples = self.written.form, self.facts.samples
+        found = changes(form, self.config, to.config, samples)
+        if self.written.replicas == 1:
+            return found
+        kept = [line for line in settings(form, to.config, samples) if "data_parallel" in line]
+        return tuple(dict.fromkeys((*kept, *found)))
 
     @property
     def good(self) -> bool:
@@ -96,13 +116,8 @@ def judge(
     trials = Trials(graph, cluster, written.form, memory, prices, operators)
     said = [InputError(*own) for own in written.problems]
     problems = (*said, *refusals(graph, cluster, config))
-    simulation, fixes = None, list[Trial]()
-    if not problems:
-        simulation = trials.simulation(config)
-        if simulation.prediction.memory.total > memory:
-            fixes = trials.neighbours(config)
-    best = trials.best(config) if better else None
-    return Checked(
+    simulation = None if problems else trials.simulation(config)
+    checked = Checked(
         written=written,
         config=config,
         facts=facts,
@@ -112,11 +127,16 @@ def judge(
         rows=None if problems else rows_of(config.degrees, cluster),
         simulation=simulation,
         loads=() if simulation is None else loads_of(simulation, config),
-        fixes=tuple(fixes[:FIXES]),
-        best=best,
+        fixes=(),
+        best=None,
         tried=trials.simulated,
         planned=None,
     )
+    if checked.missing:
+        checked = checked._replace(fixes=tuple(trials.fixes(config)[:FIXES]))
+    if better:
+        checked = checked._replace(best=trials.best(config))
+    return checked._replace(tried=trials.simulated)
 
 
 def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[Load, ...]:

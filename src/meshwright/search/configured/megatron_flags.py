@@ -1,7 +1,7 @@
 """Megatron-LM's flags. Enters: text in which they stand, as a shell script or a list, and a number
 of devices. Leaves: a `Written`.
 
-Names are those of `megatron/training/arguments.py` of Megatron Core 0.14 (2025). Of a script the
+Names are those of `megatron/training/arguments.py` (2025, commit 000c4ac2). Of a script the
 assignments NAME=VALUE are read, so that $NAME and ${NAME:-8} are known; nothing is run. Ranks are
 numbered tp-cp-ep-dp-pp, innermost first, or tp-cp-ep-pp-dp with --use-tp-pp-dp-mapping; data
 parallelism takes what is left of the devices.

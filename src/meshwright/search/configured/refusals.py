@@ -63,11 +63,9 @@ def _model(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[Input
             f"two for each of context {config.context}",
             nearby(facts.positions // 2, config.context, "context", devices),
         )
-    if config.sequence and facts.positions % (config.tensor * config.context):
-        yield _not_divided(
-            facts.positions, "positions", config.tensor * config.context,
-            "tensor x context (sequence parallelism)", devices,
-        )  # fmt: skip
+    elif config.sequence and facts.positions % (config.tensor * config.context):
+        each = facts.positions // config.context
+        yield _not_divided(each, "positions of a device", config.tensor, "tensor", devices)
     if config.expert > 1 and not facts.experts:
         yield InputError(
             f"the degree of expert is {config.expert}, and the model has no experts",
@@ -138,7 +136,7 @@ def nearby(number: int, degree: int, axis: str, devices: int) -> str:
     working = [d for d in divisors(number) if devices % d == 0]
     below = [d for d in working if d < degree][-1:]
     above = [d for d in working if d > degree][:1]
-    return f"give {axis.split()[0]} {' or '.join(map(str, (*below, *above)))}"
+    return f"give {axis} {' or '.join(map(str, (*below, *above)))}"
 
 
 def _list(numbers: tuple[int, ...]) -> str:

@@ -1,8 +1,9 @@
 """torchtitan's TOML. Enters: the text of a job's configuration, a number of devices. Leaves: a
 `Written`.
 
-Names and defaults are those of `torchtitan/config/job_config.py` of version 0.2 (2025); what is
+Names and defaults are those of `torchtitan/config/job_config.py` (2025, commit 000204a4); what is
 missing has its default there. The mesh is (pp, dp_replicate, dp_shard, cp, tp), outermost first.
+Versions of 2026 are configured in Python, which is not read.
 
     dp_shard > 1           FSDP: ZeRO 3; 2 where parameters stay after the forward pass, which is
                            the default in a pipeline
@@ -138,8 +139,9 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
     if degrees.pipeline > 1 and name not in ALIKE:
         notes.append(f"schedule {name} is priced as Interleaved1F1B, whose bubble is larger")
     if degrees.replicate > 1 and degrees.shard > 1:
-        notes.append(f"the shards of {degrees.replicate} replicas are priced as ZeRO over all "
-                     f"{degrees.replicate * degrees.shard}: HSDP holds more")  # fmt: skip
+        notes.append(f"a step is priced with shards over all {degrees.replicate * degrees.shard} "
+                     f"devices of the data axis; HSDP's {degrees.replicate} replicas count for "
+                     "memory only")  # fmt: skip
     layers_each = None
     if schedule == "interleaved" and "pipeline_parallel_layers_per_stage" in parallelism:
         layers_each = _whole(parallelism, "pipeline_parallel_layers_per_stage", 1)
@@ -160,7 +162,12 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
         mixed=mixed,
     )
     return Written(
-        form="torchtitan", config=config, dtype=dtype, layers_each=layers_each, notes=tuple(notes)
+        form="torchtitan",
+        config=config,
+        dtype=dtype,
+        replicas=degrees.replicate if sharded else 1,
+        layers_each=layers_each,
+        notes=tuple(notes),
     )
 
 

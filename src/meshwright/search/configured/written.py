@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import divisors
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.facts import Facts
 
@@ -25,6 +26,8 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Samples in a step; None: as many as the model has by itself."""
     dtype: str | None = None
     """Of the parameters; None: as the model has them."""
+    replicas: int = 1
+    """Copies of what is sharded (HSDP), among the devices of the data axis."""
     layers_each: int | None = None
     """Layers of a virtual stage."""
     model: str | None = None
@@ -74,4 +77,6 @@ def micro_batches_of(
         return batch // each, ()
     near = sorted({max(each, batch // each * each), -(-batch // each) * each})
     problem = f"{named} {batch} is no multiple of {each}: micro-batch {micro_batch} x data {data}"
-    return max(1, batch // each), ((problem, f"give {' or '.join(map(str, near))}"),)
+    # The rest is judged with the number nearby that divides, so that one mistake is told once.
+    working = [n for n in divisors(max(1, batch // data)) if n <= max(1, batch // each)]
+    return working[-1], ((problem, f"give {' or '.join(map(str, near))}"),)

@@ -1,0 +1,183 @@
+"""The verb `check`: configurations that do not divide, do not fit and fit badly, of two kinds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="models are captured with torch")
+
+from meshwright.cli.main import main
+
+DATA = Path(__file__).parent / "data"
+SHARED = ("--cluster", "gcp-a100", "--nodes", "4", "--gpus", "4")
+"""Four GPUs a node behind one NIC."""
+
+Run = tuple[int, str, str]
+
+
+class Verb:
+    """The command line, called from here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: str) -> Run:
+        self._patch.setattr("sys.argv", ["meshwright", "check", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = self._capsys.readouterr()
+        code = ended.value.code
+        return code if isinstance(code, int) else 0, out, err
+
+    def document(self, file: str, *words: str) -> tuple[int, dict[str, Any]]:
+        code, out, err = self(str(DATA / file), *words, "--json")
+        assert not err
+        return code, json.loads(out)
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
+    return Verb(monkeypatch, capsys)
+
+
+def test_megatron_does_not_divide(verb: Verb) -> None:
+    code, out, _ = verb(
+        str(DATA / "megatron_not_dividing.sh"), "--cluster", "dgx-a100", "--no-plan"
+    )
+    assert code == 1
+    assert "It does NOT run:" in out
+    assert (
+        "--global-batch-size 512 is no multiple of 3: micro-batch 3 x data 1; give 510 or 513."
+        in out
+    )
+    assert "pipeline 8 does not divide 12 layers; give pipeline 4." in out
+    assert out.count("does not divide") + out.count("do not divide") == 1
+    assert "A step takes" not in out
+    assert "Change to:" in out
+
+
+def test_megatron_does_not_fit(verb: Verb) -> None:
+    words = ("--cluster", "gcp-a100", "--nodes", "1", "--gpus", "4", "--no-plan")
+    code, found = verb.document("megatron_not_fitting.sh", *words)
+    assert (code, found["runs"], found["fits"]) == (1, True, False)
+    assert found["missing_bytes"] == found["memory_bytes"] - found["device_bytes"] > 0
+    # Three copies too many of Adam's state and the float32 weights: sharding them is enough.
+    assert ["--use-distributed-optimizer"] in [own["changes"] for own in found["fixes"]]
+    assert all(own["fits"] for own in found["fixes"])
+    assert found["best"]["fits"]
+
+
+def test_megatron_fits_badly(verb: Verb) -> None:
+    code, found = verb.document("megatron_fitting_badly.sh", *SHARED, "--no-plan")
+    assert (code, found["fits"]) == (0, True)
+    assert found["matrix"]["tensor"] == [2, 4]
+    assert found["loads"][0]["what"] == "node/nic"
+    assert found["best"]["config"]["tensor"] <= 4
+    assert found["best"]["step_s"] < found["step_s"] / 3
+
+
+def test_torchtitan_does_not_divide(verb: Verb) -> None:
+    words = ("--cluster", "dgx-a100", "--nodes", "8", "--no-better")
+    code, found = verb.document("torchtitan_not_dividing.toml", *words)
+    assert (code, found["runs"], found["best"]) == (1, False, None)
+    assert [own["problem"] for own in found["problems"]] == [
+        "pipeline 1 x data 2 x context 3 x tensor 16 is 96, and cluster 'dgx-a100' has 64 devices",
+        "tensor 16 does not divide 8 heads of keys and values",
+        "8192 positions cannot be cut into 6 equal pieces, two for each of context 3",
+    ]
+    assert [own["remedy"] for own in found["problems"]][1:] == [
+        "give tensor 8", "give context 2 or 4"
+    ]  # fmt: skip
+
+
+def test_torchtitan_does_not_fit(verb: Verb) -> None:
+    words = ("--cluster", "dgx-a100", "--nodes", "1", "--no-better")
+    code, found = verb.document("torchtitan_not_fitting.toml", *words)
+    assert (code, found["runs"], found["fits"]) == (1, True, False)
+    parts = found["memory"]
+    assert max(parts, key=parts.get) == "activations"
+    fixes = [own["changes"] for own in found["fixes"]]
+    assert ['activation_checkpoint.mode = "full"'] in fixes
+    # A smaller micro-batch must not make the step smaller.
+    assert ["training.local_batch_size = 1", "training.global_batch_size = 32"] in fixes
+
+
+def test_torchtitan_fits_badly(verb: Verb) -> None:
+    code, found = verb.document("torchtitan_fitting_badly.toml", *SHARED, "--no-plan")
+    assert (code, found["fits"]) == (0, True)
+    assert found["loads"][0]["what"] == "node/nic"
+    assert found["best"]["changes"][:2] == [
+        "parallelism.data_parallel_shard_degree = 16",
+        "parallelism.tensor_parallel_degree = 1",
+    ]
+    assert found["best"]["step_s"] < found["step_s"] / 3
+
+
+SMALL = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&hidden=32&sequence=16"
+
+
+def test_degrees_and_the_plan_of_the_search(verb: Verb) -> None:
+    words = ("--data", "1", "--tensor", "4", "--batch", "8", "--cluster", "laptop")
+    code, out, _ = verb(SMALL, *words, "--budget", "20")
+    assert code == 0
+    assert "placement: tensor [4], context [1], data [1], pipeline [1] (levels: process)" in out
+    assert "\nplan: " in out
+    assert "Change to:\n  --data" in out
+
+
+def test_replicas_of_shards_count(verb: Verb, tmp_path: Path) -> None:
+    text = (
+        '[activation_checkpoint]\nmode = "none"\n[training]\nlocal_batch_size = 1\n[parallelism]\n'
+    )
+    file = tmp_path / "hsdp.toml"
+    file.write_text(f"{text}data_parallel_replicate_degree = 2\n")
+    sizes = "zoo:llama3-8b?layers=2&sequence=512"
+    words = (str(file), sizes, "--cluster", "dgx-a100", "--nodes", "1", "--gpus", "4")
+    code, out, _ = verb(*words, "--no-better", "--json")
+    found = json.loads(out)
+    assert code == 0
+    held = found["memory"]
+    assert found["hsdp_bytes"] == held["parameters"] + held["gradients"] + held["optimizer"]
+    limit = str(found["memory_bytes"] + found["hsdp_bytes"] // 2) + "B"
+    code, out, _ = verb(*words, "--no-better", "--memory", limit)
+    assert code == 1
+    assert "HSDP's copies of shards" in out
+    assert "parallelism.data_parallel_replicate_degree = 1" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "there is nothing to check"),
+        (("zoo:llama3-8b",), "'zoo:llama3-8b' is a model, and no configuration is given"),
+        (("none.sh", "zoo:llama3-8b"), "there is no file 'none.sh'"),
+        (("--flags", "--bf16", "--tensor", "2"), "--flags and degrees are both given"),
+        (("--flags", "--tensor-model-parallel-size 2"), "does not say which model"),
+        (("--tensor", "2", "a", "b"), "'a' and 'b' are given besides degrees"),
+        (
+            ("--flags", "--num-layers 8", SMALL),
+            "the configuration says 8 layers, and the model has 4",
+        ),
+        (
+            ("--flags", "--global-batch-size 8", SMALL, "--batch", "4"),
+            "--batch is 4, and the configuration says 8 samples a step",
+        ),
+        (("--data", "4", "zoo:lenet"), "no repeated attention layers"),
+    ],
+)
+def test_mistakes(verb: Verb, words: tuple[str, ...], said: str) -> None:
+    code, out, err = verb(*words, "--cluster", "laptop")
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_what_does_not_count_is_told_on_request(verb: Verb) -> None:
+    flags = "--tensor-model-parallel-size 4 --lr 1e-4 --tensor-parallel-thing 3"
+    code, out, _ = verb("--flags", flags, SMALL, "--cluster", "laptop", "--no-better", "--verbose")
+    assert code == 0
+    assert "not about parallelism: --lr." in out
+    assert "note: --tensor-parallel-thing is not known here and not counted" in out
