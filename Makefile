@@ -10,12 +10,12 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 demo: $(VENV)/.installed
 	$(BIN)/meshwright demo
 
-# What compiles does so once, before several processes would do it at the same time. Tests that start
-# ranks use all cores themselves, or look at the clock: they run alone.
+# What compiles does so once, before several processes would do it at the same time. Tests that
+# measure rates or wait for a clock run alone.
 test: $(VENV)/.developer
 	$(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm_up()"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ranks" -n auto --maxprocesses 8 --dist worksteal
-	$(BIN)/python -m pytest -m ranks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone" -n auto --maxprocesses 8 --dist worksteal
+	$(BIN)/python -m pytest -m alone
 
 check: $(VENV)/.developer
 	$(BIN)/ruff format --check .

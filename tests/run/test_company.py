@@ -16,7 +16,7 @@ from meshwright.price.table import load_table
 from meshwright.run.calibrate import calibrate
 from meshwright.run.company import company
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.alone]
 
 VECTOR = Spec("float32", (1000,))
 RELU = Call(kind="relu", inputs=(VECTOR,), outputs=(VECTOR,))

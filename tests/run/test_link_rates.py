@@ -257,6 +257,7 @@ def test_every_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
         assert sentence in printed.err
 
 
+@pytest.mark.alone
 @pytest.mark.ranks
 def test_one_machine_is_measured_by_ranks_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -281,6 +282,7 @@ def require_close(measured: Cluster, truth: Cluster) -> None:
         assert line.of(measured).into == line.of(measured).out
 
 
+@pytest.mark.alone
 @pytest.mark.ranks
 @on_a_bed
 @pytest.mark.parametrize("truth", [two_by_two(), racks()], ids=["2x2", "2x2x2"])
@@ -294,6 +296,7 @@ def test_a_testbed_has_the_rates_it_was_given(truth: Cluster) -> None:
     assert all(0 < link.latency < 0.01 for link in measured.levels[-2].links)
 
 
+@pytest.mark.alone
 @pytest.mark.ranks
 @on_a_bed
 def test_a_testbed_contradicts_a_wrong_description() -> None:
@@ -334,6 +337,7 @@ def on_every_leaf(bed: Testbed, *words: str) -> Sequence[subprocess.CompletedPro
     ]
 
 
+@pytest.mark.alone
 @pytest.mark.ranks
 @on_a_bed
 def test_torchrun_on_every_machine_writes_the_file_on_the_first(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.machines import machine
 from support.wire_bodies import busy_wire
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.alone]
 
 bed = pytest.importorskip("testbed.bed", reason="the testbed is not there")
 commands = pytest.importorskip("testbed.commands")

@@ -21,6 +21,7 @@ from meshwright.graph.pieces import Box
 from meshwright.plan.model import Plan
 from meshwright.run.executor import Executor
 from meshwright.run.parameters import Piece
+from meshwright.run.state import load_state, names_of, take_constants
 from meshwright.run.step import real_example
 from meshwright.run.wire import Wire
 
@@ -122,7 +123,9 @@ def trained(own: Training, arrays: Arrays) -> Trained:
     """What this rank has after training a plan."""
     executor = Executor(own.plan, Wire(), dist.get_rank(), torch.device("cpu"))
     values = tensors(arrays)
-    executor.parameters.load(values)
+    take_constants(executor, values)
+    learnt = own.plan.graph.parameters
+    load_state(executor, {n: values[p.tensor.name] for p in learnt for n in names_of(p)})
     pieces = [piece for piece in executor.parameters.pieces.values() if piece.seen.requires_grad]
     update = OPTIMIZERS[own.optimizer]
     memory: list[Memory] = [{} for _ in pieces]

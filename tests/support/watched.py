@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from meshwright.run.ranks import PRELOADED
+from meshwright.run.ranks import PRELOADED, Meeting, meetings
 
 
 @contextmanager
@@ -22,15 +20,12 @@ def started(
     """Ranks that run `body(folder, *arguments)`; those that are left at the end are killed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    given = (ranks, port, body, (str(folder), *arguments))
-    processes = [
-        context.Process(target=_rank, args=(rank, *given), daemon=True) for rank in range(ranks)
-    ]
-    for process in processes:
-        process.start()
+    processes = []
+    with meetings(ranks) as all_:
+        for rank, meeting in enumerate(all_):
+            given = rank, meeting, body, (str(folder), *arguments)
+            processes.append(context.Process(target=_rank, args=given, daemon=True))
+            processes[-1].start()
     try:
         yield processes
     finally:
@@ -73,20 +68,11 @@ def outcome(
 
 
 def _rank(
-    rank: int, ranks: int, port: int, body: Callable[..., object], arguments: Sequence[object]
+    rank: int, meeting: Meeting, body: Callable[..., object], arguments: Sequence[object]
 ) -> None:
-    import torch
     import torch.distributed as dist
 
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    meeting.join(rank)
     body(*arguments)
     dist.barrier()
     dist.destroy_process_group()

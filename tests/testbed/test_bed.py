@@ -23,7 +23,11 @@ from testbed import Carried, Testbed, commands, difference, unavailable
 from testbed.removal import remove, remove_leftovers, standing
 
 REASON = unavailable()
-pytestmark = [pytest.mark.ranks, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.ranks,
+    pytest.mark.skipif(REASON is not None, reason=REASON or ""),
+]
 
 ROOT = Path(__file__).parent.parent.parent
 CLUSTERS = ROOT / "testbed" / "clusters"

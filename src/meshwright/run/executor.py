@@ -20,6 +20,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.plan.model import Plan
 from meshwright.run.computing import Compiled, Compiler, Leaf, gradients, grown
 from meshwright.run.lane import Handle, Lane
+from meshwright.run.lifetimes import Key, last_uses, source
 from meshwright.run.moving import Action, Mover
 from meshwright.run.normalising import Summed
 from meshwright.run.operators import Moment
@@ -41,8 +42,6 @@ class Pulse(Protocol):
 
 
 Value = Tensor | Handle[Tensor | None]
-Key = tuple[str, str | int, int]
-"""A tensor by its name, or a delivery by its number; and a micro-batch."""
 
 
 class Executor:
@@ -78,7 +77,7 @@ class Executor:
             if self._settler.travels(bucket)
         }
         """Buckets whose gradients are summed with other ranks."""
-        self._dropped = self._last_uses()
+        self._dropped = last_uses(self.script.wiring, self.instructions, self._segment)
         self._moment = Moment(0)
         self.steps = 0
         self.buffers: dict[str, Tensor] = {}
@@ -246,7 +245,7 @@ class Executor:
 
     def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
-        value = self._values.get(self._source(leaf.delivery, own.micro_batch))
+        value = self._values.get(source(self.script.wiring, leaf.delivery, own.micro_batch))
         if value is None:
             assert leaf.parameter
             return self.parameters.pieces[leaf.tensor].data
@@ -255,13 +254,6 @@ class Executor:
             assert arrived is not None
             return arrived
         return value
-
-    def _source(self, delivery: int, micro: int) -> Key:
-        """Under which key the value of a delivery is."""
-        own = self.script.wiring.deliveries[delivery]
-        if self.script.wiring.made[own.tensor].parameter:
-            return "delivery", delivery, 0
-        return ("delivery", delivery, micro) if own.steps else ("tensor", own.tensor, micro)
 
     def _carry(self, own: Instruction) -> None:
         delivery = self.script.wiring.deliveries[own.number]
@@ -362,38 +354,6 @@ class Executor:
         if dist.get_world_size() > 1:
             dist.all_reduce(total)
         return total
-
-    def _last_uses(self) -> list[list[Key]]:
-        """For each instruction the values that nobody needs after it."""
-        dropped: list[list[Key]] = [[] for _ in self.instructions]
-        needed: set[Key] = set()
-        for number in range(len(self.instructions) - 1, -1, -1):
-            own = self.instructions[number]
-            for key in self._writes(own):
-                if key not in needed:
-                    dropped[number].append(key)
-                needed.discard(key)
-            for key in self._reads(own):
-                if key not in needed:
-                    needed.add(key)
-                    dropped[number].append(key)
-        return dropped
-
-    def _writes(self, own: Instruction) -> list[Key]:
-        if own.kind == "Carry":
-            return [("delivery", own.number, own.micro_batch)]
-        if own.kind != "Run":
-            return []
-        made = self._segment(own.number, own.micro_batch).outputs
-        return [("tensor", name, own.micro_batch) for name, _ in made]
-
-    def _reads(self, own: Instruction) -> list[Key]:
-        if own.kind == "Carry":
-            return [("tensor", self.script.wiring.deliveries[own.number].tensor, own.micro_batch)]
-        if own.kind != "Run":
-            return []
-        leaves = self._segment(own.number, own.micro_batch).leaves
-        return [self._source(leaf.delivery, own.micro_batch) for leaf, _ in leaves]
 
 
 def _kept(piece: Piece) -> Tensor:

@@ -7,7 +7,7 @@ copies: the optimizer sees the rank's shard, and the piece is gathered before it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.pieces import Box
-from meshwright.run.moving import Mover, cut
+from meshwright.run.moving import Mover
 from meshwright.script.boxes import elements, shape_of
 from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
@@ -50,13 +50,6 @@ class Piece:
         """What the optimizer sees."""
         self.gradient: Tensor | None = None
         """Of what is seen, from the last step."""
-
-    def set(self, data: Tensor) -> None:
-        """Take over values of the piece."""
-        with torch.no_grad():
-            self.data.copy_(data)
-            if self.sharing is not None:
-                self.seen.copy_(self.sharing.shard(self.data.view(-1)))
 
     def hide(self) -> None:
         """Give back the memory of a sharded piece; what is seen stays."""
@@ -96,8 +89,3 @@ class Parameters:
         members = self._mover.members(factors)
         sizes = shard_sizes(count, len(members))
         return Sharing(members, sizes, members.index(self._mover.rank))
-
-    def load(self, values: Mapping[str, Tensor]) -> None:
-        """Take this rank's pieces of whole parameters."""
-        for name, piece in self.pieces.items():
-            piece.set(cut(values[name].detach(), piece.box))

@@ -14,7 +14,8 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple
@@ -39,8 +40,50 @@ class Home(NamedTuple):
     interface: str = "lo"
     enter: Callable[[int], None] | None = None
     """Called in each rank with its number before anything else; can be imported."""
-    port: int | None = None
-    """None: one that is free now."""
+
+
+class Meeting(NamedTuple):
+    """Where the ranks of a run find each other."""
+
+    home: Home
+    ranks: int
+    port: int
+    door: socket.socket | None = None
+    """For the first rank: bound to the port, so that nobody else takes it meanwhile."""
+
+    def join(self, rank: int) -> None:
+        """Make a process group of gloo of all ranks."""
+        import torch
+        import torch.distributed as dist
+        from torch._C._distributed_c10d import TCPStore
+
+        os.environ |= {
+            "MASTER_ADDR": self.home.address,
+            "MASTER_PORT": str(self.port),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self.ranks),
+            "GLOO_SOCKET_IFNAME": self.home.interface,
+            "OMP_NUM_THREADS": "1",
+        }
+        torch.set_num_threads(1)
+        listening = None if self.door is None else self.door.detach()
+        store = TCPStore(
+            self.home.address, self.port, self.ranks, rank == 0, master_listen_fd=listening
+        )
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=self.ranks)
+
+
+@contextmanager
+def meetings(ranks: int, home: Home | None = None) -> Iterator[list[Meeting]]:
+    """For each rank where it meets the others; ranks are started inside."""
+    own = home or Home()
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        meeting = Meeting(own, ranks, door.getsockname()[1])
+        # A door does not open into another network.
+        first = meeting if own.enter is not None else meeting._replace(door=door)
+        yield [first, *[meeting] * (ranks - 1)]
 
 
 class RankError(Exception):
@@ -62,19 +105,18 @@ def run_ranks(
 
     With no timeout they may take as long as they want.
     """
-    own = home or Home()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    port = own.port or _free_port()
     started: list[tuple[ForkServerProcess, Connection]] = []
-    for rank in range(ranks):
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(
-            target=_rank, args=(there, rank, ranks, own, port, body, arguments), daemon=True
-        )
-        process.start()
-        there.close()
-        started.append((process, here))
+    with meetings(ranks, home) as all_:
+        for rank, meeting in enumerate(all_):
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_rank, args=(there, rank, meeting, body, arguments), daemon=True
+            )
+            process.start()
+            there.close()
+            started.append((process, here))
     try:
         until = math.inf if timeout is None else time.monotonic() + timeout
         return _collected(started, until)
@@ -85,40 +127,20 @@ def run_ranks(
             connection.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number: int = free.getsockname()[1]
-        return number
-
-
 def _rank(
     report: Connection,
     rank: int,
-    ranks: int,
-    home: Home,
-    port: int,
+    meeting: Meeting,
     body: Callable[..., object],
     arguments: Sequence[object],
 ) -> None:
     """What a forked process does."""
-    import torch
     import torch.distributed as dist
 
     try:
-        if home.enter is not None:
-            home.enter(rank)
-        os.environ |= {
-            "MASTER_ADDR": home.address,
-            "MASTER_PORT": str(port),
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "GLOO_SOCKET_IFNAME": home.interface,
-            "OMP_NUM_THREADS": "1",
-        }
-        torch.set_num_threads(1)
-        dist.init_process_group("gloo")
+        if meeting.home.enter is not None:
+            meeting.home.enter(rank)
+        meeting.join(rank)
         result = body(*arguments)
         # Who leaves first takes the store along, which the others may still need.
         dist.barrier()

@@ -7,12 +7,11 @@ a run of units that sit on the same devices; with one micro-batch the whole grap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
-from meshwright.foundation.errors import InputError
-from meshwright.plan.model import Options, Plan
-from meshwright.script.schedule import Pass, Slot, order
+from meshwright.plan.model import Plan
+from meshwright.script.runs import Run, runs_of, stages_of
+from meshwright.script.schedule import Pass, order
 
 
 class Turn(NamedTuple):
@@ -25,40 +24,25 @@ class Turn(NamedTuple):
 
 def parts_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
     """The units of each part, in the order of the graph."""
-    numbers = range(len(plan.units))
-    if plan.options.micro_batches == 1:
-        return (tuple(numbers),)
-    sitting = [plan.layout[unit.name].coordinates() for unit in plan.units]
-    return tuple(tuple(run) for _, run in groupby(numbers, key=sitting.__getitem__))
+    return tuple(run.units for run in _runs(plan))
+
+
+def _runs(plan: Plan) -> tuple[Run, ...]:
+    return runs_of([plan.layout[unit.name] for unit in plan.units], plan.options)
 
 
 def turns(plan: Plan) -> tuple[Turn, ...]:
     """All turns, each after what it waits for, as early as its stage comes to it."""
-    parts = parts_of(plan)
-    stages: dict[object, list[int]] = {}
-    for number, units in enumerate(parts):
-        where = plan.layout[plan.units[units[0]].name].coordinates()
-        stages.setdefault(where, []).append(number)
+    runs, options = _runs(plan), plan.options
+    stages = stages_of(runs, options)
     queues = [
-        [Turn(slot.pass_, own[slot.chunk], slot.micro_batch) for slot in slots]
-        for own, slots in zip(stages.values(), _slots(plan.options, stages), strict=True)
+        [
+            Turn(slot.pass_, own[slot.chunk], slot.micro_batch)
+            for slot in order(options.schedule, len(stages), place, options.micro_batches, len(own))
+        ]
+        for place, own in enumerate(stages.values())
     ]
-    return _merged(queues, len(parts))
-
-
-def _slots(options: Options, stages: dict[object, list[int]]) -> list[tuple[Slot, ...]]:
-    chunks = {len(own) for own in stages.values()}
-    if len(chunks) > 1 or (chunks > {1} and options.schedule != "interleaved"):
-        raise InputError(
-            f"the plan goes through its stages {max(chunks)} times with schedule "
-            f"{options.schedule!r}",
-            "put all units of a stage next to each other, or, for 'interleaved', equally many runs "
-            "on every stage",
-        )
-    return [
-        order(options.schedule, len(stages), place, options.micro_batches, max(chunks))
-        for place in range(len(stages))
-    ]
+    return _merged(queues, len(runs))
 
 
 def _merged(queues: Sequence[list[Turn]], parts: int) -> tuple[Turn, ...]:

@@ -1,28 +1,24 @@
 """Pipelines as further edges of a task graph. Enters: units, their layouts, a schedule. Leaves:
 the edges that make each stage work through its micro-batches in the schedule's order.
 
-A stage is a set of devices on which units sit; a chunk is a run of units, in the order of the
-graph, on one stage. With one stage and several micro-batches gradients accumulate: forward,
-backward, forward, backward.
+A chunk is one of the runs of units that a stage works through (`script.runs`). With one stage and
+several micro-batches gradients accumulate: forward, backward, forward, backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 
-from meshwright.foundation.errors import InputError
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import Unit
 from meshwright.plan.model import Options
 from meshwright.script.bundles import Bundle
+from meshwright.script.runs import runs_of, stages_of
 from meshwright.script.schedule import Slot, order
 
 Label = tuple[str, int, int]
 """Of a task: its kind, the number of its unit, its micro-batch."""
-
-Stage = tuple[int | None, ...]
-"""For each factor the coordinate at which a unit sits, or None if at all."""
 
 Ends = Mapping[tuple[str, int], tuple[list[int], list[int]]]
 """For each pass and chunk the units with which it begins and with which it ends."""
@@ -37,30 +33,17 @@ def chained(
     """Edges from the last tasks of a stage's slot to the first ones of its next slot."""
     if options.micro_batches == 1:
         return
-    sitting = {layout: layout.coordinates() for layout in set(layouts)}
-    runs = [
-        (stage, [number for number, _ in own])
-        for stage, own in groupby(enumerate(layouts), key=lambda it: sitting[it[1]])
-    ]
-    chunks: dict[Stage, list[list[int]]] = {}
-    for stage, run in runs:
-        chunks.setdefault(stage, []).append(run)
-    count = max(map(len, chunks.values()))
-    uneven = [stage for stage, own in chunks.items() if len(own) != count]
-    if uneven or (count > 1 and options.schedule != "interleaved"):
-        raise InputError(
-            f"the plan goes through its stages {count} times with schedule {options.schedule!r}",
-            "put all units of a stage next to each other, or, for 'interleaved', equally many runs "
-            "on every stage",
-        )
+    runs = runs_of(layouts, options)
+    stages = stages_of(runs, options)
     readers = _readers(bundles)
-    for place, (_, own) in enumerate(chunks.items()):
+    for place, numbers in enumerate(stages.values()):
+        own = [runs[number].units for number in numbers]
         ends: Ends = {("forward", chunk): _ends(run, readers) for chunk, run in enumerate(own)} | {
             # The backward pass begins where the forward pass ends; not every unit has one.
             ("backward", chunk): _ends([u for u in run if units[u].flows], readers)[::-1]
             for chunk, run in enumerate(own)
         }
-        slots = order(options.schedule, len(chunks), place, options.micro_batches, count)
+        slots = order(options.schedule, len(stages), place, options.micro_batches, len(own))
         for before, after in pairwise(slots):
             for last in _tasks(before, ends, first=False):
                 for first in _tasks(after, ends, first=True):
@@ -75,7 +58,7 @@ def _readers(bundles: Sequence[Bundle]) -> dict[int, set[int]]:
     return found
 
 
-def _ends(run: list[int], readers: dict[int, set[int]]) -> tuple[list[int], list[int]]:
+def _ends(run: Sequence[int], readers: dict[int, set[int]]) -> tuple[list[int], list[int]]:
     """The units of a run that read nothing of it, and those that nothing of it reads."""
     inside = set(run)
     read = {reader for unit in run for reader in readers.get(unit, ()) if reader in inside}

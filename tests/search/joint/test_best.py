@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds
@@ -25,6 +26,7 @@ from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.violations import violations
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
+from support.machines import machine
 
 FEW = Budget(proposals=30)
 TWO = Cluster.named("laptop", process=2)
@@ -266,6 +268,13 @@ class TestOdd:
         found = planned(asked(graph, FOUR))
         assert found.best.plan.options.micro_batches == 1
         assert not any("sample" in own.roles for own in found.best.plan.layout.values())
+
+    def test_a_dim_of_one_element(self) -> None:
+        """LeNet reads pictures of one channel, which cannot be cut and has no role anywhere."""
+        graph = load_model("zoo:lenet/tiny", 16).graph
+        assert 1 in graph.inputs[0].shape
+        question = asked(graph, machine(2))
+        assert planned(question).best.fits(question.memory)
 
     def test_an_empty_graph_is_refused(self) -> None:
         empty = parse_graph("graph empty\ninput x: float32[n=4]\noutput x")
