@@ -14,7 +14,8 @@ from meshwright.plan.model import Plan
 from meshwright.report.page.page import page
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.expert import expert
-from meshwright.search.baselines.megatron import megatron
+from meshwright.search.configured.config import ParallelConfig
+from meshwright.search.configured.plan import configured
 from meshwright.search.joint.explain import Decision
 from meshwright.search.joint.judged import judged
 from meshwright.search.joint.question import Planned
@@ -31,8 +32,8 @@ MODELS = ("mlp", "bert-large", "inception-v3", "llama3-70b")
 
 def _llama(graph: OperatorGraph, cluster: Cluster) -> Plan:
     """Tensor 8, pipeline 8, data 16, so that it fits."""
-    plan = megatron(graph, cluster, tensor=8, pipeline=8, micro_batches=16)
-    return replace(plan, options=replace(plan.options, recompute=True, zero=1))
+    degrees = ParallelConfig(data=16, tensor=8, pipeline=8, micro_batches=16)
+    return configured(graph, cluster, replace(degrees, recompute=True, zero=1))
 
 
 PLANNERS: Mapping[str, tuple[int, Cluster]] = {

@@ -11,6 +11,11 @@ import typer
 PLANNED = "BERT-Large on 4 nodes of 8 A100 that share one network card a node"
 TRAINED = "a tiny BERT on 4 processes of this machine, priced by measuring it"
 
+TINY = (
+    "zoo:bert-large?layers=2&hidden=256&heads=4&inner=1024&vocabulary=2000&sequence=64"
+    "&positions=64&dropout=0"
+)
+
 NEXT = """\
 Next:
   open {folder}/report.html             why this plan: placement, timeline, memory, reductions
@@ -44,15 +49,14 @@ def demo(
 
 def _planning(place: Path) -> tuple[tuple[str, ...], ...]:
     files = [f"--{option}={place / name}" for option, name in _FILES]
-    question = "plan zoo:bert-large --cluster gcp-a100 --nodes 4 --gpus 8 --batch 512"
+    question = "plan zoo:bert-large --cluster gcp-a100 --nodes 4 --gpus 8 --batch 64"
     return ((*f"{question} --dtype bfloat16 --mixed --budget 30s --top 12".split(), *files),)
 
 
 def _training(place: Path) -> tuple[tuple[str, ...], ...]:
-    model, cluster, prices = "zoo:bert-large/tiny", place / "here.toml", place / "prices.jsonl"
-    plan = place / "tiny.json"
-    measured = f"calibrate {model} --ranks 4 --largest 4 --budget 25"
-    searched = f"plan {model} --backend rings --budget 10s --no-explain --top 8"
+    cluster, prices, plan = (place / name for name in ("here.toml", "prices.jsonl", "tiny.json"))
+    measured = f"calibrate {TINY} --batch 16 --ranks 4 --largest 4 --budget 30"
+    searched = f"plan {TINY} --batch 16 --backend rings --budget 10s --no-explain --top 8"
     return (
         (*["calibrate", "--links", "--cluster", "laptop"], f"--out={cluster}"),
         (*measured.split(), f"--cluster={cluster}", f"--out={prices}"),
