@@ -3,8 +3,8 @@
     python benchmarks/joint_over_sequential.py
 
 Sequential is as in `papers`: the graph that is cheapest on one device, then the joint search
-without rewrites. On one device products and relu are fused; then no product can be cut along its inner
-dim, as relu takes no pending sum, and activations are gathered at every layer.
+without rewrites. On one device products and relu are fused; then no product can be cut along its
+inner dim, as relu takes no pending sum, and activations are gathered at every layer.
 """
 
 from __future__ import annotations

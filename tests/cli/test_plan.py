@@ -70,8 +70,10 @@ class Search:
 def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     """A folder to work in, and the search that works there."""
     found = Search()
-    best = SimpleNamespace(best_plan=found.best_plan, best_of_devices=found.best_of_devices)
+    best = SimpleNamespace(best_plan=found.best_plan)
+    machines = SimpleNamespace(best_of_devices=found.best_of_devices)
     monkeypatch.setitem(sys.modules, "meshwright.search.joint.best", best)
+    monkeypatch.setitem(sys.modules, "meshwright.search.joint.machines", machines)
     monkeypatch.setattr(explain, "explain", found.explain)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")

@@ -133,7 +133,8 @@ class _How(NamedTuple):
 
 def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planned, ...]:
     """The best plan; with `--devices` that of every machine, the best use of a device first."""
-    from meshwright.search.joint.best import best_of_devices, best_plan
+    from meshwright.search.joint.best import best_plan
+    from meshwright.search.joint.machines import best_of_devices
 
     with share_bar("planning (the first time compiles for a minute or two)") as show:
         if how.devices is not None:

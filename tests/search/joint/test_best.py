@@ -20,8 +20,9 @@ from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import Doing, best_of_devices, best_plan
+from meshwright.search.joint.best import Doing, best_plan
 from meshwright.search.joint.constraints import Constraints, parse_constraints
+from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.violations import violations
 from meshwright.simulate.simulation import simulate

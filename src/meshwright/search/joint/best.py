@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
@@ -125,56 +123,6 @@ def best_plan(
     except KeyboardInterrupt:
         stopped = "interrupted"
     return run.planned(stopped)
-
-
-def best_of_devices(
-    question: Question,
-    devices: int,
-    budget: Budget,
-    *,
-    backend: Backend = NCCL,
-    programs: bool = True,
-    seed: int = 0,
-    cores: int = 1,
-    progress: Progress = lambda _: None,
-) -> tuple[Planned, ...]:
-    """The best plans on smaller machines of the kind, the one with the fewest device-hours first.
-
-    Machines have fewer of the outermost level, as long as they have at most so many devices.
-    """
-    outer = question.cluster.levels[0]
-    each = question.cluster.devices // outer.cardinality
-    sizes = [n for n in range(1, outer.cardinality + 1) if n & (n - 1) == 0 and n * each <= devices]
-    if not sizes:
-        raise InputError(
-            f"{devices} devices are fewer than the {each} of one {outer.name}",
-            f"give {each} or more",
-        )
-    share = msgspec.structs.replace(
-        budget, seconds=None if budget.seconds is None else Seconds(budget.seconds / len(sizes))
-    )
-    found = []
-    for size in sizes:
-        cluster = question.cluster.resized({outer.name: size})
-        own = msgspec.structs.replace(question, cluster=cluster)
-        planned = best_plan(
-            own,
-            share,
-            backend=backend,
-            programs=programs,
-            seed=seed,
-            cores=cores,
-            progress=progress,
-        )
-        found.append(planned)
-        if planned.stopped == "interrupted":
-            break
-    return tuple(sorted(found, key=_device_seconds))
-
-
-def _device_seconds(planned: Planned) -> tuple[bool, float]:
-    fits = planned.best.fits(planned.question.memory)
-    return not fits, planned.best.prediction.step * planned.question.cluster.devices
 
 
 class _Run:
