@@ -11,6 +11,9 @@ import pytest
 pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.cli.main import main
+from meshwright.search.joint import best
+from meshwright.search.joint.question import Planned, Question
+from support.planned import answer
 
 DATA = Path(__file__).parent / "data"
 SHARED = ("--cluster", "gcp-a100", "--nodes", "4", "--gpus", "4")
@@ -120,12 +123,21 @@ def test_torchtitan_fits_badly(verb: Verb) -> None:
 SMALL = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&hidden=32&sequence=16"
 
 
-def test_degrees_and_the_plan_of_the_search(verb: Verb) -> None:
+def test_degrees_and_the_plan_of_the_search(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def search(question: Question, budget: object, **options: Any) -> Planned:
+        asked.update(options, memory=question.memory)
+        return answer(question)
+
+    monkeypatch.setattr(best, "best_plan", search)
     words = ("--data", "1", "--tensor", "4", "--batch", "8", "--cluster", "laptop")
     code, out, _ = verb(SMALL, *words, "--budget", "20")
     assert code == 0
     assert "placement: tensor [4], context [1], data [1], pipeline [1] (levels: process)" in out
     assert "\nplan: " in out
+    assert asked["start"].origin.startswith("configuration: ")
+    assert asked["memory"] == 4 << 30
     assert "Change to:\n  --data" in out
 
 
