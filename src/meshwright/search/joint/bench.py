@@ -72,7 +72,7 @@ class Bench:
         self.question, self.graph = question, graph
         self.prices, self.operators = prices, operators
         self.units, self.factors = units(graph), factors(question.cluster)
-        self._node = nodes(
+        self.node = nodes(
             graph,
             self.units,
             bundles(graph, self.units),
@@ -96,7 +96,7 @@ class Bench:
                 return (standing + flight * kept) / stages
 
             self._fields[key] = Field(
-                costing, self._node, options.zero, self.permit(frame).role, weigh, scales.kind
+                costing, self.node, options.zero, self.permit(frame).role, weigh, scales.kind
             )
         return self._fields[key]
 

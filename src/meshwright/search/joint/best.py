@@ -7,6 +7,7 @@
     options     one option of the best plan after the other is changed
     walks       Metropolis walks with delta simulation from the best plans (`walks`)
     everything  where a question has few plans, all of them (`everything`)
+    tidy        copies of a layer that differ for nothing are laid out alike (`tidy`)
 Every phase only adds candidates; the best of them, checked anew, is the answer. Everything follows
 from the seed, unless time runs out; an interrupt or the end of the budget leads to the best so far.
 """
@@ -14,6 +15,7 @@ from the seed, unless time runs out; an interrupt or the end of the budget leads
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,6 +23,7 @@ from typing import NamedTuple
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.reshard import Codes
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
@@ -42,6 +45,7 @@ from meshwright.search.joint.kept import Entry, Kept
 from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.search.joint.rewrites import rewritten
 from meshwright.search.joint.sketches import finer, sketches, varied
+from meshwright.search.joint.tidy import tidied
 from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.walks import Start, walked
@@ -58,6 +62,9 @@ LEADING = 3
 
 STARTS = 5
 """Plans of one graph with one set of options that are walked from."""
+
+UNTIDY, TIDYING = 1e-3, 0.1
+"""The share of a step that layers laid out alike may cost, and of the budget that it may take."""
 
 WEIGHTS = (
     Weights(sums=1.0),
@@ -120,6 +127,7 @@ def best_plan(
         run.walks()
         run.everything(rewrites)
         stopped = "budget" if run.enough() else "complete"
+        run.tidy()
     except KeyboardInterrupt:
         stopped = "interrupted"
     return run.planned(stopped)
@@ -256,6 +264,34 @@ class _Run:
                 bench = self._bench(found.candidate.plan.graph, found.steps)
                 self._add(found.candidate, bench, None)
 
+    def tidy(self) -> None:
+        """Lay copies of a layer out alike where a step gets no longer than the fastest baseline's,
+        and by UNTIDY of it at most.
+        """
+        best = self.kept.best
+        if best is None or self.proved or self.question.minimize != "time":
+            return
+        fitting = [own.prediction.step for _, own in self.named if own.fits(self.question.memory)]
+        most = min((best.step * (1 + UNTIDY), *(own for own in fitting if own >= best.step)))
+        late = self._until(TIDYING * (self.budget.seconds or 0.0))
+        plan, found = best.candidate.plan, list[Candidate]()
+
+        def cheap(roles: Codes) -> bool:
+            if late():
+                return False
+            try:
+                tried = best.bench.simulated(plan.origin, plan.options, roles)
+            except InputError:
+                return False  # Layers alike would leave a stage of a pipeline twice.
+            good = tried.prediction.step <= most and tried.fits(self.question.memory)
+            good = good and not violations(tried.plan, self.question.constraints)
+            found.extend([tried] * good)
+            return good
+
+        tidied(best.roles, best.bench.node, cheap)
+        if found:
+            self.kept.best = self.kept.add(found[-1], best.bench, None)
+
     def planned(self, stopped: Stopped) -> Planned:
         """What was found."""
         best = self.kept.best
@@ -377,9 +413,12 @@ class _Run:
 
     def _hurry(self, share: float) -> Callable[[], bool]:
         """Whether a share of what time is left now is used up."""
-        if self.budget.seconds is None:
-            return lambda: False
-        end = self.seconds + share * (self.budget.seconds - self.seconds)
+        left = 0.0 if self.budget.seconds is None else self.budget.seconds - self.seconds
+        return self._until(share * left)
+
+    def _until(self, seconds: float) -> Callable[[], bool]:
+        """Whether so many seconds from now are over; never if the budget is none of time."""
+        end = math.inf if self.budget.seconds is None else self.seconds + seconds
         return lambda: self.seconds >= end
 
     def _tell(self, doing: str) -> None:

@@ -39,17 +39,13 @@ class Kept:
         self._question = question
         self._entries: list[Entry] = []
         self._seen: set[object] = set()
-        self._best: Entry | None = None
+        self.best: Entry | None = None
+        """The best candidate, the first of equal ones; None if there is none yet."""
 
     @property
     def simulated(self) -> int:
         """How many plans there have been."""
         return len(self._seen)
-
-    @property
-    def best(self) -> Entry | None:
-        """The best candidate, the first of equal ones; None if there is none yet."""
-        return self._best
 
     def seen(self, bench: Bench, options: Options, roles: Codes) -> bool:
         """Whether a plan has been simulated."""
@@ -64,8 +60,8 @@ class Kept:
             return None
         entry = Entry(candidate, bench, roles, sketch)
         self._entries.append(entry)
-        if self._best is None or self.score(entry) < self.score(self._best):
-            self._best = entry
+        if self.best is None or self.score(entry) < self.score(self.best):
+            self.best = entry
         return entry
 
     def score(self, entry: Entry) -> tuple[bool, float, float]:
