@@ -1,0 +1,49 @@
+"""Copies of a layer laid out alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Bytes
+from meshwright.parallel.reshard import Codes
+from meshwright.search.budget import Budget
+from meshwright.search.joint import best
+from meshwright.search.joint.question import Question
+from meshwright.search.joint.tidy import tidied
+
+
+@given(
+    arrays(np.int8, (6, 2), elements=st.integers(-3, 2)),
+    st.lists(st.integers(0, 2), min_size=6, max_size=6),
+)
+def test_nothing_but_what_is_cheap_is_taken(roles: Codes, node: list[int]) -> None:
+    def cheap(own: Codes) -> bool:
+        return int(own.sum()) % 2 == 0
+
+    found = tidied(roles, node, cheap)
+    assert (found == roles).all() or cheap(found)
+    for number in set(node):
+        own = {tuple(found[unit]) for unit in range(6) if node[unit] == number}
+        assert own <= {tuple(roles[unit]) for unit in range(6) if node[unit] == number}
+
+
+@given(arrays(np.int8, (6, 2), elements=st.integers(-3, 2)))
+def test_everything_alike_where_all_is_cheap(roles: Codes) -> None:
+    assert len(np.unique(tidied(roles, [0] * 6, lambda _: True), axis=0)) == 1
+
+
+def test_a_plan_is_hardly_slower_for_it() -> None:
+    question = Question(
+        graph=load_model("zoo:bert-large/tiny", 8).graph,
+        cluster=Cluster.named("laptop"),
+        memory=Bytes(4 << 30),
+    )
+    found = best.best_plan(question, Budget(proposals=2000))
+    fastest = min(own.prediction.step for own in found.front)
+    assert found.best.prediction.step <= (1 + best.UNTIDY) * fastest
+    assert all(found.best.prediction.step <= own.prediction.step for _, own in found.baselines)
