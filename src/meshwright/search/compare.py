@@ -70,7 +70,7 @@ def compare(
     >>> from meshwright import Budget, Cluster, capture_model, compare
     >>> graph = capture_model("zoo:lenet/tiny", batch=8)
     >>> found = compare(graph, Cluster.named("laptop"), Budget.parse("10"))
-    >>> found.strategies[0].name, found.strategies[-1].prediction.missing
+    >>> found.strategies[0][0], found.searched.prediction.missing
     ('data parallel', 0)
     """
     if cluster.devices == 1:

@@ -92,7 +92,7 @@ def explain_plan(
 
     >>> from meshwright import Cluster, capture_model, compare, explain_plan, Budget
     >>> graph, laptop = capture_model("zoo:lenet/tiny", batch=8), Cluster.named("laptop")
-    >>> plan = compare(graph, laptop, Budget.parse("10")).best.plan
+    >>> plan = compare(graph, laptop, Budget.parse("10")).searched.plan
     >>> "zero" in [decision.subject for decision in explain_plan(plan)]
     True
     """

@@ -23,8 +23,8 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 
 SECTIONS = (
-    "summary", "strategies", "machine", "graph", "timeline", "memory", "reductions", "decisions",
-    "search",
+    "summary", "strategies", "machine", "graph", "timeline", "spent", "memory", "reductions",
+    "decisions", "search",
 )  # fmt: skip
 MOST_BYTES = 10_000_000
 

@@ -20,6 +20,7 @@ from meshwright.report.page.markup import Markup, element, joined
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import graph_document
 from meshwright.report.page.progress import progress_document, progress_section
+from meshwright.report.page.spent import spent_section
 from meshwright.report.page.strategies import decisions_section, strategies_section
 from meshwright.report.page.summary import summary_section
 from meshwright.report.page.sums import sums_section
@@ -92,6 +93,7 @@ def _sections(
         Section("machine", "Cluster and placement", machine_section(simulation)),
         Section("graph", "Graph", _drawn_by_script("graph-view", GRAPH)),
         Section("timeline", "Timeline", _drawn_by_script("timeline-view", TIMELINE)),
+        Section("spent", "Where the time goes", spent_section(simulation)),
         Section("memory", "Memory over time", _drawn_by_script("memory-view", MEMORY)),
         Section("reductions", "Reductions", sums_section(simulation)),
         Section("decisions", "Decisions", decisions_section(planned, decisions)),
