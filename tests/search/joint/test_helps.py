@@ -122,3 +122,10 @@ def test_a_pipeline_may_be_halved() -> None:
     found = told(plan)
     assert found[FEWER].step is not None
     assert found[BATCH].note in ("in 4 micro-batches", "in 8 micro-batches")
+
+
+def test_measured_devices_do_not_get_faster_by_a_datasheet() -> None:
+    cluster = Cluster.named("epyc")
+    found = helps(data_parallel(convolutional(), cluster), Settings(cluster.device.memory))
+    own = next(own for own in found if own.change == "devices twice as fast")
+    assert own.note == "cannot be applied: what operators take on AMD EPYC core is measured"

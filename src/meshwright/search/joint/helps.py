@@ -105,7 +105,7 @@ def _changes(plan: Plan, settings: Settings) -> Iterator[tuple[str, Callable[[],
             card = " (as with a second network card)" if not number else ""
             change = f"links between {level.name}s twice as fast{card}"
             yield change, partial(_on, settings, plan, _faster_links(plan.cluster, number))
-    yield "devices twice as fast", partial(_on, settings, plan, _faster(plan.cluster))
+    yield "devices twice as fast", partial(_faster, settings, plan)
     yield "twice the memory on each device", partial(_roomier, settings, plan)
     yield "twice the batch", partial(_larger_batch, settings, plan)
     yield "half as many micro-batches", partial(_fewer, settings, plan)
@@ -129,14 +129,16 @@ def _with_level(cluster: Cluster, number: int, level: Level) -> Cluster:
     return replace(cluster, levels=levels)
 
 
-def _faster(cluster: Cluster) -> Cluster:
-    own = cluster.device
+def _faster(settings: Settings, plan: Plan) -> _Outcome:
+    own = plan.cluster.device
+    if own.prices:
+        return f"what operators take on {own.name} is measured"
     device: Device = replace(
         own,
         memory_bandwidth=BytesPerSecond(own.memory_bandwidth * MORE),
         peak=tuple((dtype, OpsPerSecond(rate * MORE)) for dtype, rate in own.peak),
     )
-    return replace(cluster, device=device)
+    return _on(settings, plan, replace(plan.cluster, device=device))
 
 
 def _roomier(settings: Settings, plan: Plan) -> _Outcome:
