@@ -5,15 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip
 
+# What compiles does so once, before a clock runs or several processes would do it at the same time.
+WARM := $(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm_up()"
+
 .PHONY: demo test check bench figures reference clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshwright demo
 
-# What compiles does so once, before several processes would do it at the same time. Tests that
-# measure rates or wait for a clock run alone.
+# Tests that measure rates or wait for a clock run alone.
 test: $(VENV)/.developer
-	$(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm_up()"
+	$(WARM)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone" -n auto --maxprocesses 8 --dist worksteal
 	$(BIN)/python -m pytest -m alone
 
@@ -47,6 +49,7 @@ reference: $(VENV)/.developer
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --editable ".[torch]"
+	$(WARM)
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.installed
