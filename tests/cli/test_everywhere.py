@@ -90,7 +90,7 @@ def test_a_file_can_be_named(folder: Path, tmp_path: Path) -> None:
 
 
 MISTAKES = [
-    ("[plac]", "there is no verb 'plac'; did you mean 'place' or 'plan'? Known: "),
+    ("[plac]", "there is no verb 'plac'; did you mean 'place' or 'plan' or 'explain'? Known: "),
     ("[place]\nnode = 2", "[place]: there is no option 'node'; did you mean 'nodes'"),
     ("place = 2", "'place' is 2; begin a section with [place], options below it."),
     ("[place]\nnodes = [2]", "[place]: 'nodes' is [2]; give one value."),
@@ -209,7 +209,7 @@ def test_version() -> None:
 
 def test_exit_codes_are_in_the_help() -> None:
     shown = " ".join(meshwright("--help").stdout.split())
-    assert "Exit codes: 0 done, 2 mistake, 3 rank failed, 130 interrupted." in shown
+    assert "Exit codes: 0 done, 1 no, 2 mistake, 3 rank failed, 130 interrupted." in shown
 
 
 def ending(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:

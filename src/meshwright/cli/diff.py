@@ -29,7 +29,7 @@ def diff(
 
     Plans for other models or clusters can be compared too. The exit code is 0 if they differ.
 
-    Example:  meshwright diff plan.json other.json
+    Example:  meshwright diff plan.json compared.json
     """
     from meshwright.plan.file import load_plan
     from meshwright.price.backend import backend_named

@@ -105,7 +105,8 @@ def _imported(text: str) -> set[Path]:
     found = set()
     for module, several, one in IMPORTS.findall(text):
         folder = PACKAGE.joinpath(*module.split("."))
-        found |= {folder.with_suffix(".py"), folder / "__init__.py"}
+        rooms = (folder, *folder.relative_to(PACKAGE).parents)
+        found |= {folder.with_suffix(".py"), *(PACKAGE / own / "__init__.py" for own in rooms)}
         found |= {folder / f"{name}.py" for name in re.findall(r"\w+", several or one)}
     return found
 

@@ -13,6 +13,8 @@ from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
 from meshwright.search.exhaustive import exhaustive
+from meshwright.search.joint.bound import lower_bound
+from meshwright.search.joint.staging import staged
 from meshwright.search.mcmc import search
 from meshwright.simulate.held import within
 from meshwright.simulate.problem import Problem
@@ -41,6 +43,8 @@ def warm_up() -> None:
     search(problem, {"data parallel": roles}, Budget(proposals=1))
     exhaustive(problem, fits=within(problem, cluster.device.memory))
     optcnn(tiny, cluster)
+    lower_bound(tiny, cluster)
+    staged([1.0, 1.0], [0.0, 0.0, 0.0], 2, 2)
     made, kept = compilations()
     taken = time.monotonic() - began
     _log.info("%d functions compiled, %d found on disk, in %.2f s", made, kept, taken)
