@@ -138,14 +138,19 @@ def _on_this_machine(task: Task) -> _Ran:
 
 
 def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
-    """What the plan should take by the algorithms that will run; it must fit in memory.
+    """What the plan should take by the algorithms that will run, with the bytes that its script
+    says, to the byte; it must fit in memory.
 
     `sharing` ranks share the memory of a device.
     """
+    import msgspec
+
     from meshwright.foundation.units import Bytes
     from meshwright.price.backend import NCCL, RINGS
     from meshwright.price.step import Pricer
     from meshwright.run.enough import require_planned, require_real
+    from meshwright.script.script import Script
+    from meshwright.script.traffic import sent_bytes_of
     from meshwright.simulate.held import together
     from meshwright.simulate.prices import Prices
     from meshwright.simulate.simulation import simulate
@@ -157,7 +162,9 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
     everywhere = together(found.problem, found.problem.roles, found.timeline)
     needed = Bytes(everywhere * sharing // plan.cluster.devices)
     require_real(found.prediction.memory.total if sharing == 1 else needed, sharing, device)
-    return found.prediction
+    script = Script(plan)
+    moved = Bytes(sum(sent_bytes_of(script, own) for own in range(plan.cluster.devices)))
+    return msgspec.structs.replace(found.prediction, moved=moved)
 
 
 def _told(number: int, loss: float, seconds: float) -> None:

@@ -54,7 +54,7 @@ def facts_of(graph: OperatorGraph) -> Facts:
         heads=max(known),
         key_value_heads=min(known),
         positions=max(positions),
-        samples=samples(units(graph)),
+        samples=samples(graph, units(graph)),
         experts=min(experts, default=0),
     )
 
