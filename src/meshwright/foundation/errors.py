@@ -16,7 +16,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}; {remedy}.")
+        super().__init__(f"{problem}; {remedy}{'' if remedy.endswith('?') else '.'}")
         self.problem, self.remedy = problem, remedy
 
     def at(self, place: str) -> InputError:
