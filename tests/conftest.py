@@ -1,4 +1,4 @@
-"""Hypothesis profiles: quick, or long on request (`HYPOTHESIS_PROFILE=long`); and interrupts."""
+"""Hypothesis profiles: quick, or long on request (`HYPOTHESIS_PROFILE=long`); interrupts; width."""
 
 from __future__ import annotations
 
@@ -16,3 +16,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # Who starts tests in the background of a shell has them ignore interrupts, and what they start too:
 # a verb that a test interrupts would then never end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Several processes of pytest are told a width of their own, and tables are as wide as they say.
+os.environ.pop("COLUMNS", None)

@@ -20,7 +20,7 @@ from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import Doing, best_plan
+from meshwright.search.joint.best import UNTIDY, Doing, best_plan
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.question import Planned, Question
@@ -135,7 +135,8 @@ def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: Question) -> N
     assert found.best.fits(question.memory)
     assert all(found.best.prediction.step <= own.prediction.step for own in fitting)
     assert found.bound <= found.best.prediction.step
-    assert found.history[-1][1] == found.best.prediction.step
+    assert found.history[-1][1] <= found.best.prediction.step
+    assert found.best.prediction.step <= (1 + UNTIDY) * found.history[-1][1]
     assert found.front[0].prediction.step <= found.best.prediction.step
 
 
@@ -211,7 +212,7 @@ def test_contradictions_name_the_pair() -> None:
 
 
 class TestMemory:
-    """Less and less of it: what a plan holds besides the libraries is halved step by step."""
+    """Less and less of it: what a plan may hold besides the libraries shrinks by a quarter."""
 
     GRAPH = transformer(layers=2, batch=8, heads=4)
 
@@ -220,7 +221,7 @@ class TestMemory:
         found = [planned(asked(self.GRAPH, FOUR))]
         rest = found[0].best.prediction.memory.total - LIBRARY
         while found[-1].best.fits(found[-1].question.memory):
-            rest //= 2
+            rest = rest * 3 // 4
             found.append(planned(asked(self.GRAPH, FOUR, LIBRARY + rest)))
         return found
 
@@ -232,7 +233,8 @@ class TestMemory:
         # No baseline fits any more; the plan that does saves in two ways at least.
         assert not any(own.fits(fitting[-1].question.memory) for _, own in fitting[-1].baselines)
         options = tight.plan.options
-        used = [options.zero > 0, options.recompute, options.micro_batches > 1]
+        staged = any("@" in text for _, text in tight.plan.layouts)
+        used = [options.zero > 0, options.recompute, options.micro_batches > 1, staged]
         assert sum(used) >= 2
 
     def test_what_does_not_fit_is_the_smallest_of_all(self) -> None:
