@@ -55,7 +55,7 @@ def _planning(place: Path) -> tuple[tuple[str, ...], ...]:
 
 def _training(place: Path) -> tuple[tuple[str, ...], ...]:
     cluster, prices, plan = (place / name for name in ("here.toml", "prices.jsonl", "tiny.json"))
-    measured = f"calibrate {TINY} --batch 16 --ranks 4 --largest 4 --budget 20"
+    measured = f"calibrate {TINY} --batch 16 --ranks 4 --largest 4 --budget 75"
     searched = f"plan {TINY} --batch 16 --backend rings --budget 10s --no-explain --top 8"
     return (
         (*["calibrate", "--links", "--cluster", "laptop"], f"--out={cluster}"),
