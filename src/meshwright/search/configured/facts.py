@@ -13,7 +13,6 @@ from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.units import units
 from meshwright.search.baselines.tensor import ATTENTION
-from meshwright.search.joint.frames import samples
 
 ATTENDING = (ATTENTION, "softmax")
 EXPERT = "expert"
@@ -54,7 +53,7 @@ def facts_of(graph: OperatorGraph) -> Facts:
         heads=max(known),
         key_value_heads=min(known),
         positions=max(positions),
-        samples=samples(graph, units(graph)),
+        samples=min((own.dims[0][1] for own in graph.inputs if own.dims), default=1),
         experts=min(experts, default=0),
     )
 

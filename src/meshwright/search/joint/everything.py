@@ -147,7 +147,7 @@ def _options(question: Question, own: Sequence[Unit]) -> list[Options]:
             recompute=saving.recompute,
             bucket=size,
         )
-        for micro_batches in ((micro,) if micro else divisors(samples(question.graph, own)))
+        for micro_batches in ((micro,) if micro else divisors(samples(own)))
         for saving in savings(question.constraints)
         for size in (BUCKETS if bucket is None else (bucket,))
     ]

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.foundation.integers import divisors
-from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, factors
 from meshwright.parallel.units import SAMPLE, Unit
 from meshwright.plan.model import Options
@@ -63,7 +62,7 @@ SAVINGS = (
 def shapes(question: Question, units: Sequence[Unit]) -> Iterator[tuple[tuple[int, ...], int]]:
     """All stages and numbers of micro-batches to consider, the simplest first."""
     own = factors(question.cluster)
-    batch = samples(question.graph, units)
+    batch = samples(units)
     for stages in _stages(question, own, len(units)):
         count = Frame(stages, Options()).degree(own)
         yield from ((stages, micro) for micro in _micro_batches(question, count, batch))
@@ -109,19 +108,15 @@ def neighbours(question: Question, units: Sequence[Unit], frame: Frame) -> list[
     return [Frame(frame.stages, own) for own in changed if own != options]
 
 
-def samples(graph: OperatorGraph, units: Sequence[Unit]) -> int:
-    """How many samples a step has: the least extent of the splits that cut them, among those of
-    inputs' first dims; others are of tensors that were turned or put together, as queries, keys
-    and values.
-    """
-    given = {tensor.dims[0][1] for tensor in graph.inputs if tensor.dims}
+def samples(units: Sequence[Unit]) -> int:
+    """How many samples a step has: the least extent of the splits that cut them."""
     extents = [
         extent
         for unit in units
         for split in unit.splits
         if split.role == SAMPLE and split.name == SAMPLE
         for extent in unit.extents[split.name]
-        if extent > 1 and extent in given
+        if extent > 1
     ]
     return min(extents, default=1)
 
