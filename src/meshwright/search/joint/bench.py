@@ -57,6 +57,8 @@ class Sketch(NamedTuple):
     estimate: float
     """Nanoseconds of a step."""
     bytes: float
+    stage: tuple[int, ...]
+    """Of each unit; none if there is no pipeline."""
 
 
 class Bench:
@@ -146,9 +148,13 @@ class Bench:
         return codes_of(self.units, layouts, len(self.factors))
 
     def roles(self, sketch: Sketch) -> Codes:
-        """The roles of all units."""
-        field = self.field(sketch.frame)
-        return self._seated(sketch.frame, field, field.roles(sketch.chosen))
+        """The roles of all units, each at the coordinates of its stage."""
+        roles = self.field(sketch.frame).roles(sketch.chosen).copy()
+        seats = list(sketch.frame.stages)
+        sizes = [self.factors[f].size for f in seats]
+        for unit, number in enumerate(sketch.stage):
+            roles[unit, seats] = [at(digit) for digit in to_digits(number, sizes)]
+        return roles
 
     def simulated(self, origin: str, options: Options, roles: Codes) -> Candidate:
         """The plan that roles stand for, and what is predicted of it."""
@@ -202,7 +208,8 @@ class Bench:
         totals = field.totals(chosen)
         cut = self._staged(frame, field, field.roles(chosen)) if frame.stages else None
         estimate = _estimate(frame, frame.degree(self.factors), cut, totals)
-        return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY)
+        stage = () if cut is None else cut.stage
+        return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
 
     def _staged(self, frame: Frame, field: Field, roles: Codes) -> Staging:
         """Where the pipeline of a frame is cut, if units lie so beside their stages."""
@@ -242,17 +249,6 @@ class Bench:
                 known[key] = round(float(costs.there[0] + costs.back[0]))
             loads.append(known[key])
         return loads
-
-    def _seated(self, frame: Frame, field: Field, roles: Codes) -> Codes:
-        """The roles with every unit at the coordinates of its stage."""
-        if not frame.stages:
-            return roles
-        stage = self._staged(frame, field, roles).stage
-        sizes = [self.factors[f].size for f in frame.stages]
-        seated = roles.copy()
-        for unit, number in enumerate(stage):
-            seated[unit, list(frame.stages)] = [at(digit) for digit in to_digits(number, sizes)]
-        return seated
 
 
 def _estimate(frame: Frame, stages: int, cut: Staging | None, totals: Totals) -> float:
