@@ -72,7 +72,7 @@ def check(
     CONFIG is a torchtitan job file or a script with Megatron flags; or give --flags, or degrees.
     Exit code 0: it runs and fits; 1: it does not.
 
-    Example:  meshwright check zoo:llama3-8b --data 4 --tensor 8 --zero 1 --cluster dgx-h100
+    Example:  meshwright check zoo:llama3-8b --data 4 --tensor 8 --batch 8 --cluster dgx-h100
     """
     from meshwright.price.backend import backend_named
     from meshwright.search.configured.judge import judge

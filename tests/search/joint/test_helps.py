@@ -17,7 +17,7 @@ from support.baseline_graphs import convolutional, transformer
 
 SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
 ROOM = Settings(SMALL.device.memory)
-NODES = "links between nodes twice as fast (as with a second network card)"
+NODES = "links between nodes twice as fast (two network cards)"
 MEMORY, BATCH = "twice the memory on each device", "twice the batch"
 FEWER = "half as many micro-batches"
 

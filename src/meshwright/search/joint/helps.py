@@ -102,7 +102,7 @@ _Outcome = _Tried | str
 def _changes(plan: Plan, settings: Settings) -> Iterator[tuple[str, Callable[[], _Outcome]]]:
     for number, level in enumerate(plan.cluster.levels):
         if level.cardinality > 1:
-            card = " (as with a second network card)" if not number else ""
+            card = " (two network cards)" if not number else ""
             change = f"links between {level.name}s twice as fast{card}"
             yield change, partial(_on, settings, plan, _faster_links(plan.cluster, number))
     yield "devices twice as fast", partial(_faster, settings, plan)
