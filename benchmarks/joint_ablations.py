@@ -30,7 +30,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel import units
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search import baselines
 from meshwright.search.additive import Costing

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from meshwright.cluster.model import Cluster
@@ -37,6 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explained")
     save_plan(expert(transformer(), SMALL), folder / "expert.json")
     save_plan(zero(1)(transformer(), SMALL), folder / "zero.json")
+    gloo = msgspec.structs.replace(expert(transformer(), SMALL), backend="gloo")
+    save_plan(gloo, folder / "gloo.json")
     save_plan(data_parallel(convolutional(), SMALL), folder / "cnn.json")
     (folder / "garbage.json").write_text("{garbage")
     (folder / "trace.json").write_text('{"traceEvents": []}')
@@ -55,7 +58,7 @@ def test_explain_prints_every_part(folder: Path) -> None:
 
 
 def test_explain_for_scripts(folder: Path) -> None:
-    found = document(folder, "explain", "expert.json", "--memory", "1GB", "--backend", "gloo")
+    found = document(folder, "explain", "gloo.json", "--memory", "1GB")
     assert found["memory_limit_bytes"] == 10**9
     assert found["backend"] == "gloo"
     assert {own["subject"] for own in found["decisions"]} >= {"zero", "recompute"}
@@ -70,6 +73,13 @@ def test_diff_prints_every_part(folder: Path) -> None:
         "option", "laid out differently", "collective",
     ):  # fmt: skip
         assert words in result.stdout, words
+
+
+def test_diff_of_plans_for_other_libraries(folder: Path) -> None:
+    found = document(folder, "diff", "expert.json", "gloo.json")
+    assert [own["backend"] for own in found["plans"]] == ["nccl", "gloo"]
+    assert found["options"] == [{"name": "backend", "one": "nccl", "other": "gloo"}]
+    assert found["speedup"] != 1
 
 
 def test_diff_of_a_plan_with_itself(folder: Path) -> None:
@@ -110,7 +120,6 @@ def test_what_is_no_plan_ends_in_a_sentence(
     [
         (("--top", "0"), "--top is 0"),
         (("--memory", "900GB"), "--memory is 900GB and a device of 'dgx-h100' has"),
-        (("--backend", "mpi"), "there is no backend 'mpi'"),
     ],
 )
 def test_options_that_cannot_be(folder: Path, options: tuple[str, ...], sentence: str) -> None:

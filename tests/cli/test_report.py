@@ -67,7 +67,6 @@ def test_a_file_that_is_no_report_is_not_replaced_unasked(run: Run) -> None:
 MISTAKES = [
     (["--save", "nowhere/report.html"], "--save: cannot write 'nowhere/report.html'"),
     (["--trace", "nowhere/trace.json"], "--trace: cannot write 'nowhere/trace.json'"),
-    (["--backend", "mpi"], "there is no backend 'mpi'"),
 ]
 
 

@@ -89,6 +89,19 @@ def test_a_plan_that_names_no_model(plan: Path, tmp_path: Path) -> None:
     assert "does not say which model it is for; name it with --model." in result.stderr
 
 
+def test_functions_that_are_not_there(plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("def batches(): return []\n")
+    for words, sentence in (
+        (("--data", "nowhere.py:batches"), "--data: there is no file 'nowhere.py'"),
+        (("--data", f"{tmp_path}/data.py:batch"), "did you mean 'batches'?"),
+        (("--model", "nowhere.py:build"), "run where the plan was made, or name the model with"),
+    ):
+        result = called(str(plan), *words)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert sentence in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
 def test_batches_of_the_user(plan: Path, tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text(
         "import torch\n"

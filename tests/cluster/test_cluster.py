@@ -159,6 +159,18 @@ MISTAKES = [
         "'name', 'outward', 'per'.",
     ),
     (
+        "bf16 =",
+        "bfloat16 =",
+        "mine.toml: device: device 'GPU' has a peak for 'bfloat16'; did you mean 'bf16' or "
+        "'fp16'? Known: 'bf16', 'fp16', 'fp32', 'fp64', 'fp8', 'int8', 'tf32'.",
+    ),
+    (
+        'memory = "80 GiB"',
+        'memroy = "80 GiB"',
+        "mine.toml: device.memroy is not a known key; did you mean 'memory'? Known: 'memory', "
+        "'memory_bandwidth', 'name', 'peak', 'prices'.",
+    ),
+    (
         'machine = "node"',
         'machine = "host"',
         "mine.toml: cluster 'mine' has no level 'host'; name one of its levels: known: "

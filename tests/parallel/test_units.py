@@ -15,7 +15,8 @@ from meshwright.graph.model import Operator, OperatorGraph, Spec
 from meshwright.graph.pieces import Box, pieces
 from meshwright.graph.text import parse_graph
 from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.parallel.units import Member, Unit, units
+from meshwright.parallel.unit import Member, Unit
+from meshwright.parallel.units import units
 from support.baseline_graphs import (
     FUSED,
     PLAIN,

@@ -18,7 +18,8 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout, factors, layouts
 from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, resharding
 from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import Port, Unit, units
+from meshwright.parallel.unit import Port, Unit
+from meshwright.parallel.units import units
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.script.bundles import Bundle, Leg, bundles

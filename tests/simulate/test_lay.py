@@ -16,7 +16,7 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.price.step import Pricer
 from meshwright.search.change import apply, board, take_back, undo

@@ -28,7 +28,8 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, Layout, factors, layouts
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

@@ -17,7 +17,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
 from meshwright.reduce.factors import summed_hierarchy
 from meshwright.reduce.synthesize import synthesize

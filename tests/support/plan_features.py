@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.parallel.layout import IDLE
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.script.script import Script
 from meshwright.script.slots import parts_of
 from meshwright.script.traffic import sent_by_kind

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.parallel.states import State
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.script.bundles import Bundle, Leg
 from meshwright.simulate.places import Places
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton

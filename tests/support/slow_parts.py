@@ -14,7 +14,7 @@ from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL, State
-from meshwright.parallel.units import SAMPLE, Member, Unit
+from meshwright.parallel.unit import SAMPLE, Member, Unit
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.script.bundles import Source
 from meshwright.simulate.parts import Standing

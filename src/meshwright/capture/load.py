@@ -32,6 +32,7 @@ from meshwright.capture.function import example_of_function
 from meshwright.capture.independence import with_independent_samples
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.program import graph_of
+from meshwright.capture.rows import with_rows_apart
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.zoo import entry
 from meshwright.foundation.errors import InputError, nearest
@@ -134,8 +135,10 @@ def _graph(source: Source, batch: int | None) -> OperatorGraph:
 
 
 def _settled(graph: OperatorGraph) -> OperatorGraph:
-    """A captured graph with what was found out about operators that no family knows."""
-    return with_independent_samples(doubted(graph))
+    """A captured graph without needless merging, and with what was found out about operators that
+    no family knows.
+    """
+    return with_independent_samples(doubted(with_rows_apart(graph)))
 
 
 def zoo_example(source: Source, batch: int | None, device: torch.device | None = None) -> Example:

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import BackendOption, JsonOption, TopOption, require_lines
+from meshwright.cli.options import JsonOption, TopOption, require_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from meshwright.plan.model import Plan
-    from meshwright.price.backend import Backend
     from meshwright.report.contrast import Contrast
-    from meshwright.simulate.simulation import Simulation
 
 
 def diff(
     one: Annotated[str, typer.Argument(metavar="PLAN", help="A plan that 'plan' wrote.")],
     other: Annotated[str, typer.Argument(metavar="PLAN", help="Another one.")],
-    backend: BackendOption = "nccl",
     top: TopOption = 20,
     json: JsonOption = False,
 ) -> None:
@@ -32,29 +28,20 @@ def diff(
     Example:  meshwright diff plan.json compared.json
     """
     from meshwright.plan.file import load_plan
-    from meshwright.price.backend import backend_named
 
     require_lines(top)
-    library = backend_named(backend)
     plans = [load_plan(path) for path in (one, other)]
 
     from meshwright.report.contrast import contrast
     from meshwright.report.differences import contrast_document
-
-    with share_bar("simulating (the first time compiles for a minute or two)"):
-        found = contrast(*(_simulated(plan, library) for plan in plans))
-    if json:
-        print_json(contrast_document(found, (one, other)) | {"backend": backend})
-    else:
-        print_parts(*_parts(found, (one, other), top))
-
-
-def _simulated(plan: Plan, backend: Backend) -> Simulation:
-    from meshwright.price.step import Pricer
-    from meshwright.simulate.prices import Prices
     from meshwright.simulate.simulation import simulate
 
-    return simulate(plan, Prices(Pricer(plan.cluster, backend, algorithm="best")))
+    with share_bar("simulating (the first time compiles for a minute or two)"):
+        found = contrast(*map(simulate, plans))
+    if json:
+        print_json(contrast_document(found, (one, other)))
+    else:
+        print_parts(*_parts(found, (one, other), top))
 
 
 def _parts(found: Contrast, names: tuple[str, str], top: int) -> list[str | Table]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import BackendOption, JsonOption, TopOption, require_lines
+from meshwright.cli.options import JsonOption, TopOption, require_lines
 from meshwright.cli.plan_options import MemoryOption, chosen_memory
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ SECONDS = 20.0
 def explain(
     plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
     memory: MemoryOption = None,
-    backend: BackendOption = "nccl",
     top: TopOption = 12,
     json: JsonOption = False,
 ) -> None:
@@ -33,21 +32,19 @@ def explain(
     Example:  meshwright explain plan.json --top 20
     """
     from meshwright.plan.file import load_plan
-    from meshwright.price.backend import backend_named
 
     require_lines(top)
-    library = backend_named(backend)
     loaded = load_plan(plan)
     limit = chosen_memory(memory, loaded.cluster)
 
     from meshwright.search.joint.explained import explained
 
     with share_bar("explaining (the first time compiles for a minute or two)") as show:
-        found = explained(loaded, seconds=SECONDS, memory=limit, backend=library, progress=show)
+        found = explained(loaded, seconds=SECONDS, memory=limit, progress=show)
     if json:
         from meshwright.report.explained_documents import explained_document
 
-        print_json(explained_document(found) | {"backend": backend})
+        print_json(explained_document(found) | {"backend": loaded.backend})
     else:
         print_parts(*_parts(found, top))
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from meshwright.search.joint.best import Doing
     from meshwright.search.joint.explain import Decision
     from meshwright.search.joint.question import Planned, Question
-    from meshwright.simulate.prices import Prices
 
 
 def plan(
@@ -84,6 +83,7 @@ def plan(
     from meshwright.price.backend import backend_named
     from meshwright.search.joint.constraints import parse_constraints
     from meshwright.search.joint.question import MINIMIZE, Question
+    from meshwright.simulate.simulation import prices_of
 
     require_lines(top)
     require_place("--report", report)
@@ -108,7 +108,7 @@ def plan(
     )
     found = _searched(question, how, first)
     save_plan(msgspec.structs.replace(found[0].best.plan, model=model), path)
-    prices = _prices(found[0], how)
+    prices = prices_of(found[0].plan, programs=programs)
     decisions = explained(found[0], prices) if explain else ()
     write(found[0], decisions, prices, report, trace)
     if json:
@@ -181,15 +181,6 @@ def _written(path: str, report: str | None, trace: str | None) -> str:
     return " ".join(told)
 
 
-def _prices(planned: Planned, how: _How) -> Prices:
-    """The prices that the search had."""
-    from meshwright.price.step import Pricer
-    from meshwright.simulate.prices import Prices
-
-    pricer = Pricer(planned.question.cluster, how.backend, algorithm="best")
-    return Prices(pricer, programs=how.programs)
-
-
 def _parts(
     found: Sequence[Planned], decisions: Sequence[Decision], how: _How, pareto: bool, top: int
 ) -> list[str | Table]:
@@ -215,9 +206,10 @@ def _parts(
 def _graph(planned: Planned, how: _How, top: int) -> tuple[str | Table, ...]:
     """The plan as its graph."""
     from meshwright.report.annotated import annotated, describe_lines, table_of_lines
-    from meshwright.simulate.simulation import simulate
+    from meshwright.simulate.simulation import prices_of, simulate
 
-    lines = annotated(simulate(planned.best.plan, _prices(planned, how)), top)
+    prices = prices_of(planned.plan, programs=how.programs)
+    lines = annotated(simulate(planned.plan, prices), top)
     return table_of_lines(lines, planned.question.cluster, top), describe_lines(lines, top)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import BackendOption, JsonOption, require_place
+from meshwright.cli.options import JsonOption, require_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,6 @@ def report(
         typer.Option(metavar="FILE", help="Write the report here.", show_default=DEFAULT),
     ] = None,
     trace: TraceOption = None,
-    backend: BackendOption = "nccl",
     explain: Annotated[
         bool, typer.Option(help="Tell what the runner-up of every decision would cost.")
     ] = True,
@@ -49,19 +48,17 @@ def report(
     Example:  meshwright report plan.json --save report.html
     """
     from meshwright.plan.file import load_plan
-    from meshwright.price.backend import backend_named
 
-    library, place = backend_named(backend), chosen_place(save)
+    place = chosen_place(save)
     require_place("--trace", trace)
     loaded = load_plan(plan)
 
-    from meshwright.price.step import Pricer
     from meshwright.search.joint.judged import judged
-    from meshwright.simulate.prices import Prices
+    from meshwright.simulate.simulation import prices_of
 
     with share_bar("simulating baselines (the first time compiles for a minute or two)"):
-        planned = judged(loaded, backend=library)
-    prices = Prices(Pricer(loaded.cluster, library, algorithm="best"))
+        planned = judged(loaded)
+    prices = prices_of(loaded)
     decisions = explained(planned, prices) if explain else ()
     write(planned, decisions, prices, place, trace)
     if json:

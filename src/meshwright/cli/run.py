@@ -74,7 +74,7 @@ def run(
             f"plan {plan!r} does not say which model it is for", "name it with --model"
         )
     from meshwright.run.joining import started_by_torchrun
-    from meshwright.run.training import Task
+    from meshwright.run.training import Task, require_sources
 
     task = Task(
         plan=loaded,
@@ -87,6 +87,7 @@ def run(
         limit=Seconds(limit),
         one_device=against_one_device,
     )
+    require_sources(task)
     found = _under_torchrun(task, backend) if started_by_torchrun() else _on_this_machine(task)
     if found is not None:
         _show(loaded, found, json=json, measure=measure)
@@ -147,17 +148,14 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
 
     from meshwright.foundation.units import Bytes
     from meshwright.price.backend import NCCL, RINGS
-    from meshwright.price.step import Pricer
     from meshwright.run.enough import require_planned, require_real
     from meshwright.script.script import Script
     from meshwright.script.traffic import sent_bytes_of
     from meshwright.simulate.held import together
-    from meshwright.simulate.prices import Prices
     from meshwright.simulate.simulation import simulate
 
     backend = NCCL if device.type == "cuda" else RINGS
-    prices = Prices(Pricer(plan.cluster, backend, algorithm="best"))
-    found = simulate(plan, prices)
+    found = simulate(msgspec.structs.replace(plan, backend=backend.name))
     require_planned(plan, found.prediction)
     everywhere = together(found.problem, found.problem.roles, found.timeline)
     needed = Bytes(everywhere * sharing // plan.cluster.devices)

@@ -116,6 +116,10 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+PEAKS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+"""What a device may have a peak rate for."""
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """The accelerator (or processor) at the bottom of the hierarchy."""
 
@@ -134,6 +138,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
                 f"device {self.name!r} has no memory or memory bandwidth", "give both above 0"
             )
         for dtype, rate in self.peak:
+            if dtype not in PEAKS:
+                raise InputError(
+                    f"device {self.name!r} has a peak for {dtype!r}", nearest(dtype, PEAKS)
+                )
             if rate <= 0:
                 raise InputError(
                     f"device {self.name!r} has a peak of {rate:g} for {dtype}", "give one above 0"

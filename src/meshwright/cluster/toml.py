@@ -49,7 +49,8 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
     except RecursionError:
         raise InputError(f"{file}: arrays or tables are nested too deep", "flatten them") from None
     top = _Table(content, file, "")
-    cluster = top.build(
+    top.allow("name", "description", "source", "machine", "device", "levels")
+    return top.build(
         lambda: Cluster(
             name=top.text("name", Path(file).stem),
             description=top.text("description", ""),
@@ -59,14 +60,13 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
             levels=tuple(_level(level) for level in top.tables("levels")),
         )
     )
-    top.refuse_unread()
-    return cluster
 
 
 def _device(table: _Table, folder: Path) -> Device:
+    table.allow("name", "memory", "memory_bandwidth", "peak", "prices")
     prices = table.text("prices", "")
     peak = table.table("peak")
-    device = table.build(
+    return table.build(
         lambda: Device(
             name=table.text("name"),
             memory=table.quantity("memory", parse_bytes),
@@ -76,13 +76,12 @@ def _device(table: _Table, folder: Path) -> Device:
             prices=str((folder / prices).resolve()) if prices.endswith(".jsonl") else prices,
         )
     )
-    table.refuse_unread()
-    return device
 
 
 def _level(table: _Table) -> Level:
+    table.allow("name", "cardinality", "blocks", "links")
     blocks = table.table("blocks", {})
-    level = table.build(
+    return table.build(
         lambda: Level(
             name=table.text("name"),
             cardinality=table.integer("cardinality"),
@@ -90,11 +89,13 @@ def _level(table: _Table) -> Level:
             links=tuple(_link(link) for link in table.tables("links")),
         )
     )
-    table.refuse_unread()
-    return level
 
 
 def _link(table: _Table) -> Link:
+    table.allow(
+        "name", "per", "bandwidth", "bandwidth_out", "bandwidth_in", "latency", "duplex", "kind",
+        "hub", "outward",
+    )  # fmt: skip
     if {"bandwidth", "bandwidth_out", "bandwidth_in"} <= table.content.keys():
         raise table.error(
             "bandwidth", "stands beside bandwidth_in and bandwidth_out", "give it or these two"
@@ -102,7 +103,7 @@ def _link(table: _Table) -> Link:
     both: BytesPerSecond | None = None
     if not {"bandwidth_out", "bandwidth_in"} <= table.content.keys():
         both = table.quantity("bandwidth", parse_bandwidth)
-    link = table.build(
+    return table.build(
         lambda: Link(
             name=table.text("name"),
             per=table.text("per"),
@@ -115,21 +116,23 @@ def _link(table: _Table) -> Link:
             outward=table.flag("outward"),
         )
     )
-    table.refuse_unread()
-    return link
 
 
 class _Table:
-    """A TOML table that knows where it stands and which of its keys were read."""
+    """A TOML table that knows where it stands."""
 
     def __init__(self, content: dict[str, object], file: str, path: str) -> None:
         self.content, self._file, self._path = content, file, path
-        self._read: set[str] = set()
 
     def build(self, make: Callable[[], _T]) -> _T:
         """What `make` returns; its complaints carry the place of this table."""
         with self._at(self._path):
             return make()
+
+    def allow(self, *keys: str) -> None:
+        """Refuse all other keys, so that a misspelt one is not told as missing."""
+        for key in sorted(self.content.keys() - set(keys)):
+            raise self.error(key, "is not a known key", nearest(key, keys))
 
     def text(self, key: str, default: str | None = None) -> str:
         return self._typed(key, str, "a text", default)
@@ -149,7 +152,6 @@ class _Table:
         raise self.error(key, f"is {shown(value)}", f"expected one of {known}")
 
     def quantity(self, key: str, parse: Callable[[str], _T], default: _T | None = None) -> _T:
-        self._read.add(key)
         if key not in self.content and default is not None:
             return default
         text = self._typed(key, str, "a text with a unit", None)
@@ -168,12 +170,7 @@ class _Table:
             _Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)
         ]
 
-    def refuse_unread(self) -> None:
-        for key in sorted(self.content.keys() - self._read):
-            raise self.error(key, "is not a known key", nearest(key, self._read))
-
     def _typed(self, key: str, kind: type[_T], words: str, default: _T | None) -> _T:
-        self._read.add(key)
         value = self.content.get(key, default)
         if value is None:
             raise self.error(key, "is missing", f"expected {words}")

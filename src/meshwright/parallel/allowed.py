@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshwright.parallel.layout import Factor, Layout
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 
 
 class Allowed(NamedTuple):

@@ -19,7 +19,8 @@ import msgspec
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.states import PARTIAL, WHOLE, State, States, at, is_at
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 
 Kind = Literal["Partition", "Combine", "Replicate", "Reduce", "Move"]
 

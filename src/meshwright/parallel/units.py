@@ -4,116 +4,32 @@ A unit is an operator, its anchor, and the cheap ones after it that can follow w
 each of the anchor's splits the follower has one that takes the pieces as they come, so that
 nothing moves inside a unit, whatever its layout. Products, convolutions, whatever exchanges
 halos or statistics, and whatever would need a pending sum begin units of their own.
-
-    unit                 layout of the anchor                     = layout of the unit
-    member m, split s    `Member.splits[s]`: the split of m that s becomes, None if m runs whole
-    port                 a tensor that enters or leaves: its state under each split, and that of
-                         its gradient
 Nothing here knows of machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-
-import msgspec
+from collections.abc import Iterator
 
 from meshwright.foundation.once import once
 from meshwright.graph.counts import gradients_of, needing_gradient
 from meshwright.graph.families import family_of
-from meshwright.graph.family import Split, Wanted
+from meshwright.graph.family import Split
 from meshwright.graph.model import Call, Operator, OperatorGraph
-from meshwright.graph.pieces import largest_piece, splits_of
-from meshwright.parallel.layout import divides
+from meshwright.graph.pieces import splits_of
+from meshwright.parallel.samples import with_samples
 from meshwright.parallel.states import (
     PARTIAL,
     WHOLE,
     State,
     gradient_made,
     gradient_needed,
-    made,
     needed,
 )
-
-SAMPLE = "sample"
-"""The role and the name of splits that micro-batches cut."""
+from meshwright.parallel.unit import Member, Port, Unit, made_by
 
 STATISTIC = 4
 """Bytes of a number that normalisations sum: they do so in float32."""
-
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator of a unit."""
-
-    operator: str
-    call: Call
-    wanted: Wanted
-    """For each input whether its gradient is made."""
-    splits: tuple[Split | None, ...]
-    """What each split of the unit becomes."""
-
-    def piece(self, degrees: Mapping[int, int]) -> Call:
-        """What a device runs if the unit's splits, by number, are cut so many ways."""
-        call = self.call
-        for number, degree in degrees.items():
-            split = self.splits[number]
-            if split is not None and degree > 1:
-                own = next(s for s in splits_of(call) if s.name == split.name)
-                call = largest_piece(call, own, degree)
-        return call
-
-
-class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that enters or leaves a unit, with its states under each split of the unit."""
-
-    tensor: str
-    bytes: int
-    there: tuple[State, ...]
-    """As an input: how it is needed. As an output: how it is made."""
-    back: tuple[State, ...] | None
-    """The same for its gradient, the other way round; None if there is none."""
-    halo: tuple[int, ...] = ()
-    """For each split the bytes of the rows that neighbours read of each other, at one cut."""
-    statistics: tuple[int, ...] = ()
-    """For each split the bytes that its parts sum among themselves, in both passes."""
-
-
-class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Operators that share a layout."""
-
-    name: str
-    """That of the anchor."""
-    splits: tuple[Split, ...]
-    """Those of the anchor."""
-    members: tuple[Member, ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-
-    @cached_property
-    def extents(self) -> dict[str, tuple[int, ...]]:
-        """For each split how many units its members have, to be cut together."""
-        return {
-            split.name: tuple(
-                sorted({own.extent for m in self.members if (own := m.splits[number]) is not None})
-            )
-            for number, split in enumerate(self.splits)
-        }
-
-    @cached_property
-    def flows(self) -> bool:
-        """Whether it has a backward pass."""
-        return any(any(member.wanted) for member in self.members)
-
-    def cuttable(self, number: int, degree: int) -> bool:
-        """Whether a split can be cut so many ways."""
-        return divides(self.extents[self.splits[number].name], degree)
-
-    def micro_ways(self, number: int, micro_batches: int) -> int:
-        """How many ways micro-batches cut a split: samples, if they can be cut so."""
-        split = self.splits[number]
-        cut = SAMPLE in (split.role, split.name) and self.cuttable(number, micro_batches)
-        return micro_batches if cut else 1
 
 
 @once
@@ -141,7 +57,7 @@ def units(graph: OperatorGraph) -> tuple[Unit, ...]:
             number = len(forming)
             forming.append(_Forming(operator, graph, needing))
         home.update((tensor.name, number) for tensor in operator.outputs)
-    return tuple(unit.finished(graph, needing) for unit in forming)
+    return with_samples([unit.finished(graph, needing) for unit in forming], graph)
 
 
 class _Forming:
@@ -191,7 +107,7 @@ class _Forming:
         return _REFUSED
 
     def _remember(self, operator: Operator, splits: tuple[Split | None, ...]) -> None:
-        self.states |= _made_by(operator, splits, self.states)
+        self.states |= made_by(operator, splits, self.states)
 
     def finished(self, graph: OperatorGraph, needing: frozenset[str]) -> Unit:
         """The unit with its ports."""
@@ -222,30 +138,6 @@ class _Forming:
             if readers - own:
                 back = tuple(map(gradient_needed, states)) if name in needing else None
                 yield Port(tensor=name, bytes=graph.specs[name].bytes, there=states, back=back)
-
-
-def states_inside(unit: Unit, graph: OperatorGraph) -> dict[str, tuple[State, ...]]:
-    """Every tensor that a unit makes, with its states under each split."""
-    found: dict[str, tuple[State, ...]] = {}
-    for member in unit.members:
-        found |= _made_by(graph.named[member.operator], member.splits, found)
-    return found
-
-
-def _made_by(
-    operator: Operator,
-    splits: tuple[Split | None, ...],
-    inside: Mapping[str, tuple[State, ...]],
-) -> dict[str, tuple[State, ...]]:
-    passed = [inside[name] for name in filter(None, operator.inputs) if name in inside]
-    return {
-        tensor.name: tuple(
-            # A view of a pending sum is a pending sum.
-            (passed[0][number] if passed else WHOLE) if split is None else made(split, index)
-            for number, split in enumerate(splits)
-        )
-        for index, tensor in enumerate(operator.outputs)
-    }
 
 
 _REFUSED = Split(name="refused", role="sample", extent=0, inputs=(), outputs=())

@@ -18,6 +18,7 @@ from meshwright.foundation.files import write_whole
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
+from meshwright.price.backend import NCCL
 from meshwright.reduce.dsl import Program
 
 KEY = "meshwright_plan"
@@ -42,6 +43,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     options: Options
     layouts: tuple[tuple[str, str], ...]
     programs: tuple[PlannedReduction, ...]
+    backend: str = NCCL.name
     cluster: Cluster
     graph: OperatorGraph
 
@@ -73,6 +75,7 @@ def plan_bytes(plan: Plan) -> bytes:
         options=plan.options,
         layouts=plan.layouts,
         programs=plan.programs,
+        backend=plan.backend,
         cluster=plan.cluster,
         graph=plan.graph,
     )
@@ -125,6 +128,7 @@ def parse_plan(content: bytes) -> Plan:
         layouts=file.layouts,
         options=file.options,
         programs=file.programs,
+        backend=file.backend,
         model=file.model,
     )
     for reduction in plan.programs:

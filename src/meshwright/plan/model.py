@@ -28,7 +28,9 @@ from meshwright.foundation.units import (
 )
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, Layout, checked_layout, factors
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
+from meshwright.price.backend import NCCL, backend_named
 from meshwright.price.memory import OPTIMIZERS, Optimizer
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
@@ -88,10 +90,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """For each unit, by the name of its first operator, the layout as text."""
     options: Options = Options()
     programs: tuple[PlannedReduction, ...] = ()
+    backend: str = NCCL.name
+    """The communication library that programs were chosen for and predictions are about."""
     model: str = ""
     """What the graph was captured from, as `capture.load` reads it; empty if nobody said."""
 
     def __post_init__(self) -> None:
+        backend_named(self.backend)
         names = [unit.name for unit in self.units]
         given = [name for name, _ in self.layouts]
         known, placed = set(names), set(given)

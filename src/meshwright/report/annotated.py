@@ -20,7 +20,7 @@ from meshwright.foundation.integers import from_digits
 from meshwright.foundation.units import counted
 from meshwright.graph.layers import layer_of
 from meshwright.parallel.layout import IDLE, Layout, factors
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.report.tables import new_table
 from meshwright.simulate.costs import Spent, spent_by_unit
 from meshwright.simulate.simulation import Simulation

@@ -148,8 +148,10 @@ def _clusters(one: Cluster, other: Cluster) -> str | None:
 
 
 def _options(one: Plan, other: Plan) -> Iterator[OptionChange]:
-    theirs = msgspec.structs.asdict(other.options)
-    for name, value in msgspec.structs.asdict(one.options).items():
+    mine, theirs = (
+        msgspec.structs.asdict(plan.options) | {"backend": plan.backend} for plan in (one, other)
+    )
+    for name, value in mine.items():
         if value != theirs[name]:
             yield OptionChange(name, _text(value), _text(theirs[name]))
 

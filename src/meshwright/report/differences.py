@@ -198,6 +198,7 @@ def _plan(name: str, own: Simulation) -> Document:
     return {
         "file": name,
         "origin": plan.origin,
+        "backend": plan.backend,
         "graph": plan.graph.name,
         "units": len(plan.layouts),
         **machine_document(plan.cluster),

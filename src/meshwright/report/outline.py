@@ -19,7 +19,7 @@ import msgspec
 
 from meshwright.foundation.units import counted
 from meshwright.parallel.layout import IDLE, REPLICA, Layout
-from meshwright.parallel.units import SAMPLE, Unit
+from meshwright.parallel.unit import SAMPLE, Unit
 from meshwright.plan.model import Options, Plan
 from meshwright.report.documents import Document
 from meshwright.search.baselines.roles import work
@@ -169,9 +169,10 @@ def _shares(plan: Plan) -> dict[Layout, float]:
 
 def _named(unit: Unit, layout: Layout) -> tuple[str, ...]:
     """The axis of each factor, as far as one unit tells it."""
-    roles = {
-        split.name: SAMPLE if split.name == SAMPLE else AXIS[split.role] for split in unit.splits
-    }
+    roles = {split.name: AXIS[split.role] for split in unit.splits}
+    if unit.samples is not None:
+        roles |= dict.fromkeys([role for role in roles if roles[role] == SAMPLE], "attribute")
+        roles[unit.splits[unit.samples].name] = SAMPLE
     return tuple(IDLE if role.startswith(IDLE) else roles.get(role, role) for role in layout.roles)
 
 

@@ -67,6 +67,23 @@ class Trained(NamedTuple):
     """What the ranks have learnt together, on such a rank."""
 
 
+def require_sources(task: Task) -> None:
+    """Refuse a model or data whose function is not there, before ranks look for it."""
+    parsed = parse_source(task.model)
+    if parsed.form == "function":
+        try:
+            loaded_function(parsed)
+        except InputError as error:
+            raise InputError(
+                error.problem, "run where the plan was made, or name the model with --model"
+            ) from None
+    if task.data is not None:
+        try:
+            loaded_function(parse_source(task.data))
+        except InputError as error:
+            raise error.at("--data") from None
+
+
 def train(task: Task, told: Told | None = None) -> Measurement:
     """Train on this rank, which has a process group; what is measured is told of all ranks.
 

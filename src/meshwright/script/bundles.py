@@ -13,7 +13,7 @@ import msgspec
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.states import gradient_needed
-from meshwright.parallel.units import Port, Unit
+from meshwright.parallel.unit import Port, Unit
 
 
 class Leg(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,12 +17,12 @@ import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import from_digits
-from meshwright.graph.counts import is_real
-from meshwright.graph.model import Call, OperatorGraph
+from meshwright.graph.model import Call
 from meshwright.graph.pieces import Box, bounds, piece_of, splits_of
 from meshwright.parallel.layout import Layout
+from meshwright.parallel.samples import first_cut, takes
 from meshwright.parallel.states import WHOLE, State, States, at
-from meshwright.parallel.units import Member, Port, Unit, states_inside
+from meshwright.parallel.unit import Member, Unit, states_inside
 from meshwright.plan.model import Plan
 from meshwright.script.boxes import beyond, full
 from meshwright.script.machine import Coordinates, Machine, is_present
@@ -164,61 +164,29 @@ def _with_inputs(piece: Call, whole: Call, kept: list[int]) -> Call:
 def samples_of(plan: Plan) -> Samples:
     """How micro-batches cut a plan's units; a sentence if they cannot."""
     count, dims = plan.options.micro_batches, dict[str, State]()
-    chosen: list[int | None] = []
-    following = _following_inputs(plan.graph)
-    for unit in plan.units:
-        glue = not any(is_real(spec.dtype) for own in unit.members for spec in own.call.outputs)
-        apart = following.isdisjoint(own.operator for own in unit.members)
-        whole = apart or (glue and not _cut(unit, dims))
-        number = None if whole else _sample_split(unit, dims, count)
-        chosen.append(number)
+    splits = tuple(unit.samples if count > 1 else None for unit in plan.units)
+    for unit, own in zip(plan.units, splits, strict=True):
+        if own is not None:
+            _refuse_uneven(unit, own, count)
+        _refuse_mixed(unit, dims, count)
         dims |= {
-            tensor: WHOLE if number is None else states[number]
+            tensor: WHOLE if own is None else states[own]
             for tensor, states in states_inside(unit, plan.graph).items()
         }
-    return Samples(count, tuple(chosen), dims)
+    return Samples(count, splits, dims)
 
 
-def _following_inputs(graph: OperatorGraph) -> set[str]:
-    """The operators that depend on an input: parameters and buffers alone have no samples."""
-    reached = {tensor.name for tensor in graph.inputs}
-    found: set[str] = set()
-    for operator in graph.operators:
-        if not reached.isdisjoint(name for name in operator.inputs if name is not None):
-            reached |= {tensor.name for tensor in operator.outputs}
-            found.add(operator.name)
-    return found
-
-
-def _sample_split(unit: Unit, dims: Mapping[str, State], count: int) -> int | None:
-    """The split that takes the micro-batches of all tensors that a unit reads."""
-    if count == 1:
-        return None
-    for number in range(len(unit.splits)):
-        if unit.micro_ways(number, count) > 1 and all(
-            _fits(port, number, dims) for port in unit.inputs
-        ):
-            _refuse_uneven(unit, number, count)
-            return number
-    mixed = _cut(unit, dims)
-    if mixed is not None:
+def _refuse_mixed(unit: Unit, dims: Mapping[str, State], count: int) -> None:
+    own, cut = unit.samples, first_cut(unit, dims)
+    fits = own is not None and all(
+        takes(port, own, dims.get(port.tensor, WHOLE)) for port in unit.inputs
+    )
+    if cut is not None and not fits:
         raise InputError(
-            f"unit {unit.name!r} needs all samples of {mixed!r} at once, but there are "
+            f"unit {unit.name!r} needs all samples of {cut!r} at once, but there are "
             f"{count} micro-batches",
             "plan it with one micro-batch",
         )
-    return None
-
-
-def _fits(port: Port, number: int, dims: Mapping[str, State]) -> bool:
-    """Whether a split takes a tensor as micro-batches leave it; from a whole one all can read."""
-    state = dims.get(port.tensor, WHOLE)
-    return port.there[number] == state or (state == WHOLE and port.back is None)
-
-
-def _cut(unit: Unit, dims: Mapping[str, State]) -> str | None:
-    """A tensor that a unit reads and micro-batches cut."""
-    return next((p.tensor for p in unit.inputs if dims.get(p.tensor, WHOLE) != WHOLE), None)
 
 
 def _refuse_uneven(unit: Unit, number: int, count: int) -> None:

@@ -22,7 +22,7 @@ from meshwright.parallel.states import (
     gradient_needed,
     needed,
 )
-from meshwright.parallel.units import Member, Port, Unit, states_inside
+from meshwright.parallel.unit import Member, Port, Unit, states_inside
 from meshwright.plan.model import Plan
 from meshwright.script.boxes import hull, shape_of, within
 from meshwright.script.lying import Lying

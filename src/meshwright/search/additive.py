@@ -27,7 +27,8 @@ from meshwright.parallel.allowed import ANYTHING, Allowed
 from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, Codes, resharding
 from meshwright.parallel.states import PARTIAL, State
-from meshwright.parallel.units import Port, units
+from meshwright.parallel.unit import Port
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC

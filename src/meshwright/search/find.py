@@ -17,14 +17,13 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import backend_named
 from meshwright.price.memory import Optimizer
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.joint.best import Progress, best_plan
 from meshwright.search.joint.constraints import parse_constraints
 from meshwright.search.joint.explain import Decision, explain
 from meshwright.search.joint.question import Minimize, Planned, Question
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.simulation import prices_of
 
 
 def find_plan(
@@ -86,7 +85,7 @@ def find_plan(
 
 
 def explain_plan(
-    plan: Plan, *, memory: str | Bytes | None = None, backend: str = "nccl", seconds: float = 20.0
+    plan: Plan, *, memory: str | Bytes | None = None, seconds: float = 20.0
 ) -> tuple[Decision, ...]:
     """For every decision of a plan, what the best other choice would have cost; dearest first.
 
@@ -98,7 +97,7 @@ def explain_plan(
     """
     return explain(
         plan,
-        prices=Prices(Pricer(plan.cluster, backend_named(backend), algorithm="best")),
+        prices=prices_of(plan),
         operators=pricer_of(plan.cluster.device),
         memory=_memory(memory, plan.cluster),
         deadline=time.monotonic() + seconds,

@@ -27,7 +27,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.parallel.layout import IDLE, REPLICA
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.search.bounds import Members, heaviest, members, shift
 from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full

@@ -16,7 +16,7 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.counts import backward, forward
 from meshwright.parallel.reshard import ALL_REDUCE, NAMES
-from meshwright.parallel.units import Member
+from meshwright.parallel.unit import Member
 from meshwright.reduce import dsl
 from meshwright.simulate.costs import occupancies, runs_unit
 from meshwright.simulate.critical import Piece

@@ -16,7 +16,8 @@ from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import Operator, OperatorGraph, Spec
-from meshwright.parallel.units import Member, Unit, units
+from meshwright.parallel.unit import Member, Unit
+from meshwright.parallel.units import units
 from meshwright.simulate.tasks import Flags, Indices, Ints
 from meshwright.simulate.times import MOST_SPLITS
 

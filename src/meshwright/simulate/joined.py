@@ -16,7 +16,8 @@ import numpy as np
 from meshwright.foundation.once import once
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallel.states import State
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.script.bundles import Bundle, Leg, bucketed, bundles
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats
 from meshwright.simulate.tasks import Indices

@@ -19,7 +19,7 @@ import numpy as np
 
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
-from meshwright.parallel.units import SAMPLE
+from meshwright.parallel.unit import SAMPLE
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.simulate.inventory import (
     FOREIGN,

@@ -23,7 +23,8 @@ from meshwright.parallel.allowed import ANYTHING, Allowed
 from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at, coordinate_of, is_at
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

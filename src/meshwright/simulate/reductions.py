@@ -1,5 +1,6 @@
 """The reductions of a plan, each with its program. Enters: a plan, laid out as a problem.
-Leaves: the plan with the programs by which its sums over several devices are carried out.
+Leaves: the plan with the programs by which its sums over several devices are carried out, and the
+library that they were chosen for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def with_programs(plan: Plan, problem: Problem) -> Plan:
         PlannedReduction(over=set_bits(over), beside=set_bits(beside), bytes=held, program=text)
         for (over, beside, held), text in sorted(found.items(), key=lambda it: -it[0][2])
     )
-    return msgspec.structs.replace(plan, programs=programs)
+    library = problem.prices.pricer.backend.name
+    return msgspec.structs.replace(plan, programs=programs, backend=library)
 
 
 def _sums(problem: Problem) -> Iterator[tuple[int, int, float]]:

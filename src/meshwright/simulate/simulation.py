@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Plan, Prediction
+from meshwright.price.backend import backend_named
 from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
 from meshwright.simulate import full
 from meshwright.simulate.held import fullest
 from meshwright.simulate.prices import COMPUTE, NANO, Prices
@@ -28,13 +30,19 @@ class Simulation(NamedTuple):
     prediction: Prediction
 
 
+def prices_of(plan: Plan, *, programs: bool = True) -> Prices:
+    """What collectives cost on a plan's machine by the library that the plan was made for."""
+    pricer = Pricer(plan.cluster, backend_named(plan.backend), algorithm="best")
+    return Prices(pricer, programs=programs)
+
+
 def simulate(
     plan: Plan,
     prices: Prices | None = None,
     operators: OperatorPricer | None = None,
     engine: Callable[[TaskGraph], Timeline] = full.simulate,
 ) -> Simulation:
-    """What a plan costs.
+    """What a plan costs; with nothing else said, by the library that it was made for.
 
     >>> from meshwright import Cluster, simulate_plan
     >>> from meshwright.graph.text import parse_graph
@@ -60,7 +68,7 @@ def simulate(
         plan.options,
         apart=apart,
         pipeline=layouts,
-        prices=prices,
+        prices=prices or prices_of(plan),
         operators=operators,
     )
     roles = problem.codes(layouts)

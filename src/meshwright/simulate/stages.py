@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.script.bundles import Bundle
 from meshwright.script.runs import runs_of, stages_of

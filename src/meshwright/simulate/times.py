@@ -15,7 +15,7 @@ from meshwright.foundation.compiled import compiled
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
 from meshwright.parallel.allowed import ANYTHING, Allowed
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.price.operator import OperatorPricer
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.tasks import Indices, Ints

@@ -16,7 +16,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Factor, factors, layouts
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer

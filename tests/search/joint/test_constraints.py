@@ -17,7 +17,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout, factors, layouts
 from meshwright.parallel.reshard import Codes
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
 from meshwright.search.change import board, undo

@@ -127,6 +127,12 @@ def test_options_are_changed_one_at_a_time() -> None:
         assert found[subject].step == min(steps)
 
 
+def test_a_runner_up_is_not_told_in_the_words_of_what_was_chosen() -> None:
+    own = explained(plan_of(*["sample sample"] * 6, "sample replica"))["placement on node and gpu"]
+    assert own.chosen == "sample on node, sample on gpu"
+    assert own.runner_up == "2 of node and 2 of gpu exchanged"
+
+
 def test_stages_and_placement() -> None:
     found = explained(PIPELINE)
     fewer = with_rows(PIPELINE, {unit.name: "sample sample" for unit in PIPELINE.units})

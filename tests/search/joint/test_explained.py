@@ -14,7 +14,7 @@ from meshwright.search.baselines.expert import expert
 from meshwright.search.joint import explained as module
 from meshwright.search.joint.explain import explain
 from meshwright.search.joint.explained import Explained, explained, spending
-from meshwright.search.joint.helps import Settings, helps
+from meshwright.search.joint.helps import helps
 from meshwright.search.joint.judged import judged
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
@@ -34,7 +34,7 @@ def test_it_has_what_its_parts_say() -> None:
     found = explained(PLAN, seconds=LONG, progress=lambda share, doing: told.append((share, doing)))
     assert untimed(found).planned == judged(PLAN, baselines=False)._replace(seconds=0.0)
     assert found.spending == spending(simulate(PLAN))
-    assert found.helps == helps(PLAN, Settings(SMALL.device.memory))
+    assert found.helps == helps(PLAN, SMALL.device.memory)
     assert found.decisions == explain(
         PLAN,
         prices=Prices(Pricer(SMALL, algorithm="best")),
@@ -66,7 +66,7 @@ def test_an_interrupt_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "explain", interrupted)
     found = explained(PLAN, seconds=LONG)
     assert (found.stopped, found.decisions) == ("interrupted", ())
-    assert found.helps == helps(PLAN, Settings(SMALL.device.memory))
+    assert found.helps == helps(PLAN, SMALL.device.memory)
     assert found.spending.stretches
 
 

@@ -11,19 +11,19 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.joint.helps import Help, Settings, helps
+from meshwright.search.joint.helps import Help, helps
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer
 
 SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
-ROOM = Settings(SMALL.device.memory)
+ROOM = SMALL.device.memory
 NODES = "links between nodes twice as fast (two network cards)"
 MEMORY, BATCH = "twice the memory on each device", "twice the batch"
 FEWER = "half as many micro-batches"
 
 
-def told(plan: Plan, settings: Settings = ROOM) -> dict[str, Help]:
-    return {own.change: own for own in helps(plan, settings)}
+def told(plan: Plan, memory: Bytes = ROOM) -> dict[str, Help]:
+    return {own.change: own for own in helps(plan, memory)}
 
 
 def saving(graph: OperatorGraph, options: Options) -> Plan:
@@ -82,7 +82,7 @@ def test_more_memory_undoes_what_saves_memory() -> None:
     held = simulate(plan).prediction.memory.total
     plain = simulate(replace(plan, options=Options())).prediction
     assert held < plain.memory.total <= 2 * held
-    own = told(plan, Settings(Bytes(held)))[MEMORY]
+    own = told(plan, Bytes(held))[MEMORY]
     assert own.step is not None
     assert own.step <= plain.step
     assert own.note.startswith("with ")
@@ -105,9 +105,7 @@ def test_fewer_micro_batches() -> None:
 
 def test_what_does_not_fit_says_so() -> None:
     plan = data_parallel(transformer(), SMALL)
-    assert all(
-        "does NOT fit, by " in own.note for own in helps(plan, Settings(Bytes(1))) if own.step
-    )
+    assert all("does NOT fit, by " in own.note for own in helps(plan, Bytes(1)) if own.step)
 
 
 def test_when_it_is_late_nothing_more_is_tried() -> None:
@@ -126,6 +124,6 @@ def test_a_pipeline_may_be_halved() -> None:
 
 def test_measured_devices_do_not_get_faster_by_a_datasheet() -> None:
     cluster = Cluster.named("epyc")
-    found = helps(data_parallel(convolutional(), cluster), Settings(cluster.device.memory))
+    found = helps(data_parallel(convolutional(), cluster), cluster.device.memory)
     own = next(own for own in found if own.change == "devices twice as fast")
     assert own.note == "cannot be applied: what operators take on AMD EPYC core is measured"

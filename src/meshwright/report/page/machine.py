@@ -10,7 +10,7 @@ from typing import NamedTuple
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.units import format_bandwidth, format_gibibytes, format_seconds
 from meshwright.parallel.layout import IDLE, REPLICA, Factor, Layout, matrix
-from meshwright.parallel.units import SAMPLE
+from meshwright.parallel.unit import SAMPLE
 from meshwright.plan.model import Plan
 from meshwright.report.outline import STAGE, UNUSED
 from meshwright.report.page.markup import Markup, bar, element, joined, table

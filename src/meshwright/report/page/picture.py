@@ -14,7 +14,7 @@ from typing import NamedTuple
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import from_digits, to_digits
 from meshwright.parallel.layout import REPLICA, Factor
-from meshwright.parallel.units import SAMPLE
+from meshwright.parallel.unit import SAMPLE
 from meshwright.report.page.markup import Markup, element, joined
 
 MOST, MOST_CELLS = 8, 16

@@ -17,7 +17,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import REPLICA, Layout
 from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from meshwright.cluster.model import Cluster
 from meshwright.parallel.layout import Layout, layouts
 from meshwright.parallel.states import State
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 
 FEW = 400
 """Layouts of a unit, at most, unless those with a single role are more."""

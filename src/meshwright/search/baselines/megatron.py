@@ -14,7 +14,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import REPLICA, Factor, Layout, factors
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.roles import (
     batch_factors,

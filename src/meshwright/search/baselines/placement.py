@@ -25,7 +25,8 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout, factors
 from meshwright.parallel.reshard import SEND
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import DEFAULT, OperatorPricer
 from meshwright.price.step import Pricer

@@ -15,7 +15,7 @@ from meshwright.foundation.integers import to_digits
 from meshwright.graph.counts import backward, forward
 from meshwright.parallel.layout import IDLE, REPLICA, Factor, Layout, factors
 from meshwright.parallel.states import State
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 
 SAMPLE = "sample"
 
@@ -58,14 +58,6 @@ def work(unit: Unit) -> int:
     return sum(forward(m.call).flops + backward(m.call, m.wanted).flops for m in unit.members)
 
 
-def sample_split(unit: Unit) -> int | None:
-    """The split that cuts samples, by number; a loss sums over those it is given."""
-    for number, split in enumerate(unit.splits):
-        if split.role == SAMPLE or split.name == SAMPLE:
-            return number
-    return None
-
-
 def named_split(unit: Unit, name: str) -> int | None:
     """A split by its name."""
     return next((n for n, split in enumerate(unit.splits) if split.name == name), None)
@@ -90,7 +82,7 @@ def batch_factors(
     units: Sequence[Unit], among: Iterable[int], own: Sequence[Factor], micro_batches: int = 1
 ) -> tuple[int, ...]:
     """The factors that cut the samples of units with at least half of the work."""
-    shares = [(unit, sample_split(unit), work(unit)) for unit in units]
+    shares = [(unit, unit.samples, work(unit)) for unit in units]
     total = sum(share for _, _, share in shares)
     degree, found = micro_batches, []
     for factor in sorted(among, reverse=True):
@@ -110,7 +102,7 @@ def with_samples(
     micro_batches: int = 1,
 ) -> Layout:
     """A layout with some roles given, whose other factors cut samples if they can."""
-    split = sample_split(unit)
+    split = unit.samples
     filled = dict(roles)
     if split is not None:
         already = micro_batches if unit.cuttable(split, micro_batches) else 1

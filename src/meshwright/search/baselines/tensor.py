@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.states import State
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.search.baselines.roles import follower, named_split
 
 ATTENTION = "scaled_dot_product_attention"

@@ -25,9 +25,10 @@ from meshwright.foundation.once import once
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import REPLICA, Factor, Layout, factors
-from meshwright.parallel.units import SAMPLE, Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.search.baselines.roles import named_split, sample_split, seat
+from meshwright.search.baselines.roles import named_split, seat
 from meshwright.search.baselines.tensor import tensor_splits
 from meshwright.search.configured.config import Axis, ParallelConfig
 from meshwright.search.configured.facts import EXPERT, layer_starts
@@ -138,7 +139,7 @@ class _Layouts:
         """The splits that an axis may cut, the one it means first."""
         unit = self._parts[number]
         if axis == "data":
-            return [sample_split(unit)]
+            return [unit.samples]
         if axis == "tensor":
             if tensor is not None:
                 return [tensor]
@@ -146,13 +147,13 @@ class _Layouts:
                 return []
         if sequence is not None:
             return [sequence]
-        return [sample_split(unit), *self._others(unit)]
+        return [unit.samples, *self._others(unit)]
 
     def _others(self, unit: Unit) -> Iterator[int]:
         """Splits that sum nothing, of a unit without parameters."""
         if not any(port.tensor in self._parameters for port in unit.inputs):
             for number, split in enumerate(unit.splits):
-                if split.role != "reduction" and split.name != SAMPLE:
+                if split.role != "reduction" and number != unit.samples:
                     yield number
 
     def _between(self, number: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshwright.parallel.states import State
-from meshwright.parallel.units import SAMPLE, Unit
+from meshwright.parallel.unit import Unit
 from meshwright.search.baselines.roles import named_split
 
 QUERY = "query"
@@ -39,8 +39,9 @@ def sequence_splits(parts: Sequence[Unit]) -> dict[int, int]:
 def _following(unit: Unit, cut: dict[str, State]) -> int | None:
     """The split under which all that is cut beside a unit is as it needs or makes it."""
     beside = [port for port in (*unit.inputs, *unit.outputs) if port.tensor in cut]
-    for number, split in enumerate(unit.splits if beside else ()):
-        if split.name != SAMPLE and all(port.there[number] == cut[port.tensor] for port in beside):
+    others = [number for number in range(len(unit.splits)) if number != unit.samples]
+    for number in others if beside else ():
+        if all(port.there[number] == cut[port.tensor] for port in beside):
             return number
     return None
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.parallel.layout import IDLE, REPLICA, Layout
-from meshwright.parallel.units import SAMPLE, Unit
+from meshwright.parallel.unit import SAMPLE, Unit
 from meshwright.plan.model import Plan
 
 
@@ -120,16 +120,16 @@ def _placements(plan: Plan) -> Iterator[Alternatives]:
         if pairs:
             where = f"{{}} on {names[one]}, {{}} on {names[other]}"
             along = [[role for f in factors[at] for role in columns[f]] for at in (one, other)]
+            chosen = where.format(*map(_used, along))
+            others = []
+            for f, g in pairs.values():
+                text = where.format(_used(columns[g]), _used(columns[f]))
+                if text == chosen:  # Most units do the same along both.
+                    sizes = plan.factors[f].size, plan.factors[g].size
+                    text = f"{sizes[0]} of {names[one]} and {sizes[1]} of {names[other]} exchanged"
+                others.append((text, partial(_exchanged, plan, f, g)))
             yield Alternatives(
-                f"placement on {names[one]} and {names[other]}",
-                where.format(*map(_used, along)),
-                tuple(
-                    (
-                        where.format(_used(columns[g]), _used(columns[f])),
-                        partial(_exchanged, plan, f, g),
-                    )
-                    for f, g in pairs.values()
-                ),
+                f"placement on {names[one]} and {names[other]}", chosen, tuple(others)
             )
 
 

@@ -23,7 +23,8 @@ from meshwright.parallel.allowed import Allowed
 from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer

@@ -25,7 +25,8 @@ import numpy as np
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.parallel.units import SAMPLE, Unit
+from meshwright.parallel.unit import Unit
 from meshwright.search.joint.constraints import (
     ALONE,
     MICRO_BATCHES,
@@ -114,15 +114,14 @@ def _check_stages(stages: int, units: Sequence[Unit], cluster: Cluster) -> None:
 def _check_micro_batches(count: int, units: Sequence[Unit]) -> None:
     """Refuse what does not cut the batch evenly; one sample is read whole by every micro-batch."""
     for unit in units:
-        for split in unit.splits:
-            if SAMPLE in (split.role, split.name):
-                for extent in unit.extents[split.name]:
-                    if extent > 1 and extent % count:
-                        raise InputError(
-                            f"'{MICRO_BATCHES}={count}' does not divide the {extent} samples of "
-                            f"unit {unit.name!r}",
-                            "give a number that does, or another batch",
-                        )
+        if unit.samples is not None:
+            for extent in unit.extents[unit.splits[unit.samples].name]:
+                if extent > 1 and extent % count:
+                    raise InputError(
+                        f"'{MICRO_BATCHES}={count}' does not divide the {extent} samples of "
+                        f"unit {unit.name!r}",
+                        "give a number that does, or another batch",
+                    )
 
 
 def _contradiction(texts: Sequence[str], reason: str) -> InputError:

@@ -26,7 +26,7 @@ from meshwright.foundation.integers import parse_whole
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.allowed import Allowed
 from meshwright.parallel.layout import IDLE, Layout, factors
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 
 OPTIONS = ("stages", "micro-batches", "zero", "recompute", "bucket")
 STAGES, MICRO_BATCHES, ZERO, RECOMPUTE, BUCKET = OPTIONS

@@ -19,7 +19,7 @@ from itertools import combinations
 from meshwright.cluster.model import Cluster
 from meshwright.parallel.allowed import Allowed
 from meshwright.parallel.layout import IDLE, REPLICA, divides, factors
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.search.joint.constraints import (
     STAGE,
     STAGES,

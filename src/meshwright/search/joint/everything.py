@@ -24,7 +24,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.allowed import Allowed
 from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
 from meshwright.parallel.reshard import Codes
-from meshwright.parallel.units import Unit, units
+from meshwright.parallel.unit import Unit
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher

@@ -16,12 +16,10 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
-from meshwright.price.backend import NCCL, Backend
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.joint.explain import Decision, explain
-from meshwright.search.joint.helps import Help, Settings, helps
+from meshwright.search.joint.helps import Help, helps
 from meshwright.search.joint.judged import judged
 from meshwright.search.joint.question import Planned, Stopped
 from meshwright.search.joint.warm import TINY
@@ -34,8 +32,7 @@ from meshwright.simulate.expenses import (
     kind_costs,
     link_costs,
 )
-from meshwright.simulate.prices import Prices
-from meshwright.simulate.simulation import Simulation, simulate
+from meshwright.simulate.simulation import Simulation, prices_of, simulate
 from meshwright.simulate.stretches import Stretch, stretches
 
 Progress = Callable[[float, str], None]
@@ -68,8 +65,6 @@ def explained(
     *,
     seconds: float,
     memory: Bytes | None = None,
-    backend: Backend = NCCL,
-    programs: bool = True,
     progress: Progress = lambda share, doing: None,
 ) -> Explained:
     """What there is to say of a plan, in about so many seconds once all is compiled."""
@@ -84,16 +79,15 @@ def explained(
         tell("trying what would help")
         return time.monotonic() > began + seconds
 
-    planned = judged(plan, memory=memory, backend=backend, programs=programs, baselines=False)
+    planned = judged(plan, memory=memory, baselines=False)
     limit = planned.question.memory
-    prices = Prices(Pricer(plan.cluster, backend, algorithm="best"), programs=programs)
+    prices = prices_of(plan)
     operators = pricer_of(plan.cluster.device)
     found = Explained(
         planned, spending(simulate(plan, prices, operators)), (), (), stopped="interrupted"
     )
     try:
-        settings = Settings(limit, backend, programs)
-        found = found._replace(helps=helps(plan, settings, late))
+        found = found._replace(helps=helps(plan, limit, late))
         decisions = explain(
             plan,
             prices=prices,
@@ -112,8 +106,8 @@ def explained(
 def _warm_up() -> None:
     """Explain a tiny plan, so that all that compiles has done so; a process does so once."""
     plan = data_parallel(parse_graph(TINY), Cluster.named("laptop", process=2))
-    prices, operators = Prices(Pricer(plan.cluster)), pricer_of(plan.cluster.device)
-    explain(plan, prices=prices, operators=operators, memory=plan.cluster.device.memory)
+    device = plan.cluster.device
+    explain(plan, prices=prices_of(plan), operators=pricer_of(device), memory=device.memory)
 
 
 def spending(simulation: Simulation) -> Spending:

@@ -27,7 +27,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import REPLICA
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.elimination import CostGraph, cheapest

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from meshwright.foundation.integers import divisors
 from meshwright.parallel.layout import Factor, factors
-from meshwright.parallel.units import SAMPLE, Unit
+from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import BUCKET, STAGE, Constraints, option
 from meshwright.search.joint.question import Question
@@ -110,15 +110,8 @@ def neighbours(question: Question, units: Sequence[Unit], frame: Frame) -> list[
 
 def samples(units: Sequence[Unit]) -> int:
     """How many samples a step has: the least extent of the splits that cut them."""
-    extents = [
-        extent
-        for unit in units
-        for split in unit.splits
-        if split.role == SAMPLE and split.name == SAMPLE
-        for extent in unit.extents[split.name]
-        if extent > 1
-    ]
-    return min(extents, default=1)
+    cuts = [(unit, unit.samples) for unit in units if unit.samples is not None]
+    return min((min(unit.extents[unit.splits[own].name]) for unit, own in cuts), default=1)
 
 
 def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What would help a plan. Enters: a plan and prices' choices. Leaves: for each change of the
+"""What would help a plan. Enters: a plan and what a device may hold. Leaves: for each change of the
 machine, of the batch or of an option what a step would take, predicted, the most useful first.
 
 Nothing is searched: layouts stay what they are and are simulated again.
@@ -27,10 +27,6 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds, format_bytes
 from meshwright.graph.batch import with_batch
 from meshwright.plan.model import Options, Plan, Prediction
-from meshwright.price.backend import NCCL, Backend
-from meshwright.price.step import Pricer
-from meshwright.price.tables import pricer_of
-from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
 
 MORE = 2
@@ -51,28 +47,14 @@ class Help(NamedTuple):
     """What else changes, whether it fits, or why it cannot be applied."""
 
 
-class Settings(NamedTuple):
-    """How plans are priced, and what a device may hold."""
+def helps(plan: Plan, memory: Bytes, late: Callable[[], bool] = lambda: False) -> tuple[Help, ...]:
+    """Every change that is not too late to be tried, the largest gain first.
 
-    memory: Bytes
-    backend: Backend = NCCL
-    programs: bool = True
-
-    def predicted(self, plan: Plan) -> Prediction:
-        """What a plan costs on its own machine."""
-        prices = Prices(
-            Pricer(plan.cluster, self.backend, algorithm="best"), programs=self.programs
-        )
-        return simulate(plan, prices, pricer_of(plan.cluster.device)).prediction
-
-
-def helps(
-    plan: Plan, settings: Settings, late: Callable[[], bool] = lambda: False
-) -> tuple[Help, ...]:
-    """Every change that is not too late to be tried, the largest gain first."""
-    before = settings.predicted(plan).step
+    A device may hold so much memory.
+    """
+    before = _predicted(plan).step
     found = []
-    for change, tried in _changes(plan, settings):
+    for change, tried in _changes(plan, memory):
         if late():
             break
         own = tried()
@@ -80,7 +62,7 @@ def helps(
             found.append(Help(change, None, 1, 0.0, f"cannot be applied: {own}"))
         else:
             gain = before * own.samples / own.prediction.step - 1
-            note = "; ".join(filter(None, (own.note, _lacking(own, settings.memory))))
+            note = "; ".join(filter(None, (own.note, _lacking(own, memory))))
             found.append(Help(change, own.prediction.step, own.samples, gain, note))
     return tuple(sorted(found, key=lambda own: (own.step is None, -own.gain)))
 
@@ -99,20 +81,25 @@ _Outcome = _Tried | str
 """What came of a change, or why it cannot be applied."""
 
 
-def _changes(plan: Plan, settings: Settings) -> Iterator[tuple[str, Callable[[], _Outcome]]]:
+def _changes(plan: Plan, memory: Bytes) -> Iterator[tuple[str, Callable[[], _Outcome]]]:
     for number, level in enumerate(plan.cluster.levels):
         if level.cardinality > 1:
             card = " (two network cards)" if not number else ""
             change = f"links between {level.name}s twice as fast{card}"
-            yield change, partial(_on, settings, plan, _faster_links(plan.cluster, number))
-    yield "devices twice as fast", partial(_faster, settings, plan)
-    yield "twice the memory on each device", partial(_roomier, settings, plan)
-    yield "twice the batch", partial(_larger_batch, settings, plan)
-    yield "half as many micro-batches", partial(_fewer, settings, plan)
+            yield change, partial(_on, plan, _faster_links(plan.cluster, number))
+    yield "devices twice as fast", partial(_faster, plan)
+    yield "twice the memory on each device", partial(_roomier, plan, memory)
+    yield "twice the batch", partial(_larger_batch, plan, memory)
+    yield "half as many micro-batches", partial(_fewer, plan)
 
 
-def _on(settings: Settings, plan: Plan, cluster: Cluster) -> _Tried:
-    return _Tried(settings.predicted(replace(plan, cluster=cluster, programs=())), "")
+def _predicted(plan: Plan) -> Prediction:
+    """What a plan costs on its own machine."""
+    return simulate(plan).prediction
+
+
+def _on(plan: Plan, cluster: Cluster) -> _Tried:
+    return _Tried(_predicted(replace(plan, cluster=cluster, programs=())), "")
 
 
 def _faster_links(cluster: Cluster, number: int) -> Cluster:
@@ -129,7 +116,7 @@ def _with_level(cluster: Cluster, number: int, level: Level) -> Cluster:
     return replace(cluster, levels=levels)
 
 
-def _faster(settings: Settings, plan: Plan) -> _Outcome:
+def _faster(plan: Plan) -> _Outcome:
     own = plan.cluster.device
     if own.prices:
         return f"what operators take on {own.name} is measured"
@@ -138,11 +125,11 @@ def _faster(settings: Settings, plan: Plan) -> _Outcome:
         memory_bandwidth=BytesPerSecond(own.memory_bandwidth * MORE),
         peak=tuple((dtype, OpsPerSecond(rate * MORE)) for dtype, rate in own.peak),
     )
-    return _on(settings, plan, replace(plan.cluster, device=device))
+    return _on(plan, replace(plan.cluster, device=device))
 
 
-def _roomier(settings: Settings, plan: Plan) -> _Outcome:
-    own, limit = plan.options, settings.memory
+def _roomier(plan: Plan, memory: Bytes) -> _Outcome:
+    own = plan.options
     if own.micro_batches == 1 and not own.zero and not own.recompute:
         return "the plan saves no memory: one micro-batch, no ZeRO, nothing run again"
     counts = [own.micro_batches >> n for n in range(own.micro_batches.bit_length())]
@@ -152,10 +139,10 @@ def _roomier(settings: Settings, plan: Plan) -> _Outcome:
         if options == own:
             continue
         try:
-            found = settings.predicted(replace(plan, options=options, programs=()))
+            found = _predicted(replace(plan, options=options, programs=()))
         except InputError:  # So many micro-batches leave a stage's schedule or a layout no room.
             continue
-        if limit < found.memory.total <= MORE * limit:
+        if memory < found.memory.total <= MORE * memory:
             tried.append((found.step, _difference(own, options), found))
     if not tried:
         return "of fewer micro-batches, less ZeRO and recomputation nothing needs and fits into it"
@@ -175,7 +162,7 @@ def _difference(before: Options, after: Options) -> str:
     return ", ".join(words)
 
 
-def _larger_batch(settings: Settings, plan: Plan) -> _Outcome:
+def _larger_batch(plan: Plan, memory: Bytes) -> _Outcome:
     try:
         graph = with_batch(plan.graph, MORE)
     except InputError as error:
@@ -185,17 +172,16 @@ def _larger_batch(settings: Settings, plan: Plan) -> _Outcome:
         options = replace(plan.options, micro_batches=count)
         own = replace(plan, graph=graph, options=options, programs=())
         note = f"in {count} micro-batches" if count > 1 else ""
-        tried.append(_Tried(settings.predicted(own), note, samples=MORE))
-    limit = settings.memory
-    return min(tried, key=lambda it: (it.prediction.memory.total > limit, it.prediction.step))
+        tried.append(_Tried(_predicted(own), note, samples=MORE))
+    return min(tried, key=lambda it: (it.prediction.memory.total > memory, it.prediction.step))
 
 
-def _fewer(settings: Settings, plan: Plan) -> _Outcome:
+def _fewer(plan: Plan) -> _Outcome:
     micro = plan.options.micro_batches
     if micro == 1:
         return "the plan has one micro-batch"
     options = replace(plan.options, micro_batches=micro // 2)
-    own = settings.predicted(replace(plan, options=options, programs=()))
+    own = _predicted(replace(plan, options=options, programs=()))
     return _Tried(own, f"{micro // 2} instead of {micro}")
 
 

@@ -12,24 +12,20 @@ import time
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Options, Plan
-from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.question import Planned, Question
-from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs
-from meshwright.simulate.simulation import simulate
+from meshwright.simulate.simulation import prices_of, simulate
 
 
 def judged(
     plan: Plan,
     *,
     memory: Bytes | None = None,
-    backend: Backend = NCCL,
     programs: bool = True,
     baselines: bool = True,
     bound: bool = True,
@@ -41,7 +37,7 @@ def judged(
     """
     began = time.monotonic()
     question = question_of(plan, memory)
-    prices = Prices(Pricer(plan.cluster, backend, algorithm="best"), programs=programs)
+    prices = prices_of(plan, programs=programs)
     operators = pricer_of(plan.cluster.device)
     own = simulate(plan, prices, operators)
     best = Candidate(with_programs(plan, own.problem), own.prediction)

@@ -18,7 +18,7 @@ from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.price.memory import STATES, UPDATE
 from meshwright.search.additive import Costing, Costs
 

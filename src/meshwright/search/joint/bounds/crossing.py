@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.integers import divisors
 from meshwright.parallel.states import PARTIAL, WHOLE, State
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 from meshwright.price.backend import NCCL, Backend
 from meshwright.script.bundles import Bundle
 from meshwright.search.joint.bounds.ways import Ways

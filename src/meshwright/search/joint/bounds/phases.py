@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled
-from meshwright.parallel.units import Unit
+from meshwright.parallel.unit import Unit
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

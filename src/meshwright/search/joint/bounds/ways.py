@@ -30,7 +30,7 @@ from meshwright.foundation.integers import divisors, prime_factors
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
-from meshwright.parallel.units import SAMPLE, Unit
+from meshwright.parallel.unit import SAMPLE, Unit
 from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Durations

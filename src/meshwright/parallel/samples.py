@@ -1,0 +1,102 @@
+"""Where the samples of a step lie. Enters: the units of a graph. Leaves: each with the split that
+cuts its samples, which micro-batches cut.
+
+In the inputs of a model samples come first. From there they are followed: the split of a unit that
+takes the tensors that it reads as they are cut, wherever a transposition has put them. What depends
+on no input has no samples.
+
+    input [n, t, d]    transpose -> [t, n, d]    linear -> [t, n, o]
+    sample (dim 0)     sample                    its split along dim 1, not the one named "sample"
+
+Where no split does, as when tokens of all samples are sorted, a unit is cut along what comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from meshwright.graph.counts import is_real
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.states import WHOLE, State, needed
+from meshwright.parallel.unit import SAMPLE, Port, Unit, states_inside
+
+FIRST: State = 0
+"""The dim of an input along which its samples lie."""
+
+
+def with_samples(units: Sequence[Unit], graph: OperatorGraph) -> tuple[Unit, ...]:
+    """The units of a graph, in an order of running, each with the split of its samples."""
+    states = dict[str, State]()
+    found, following, fed = [], _following_inputs(graph), _fed(graph)
+    for unit in units:
+        own = None
+        if not following.isdisjoint(member.operator for member in unit.members):
+            own = _split(unit, states, _feeding(unit, graph, fed))
+        found.append(msgspec.structs.replace(unit, samples=own))
+        if own is not None:
+            states |= {name: made[own] for name, made in states_inside(unit, graph).items()}
+    return tuple(found)
+
+
+def takes(port: Port, number: int, state: State) -> bool:
+    """Whether a split reads a tensor as it is cut; from a whole one that needs no gradient every
+    split can read.
+    """
+    return port.there[number] == state or (state == WHOLE and port.back is None)
+
+
+def first_cut(unit: Unit, states: Mapping[str, State]) -> str | None:
+    """A tensor that a unit reads and that is cut."""
+    return next((p.tensor for p in unit.inputs if states.get(p.tensor, WHOLE) != WHOLE), None)
+
+
+def _split(
+    unit: Unit, states: Mapping[str, State], feeding: Sequence[tuple[State, ...]]
+) -> int | None:
+    cut = first_cut(unit, states) is not None
+    real = any(is_real(spec.dtype) for own in unit.members for spec in own.call.outputs)
+    if not (real or cut or feeding):
+        return None
+    several = [n for n, own in enumerate(unit.splits) if max(unit.extents[own.name]) > 1]
+    first = [n for n in several if SAMPLE in (unit.splits[n].role, unit.splits[n].name)]
+    others = [
+        n
+        for n in several
+        if n not in first and unit.splits[n].role != "reduction" and unit.splits[n].halo is None
+    ]
+    fitting = [
+        number
+        for number in ((*first, *others) if cut or feeding else first)
+        if all(takes(port, number, states.get(port.tensor, WHOLE)) for port in unit.inputs)
+    ]
+    best = [number for number in fitting if all(needs[number] == FIRST for needs in feeding)]
+    return next(iter((*best, *fitting, *first)), None)
+
+
+def _fed(graph: OperatorGraph) -> set[str]:
+    """The inputs that have as many rows as the first of them has samples."""
+    sizes = [own.spec.shape[:1] for own in graph.inputs]
+    return {own.name for own in graph.inputs if own.spec.shape[:1] == sizes[0] != ()}
+
+
+def _feeding(unit: Unit, graph: OperatorGraph, fed: set[str]) -> list[tuple[State, ...]]:
+    """For each place where a unit reads an input with samples, how each split needs it."""
+    return [
+        tuple(WHOLE if split is None else needed(split, index) for split in member.splits)
+        for member in unit.members
+        for index, name in enumerate(graph.named[member.operator].inputs)
+        if name in fed
+    ]
+
+
+def _following_inputs(graph: OperatorGraph) -> set[str]:
+    """The operators that depend on an input: parameters and buffers alone have no samples."""
+    reached = {tensor.name for tensor in graph.inputs}
+    found: set[str] = set()
+    for operator in graph.operators:
+        if not reached.isdisjoint(name for name in operator.inputs if name is not None):
+            reached |= {tensor.name for tensor in operator.outputs}
+            found.add(operator.name)
+    return found
