@@ -16,6 +16,7 @@ from support.wire_bodies import (
     SIZES,
     every_collective,
     exchanged,
+    holders_of_the_default_group,
     sends_that_wait,
     strided,
     summed_in_groups,
@@ -65,3 +66,8 @@ def test_messages_between_two_ranks_keep_their_order() -> None:
 
 def test_sends_need_not_be_received_before_the_next_collective() -> None:
     assert run_ranks(sends_that_wait, ranks=2) == [2.0, 2.0]
+
+
+def test_a_wire_does_not_keep_the_default_group() -> None:
+    """Whose threads must end with `destroy_process_group`, not with Python."""
+    assert run_ranks(holders_of_the_default_group, ranks=2) == [0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -360,3 +361,11 @@ def busy_wire(kind: str, megabytes: int) -> int:
         case "broadcast":
             wire.broadcast(data, members)
     return wire.sent
+
+
+def holders_of_the_default_group() -> int:
+    """How many more hold the default process group once there is a wire that was used."""
+    before = sys.getrefcount(dist.group.WORLD)
+    wire = Wire()
+    wire.all_reduce(torch.ones(2), tuple(range(dist.get_world_size())))
+    return sys.getrefcount(dist.group.WORLD) - before

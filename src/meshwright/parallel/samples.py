@@ -57,7 +57,7 @@ def _split(
 ) -> int | None:
     cut = first_cut(unit, states) is not None
     real = any(is_real(spec.dtype) for own in unit.members for spec in own.call.outputs)
-    if not (real or cut or feeding):
+    if not real and not cut:  # As targets: whoever reads them takes what it needs.
         return None
     several = [n for n, own in enumerate(unit.splits) if max(unit.extents[own.name]) > 1]
     first = [n for n in several if SAMPLE in (unit.splits[n].role, unit.splits[n].name)]

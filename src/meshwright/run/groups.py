@@ -20,15 +20,24 @@ class Groups:
     """The process groups that this rank is in; of everybody there is one already."""
 
     def __init__(self, world: dist.ProcessGroup | None) -> None:
-        own = world or dist.group.WORLD
-        assert own is not None, "the default process group is there"
-        self.world, self._rank = own, dist.get_rank()
+        self._given, self._rank = world, dist.get_rank()
         self._whole = tuple(range(dist.get_world_size()))
-        store = own.get_group_store()
+        store = self.world.get_group_store()
         # Every rank makes its wires in the same order, so that this is the same number for all.
         number = store.add(f"meshwright/{self._rank}", 1)
         self._store = PrefixStore(f"meshwright/{number}", store)
         self._made: dict[tuple[int, ...], dist.ProcessGroup] = {}
+
+    @property
+    def world(self) -> dist.ProcessGroup:
+        """The group of everybody.
+
+        The default one is not kept: `destroy_process_group` ends the threads of a group that nobody
+        holds, and one that ends with Python instead may meet a lock that is gone, and abort.
+        """
+        own = self._given or dist.group.WORLD
+        assert own is not None, "the default process group is there"
+        return own
 
     def prepare(self, groups: Iterable[tuple[int, ...]]) -> None:
         """Make those of some groups that this rank is in and that are not there yet."""
