@@ -19,7 +19,7 @@ A mistake in what is given raises `InputError`, a `ValueError` whose text says w
 name is that of a package of Meshwright, as `plan` or `simulate` would be: whoever imports
 `meshwright.plan.model` would find the package `meshwright.plan` where the function was."""
 
-NEEDS_TORCH = {"capture_model", "parallelize", "all_reduce", "use_reduction_plan"}
+NEEDS_TORCH = {"capture_model", "parallelize", "Parallelized", "all_reduce", "use_reduction_plan"}
 
 
 def api_page() -> str:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from meshwright.reduce.predict import predict as predict
     from meshwright.reduce.synthesize import synthesize as synthesize
     from meshwright.run.hook import use_reduction_plan as use_reduction_plan
+    from meshwright.run.module import Parallelized as Parallelized
     from meshwright.run.module import parallelize as parallelize
     from meshwright.run.programs import all_reduce as all_reduce
     from meshwright.search.budget import Budget as Budget
@@ -69,6 +70,7 @@ MAIN_PATH = {
     "compare": "search.compare",
     "Budget": "search.budget",
     "parallelize": "run.module",
+    "Parallelized": "run.module",
     "Measurement": "plan.model",
     "InputError": "foundation.errors",
 }

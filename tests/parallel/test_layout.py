@@ -92,8 +92,8 @@ def test_a_dim_is_cut_if_only_the_last_part_is_shorter(extent: int, degree: int)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=3), st.integers(1, 8))
 def test_dims_of_several_extents_are_cut_evenly(extents: list[int], degree: int) -> None:
     even = all(extent % degree == 0 for extent in extents)
-    alone = len(set(extents)) == 1 and divides(extents[:1], degree)
-    assert divides(extents, degree) == (even or alone)
+    alone = len(set(extents)) == 1 and divides(tuple(extents[:1]), degree)
+    assert divides(tuple(extents), degree) == (even or alone)
 
 
 @given(st.data())

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
@@ -20,7 +21,9 @@ from meshwright.report.planned_documents import (
     machines_document,
     planned_document,
 )
+from meshwright.search.baselines.data import data_parallel
 from meshwright.search.joint.constraints import Constraints
+from meshwright.search.joint.judged import judged
 from meshwright.simulate.costs import spent_by_unit
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import simulate
@@ -260,3 +263,12 @@ def test_documents() -> None:
     machines = machines_document([planned])["machines"]
     assert isinstance(machines, list)
     assert [own["device_s"] for own in machines] == [step * 4]
+
+
+def test_a_model_without_a_loss_is_said_to_have_none() -> None:
+    graph = convolutional()
+    planned = judged(data_parallel(graph, Cluster.named("laptop")), baselines=False, bound=False)
+    assert graph.loss is not None
+    assert "no loss" not in report.describe_question(planned)
+    bare = planned._replace(question=replace(planned.question, graph=replace(graph, loss=None)))
+    assert "the model has no loss" in report.describe_question(bare)

@@ -82,13 +82,16 @@ def pieces(call: Call, split: Split, parts: int) -> tuple[Piece, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def largest_piece(call: Call, split: Split, parts: int) -> Call:
-    """What the busiest part runs: the first, or one that has neighbours on both sides."""
+    """What the busiest part runs: the first, or, where windows reach over cuts, one that has
+    neighbours on both sides.
+    """
     if parts == 1:
         return call
     size = part_size(split.extent, parts)
-    second = min(2 * size, split.extent)
-    candidates = ((0, size), (size, second)) if second == 2 * size else ((0, size),)
-    return max((piece_of(call, split, *own).call for own in candidates), key=lambda own: own.bytes)
+    first = piece_of(call, split, 0, size).call
+    if split.halo is None or 2 * size > split.extent:
+        return first
+    return max(first, piece_of(call, split, size, 2 * size).call, key=lambda own: own.bytes)
 
 
 def piece_of(call: Call, split: Split, start: int, stop: int) -> Piece:
@@ -145,5 +148,7 @@ def representative(call: Call) -> Call:
     (('first', 0), ('padding_idx', 0))
     """
     places = {key: 0 for key in PLACES if call.get(key) is not None}
+    if not places:
+        return call
     attributes = replaced(call.attributes, **places)
     return msgspec.structs.replace(call, attributes=attributes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations_with_replacement, groupby, product
 from typing import NamedTuple
 
@@ -117,7 +117,8 @@ def _coordinate(role: str, what: str) -> int:
         raise error.at(f"role {role!r} of {what}") from None
 
 
-def divides(extents: Iterable[int], degree: int) -> bool:
+@lru_cache(maxsize=1 << 16)
+def divides(extents: tuple[int, ...], degree: int) -> bool:
     """Whether dims of these extents can be cut together: evenly, or all with a shorter last part.
 
     >>> divides((8,), 3), divides((8,), 5), divides((8, 16), 4), divides((8, 16), 3)

@@ -144,8 +144,8 @@ class OperatorPricer:
 
     def _corrected(self, call: Call, which: Pass, estimate: Seconds) -> PassPrice:
         """The estimate moved by what was measured nearby."""
-        alike = self._alike.get(_class(call))
-        correction = alike.correction(features(call), which) if alike and estimate else None
+        alike = self._alike.get(_class(call)) if self._alike and estimate else None
+        correction = alike.correction(features(call), which) if alike else None
         if correction is None:
             return PassPrice(estimate, "estimated")
         moved, spread = correction
@@ -296,5 +296,7 @@ def _flag(key: str, value: Value) -> Value:
 
 def _dtype(call: Call) -> str:
     """The dtype that a call computes in: that of its first real tensor."""
-    specs = [spec for spec in (*call.inputs, *call.outputs) if spec is not None]
-    return next((spec.dtype for spec in specs if is_real(spec.dtype)), "float32")
+    for spec in (*call.inputs, *call.outputs):
+        if spec is not None and is_real(spec.dtype):
+            return spec.dtype
+    return "float32"

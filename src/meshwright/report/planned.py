@@ -55,7 +55,12 @@ def describe_question(planned: Planned) -> str:
         f"least {asked.minimize} with at most {format_bytes(asked.memory)} a device",
         "every figure is predicted",
     ]
-    return f"{words[0]}: {words[1]}; {words[2]}"
+    if asked.graph.loss is None:
+        words.append(
+            "the model has no loss, so that the plan is for a forward and backward pass "
+            "and cannot be run: capture it with its loss"
+        )
+    return f"{words[0]}: {'; '.join(words[1:])}"
 
 
 def missing(planned: Planned, own: Candidate) -> int:

@@ -40,7 +40,7 @@ from meshwright.run.wire import Wire
 
 
 class Parallelized(nn.Module):
-    """A model whose steps run by a plan."""
+    """A model whose steps run by a plan: what `parallelize` gives."""
 
     def __init__(self, executor: Executor, limit: Seconds) -> None:
         super().__init__()

@@ -57,8 +57,14 @@ class Piece:
             self.data.untyped_storage().resize_(0)
 
     def show(self) -> None:
-        """Have memory for the piece, whatever is in it."""
-        self.data.untyped_storage().resize_(self.data.nbytes)
+        """Have memory for the piece, whatever is in it.
+
+        Memory that is there stays where it is: it may be on its way to another rank, and to resize
+        it moves it even if it is large enough.
+        """
+        storage = self.data.untyped_storage()
+        if not storage.nbytes():
+            storage.resize_(self.data.nbytes)
 
 
 class Parameters:

@@ -60,6 +60,9 @@ FINE = 2
 LEADING = 3
 """Weights, of those with which the first frame was laid out best, for other frames and graphs."""
 
+TIGHT = 0.99
+"""A bound with so much of the step is near enough: nothing is spent on a nearer one."""
+
 STARTS = 5
 """Plans of one graph with one set of options that are walked from."""
 
@@ -331,7 +334,7 @@ class _Run:
                 backend=self.prices.pricer.backend,
                 optimizer=self.question.training.optimizer,
                 micro_batches=micro,
-                wanted=least,
+                wanted=Seconds(min(least, TIGHT * best.step)),
             )
             least = min(least, found.seconds)
         return least
