@@ -9,8 +9,8 @@ often everything occurred, and the largest errors. Exit code 1 if a plan is wron
 
 The gradients of the first step and the bytes have no excuse. After five steps a tiny difference may
 have grown; where losses or parameters are further off than the tolerance, one device is trained
-again from weights with other last bits (more, if that moves its first gradients less than the plan
-does), and the plan may differ ten times as much as that does.
+again from weights that differ by one or by ten last bits, and the plan may differ ten times as much
+as that does.
 """
 
 from __future__ import annotations
