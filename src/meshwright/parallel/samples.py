@@ -6,7 +6,7 @@ takes the tensors that it reads as they are cut, wherever a transposition has pu
 on no input has no samples.
 
     input [n, t, d]    transpose -> [t, n, d]    linear -> [t, n, o]
-    sample (dim 0)     sample                    its split along dim 1, not the one named "sample"
+    samples: dim 0     its split "dim1"          its split "row1", not the one named "sample"
 
 Where no split does, as when tokens of all samples are sorted, a unit is cut along what comes first.
 """
@@ -20,7 +20,7 @@ import msgspec
 from meshwright.graph.counts import is_real
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.states import WHOLE, State, needed
-from meshwright.parallel.unit import SAMPLE, Port, Unit, states_inside
+from meshwright.parallel.unit import SAMPLE, Unit, states_inside
 
 FIRST: State = 0
 """The dim of an input along which its samples lie."""
@@ -40,11 +40,15 @@ def with_samples(units: Sequence[Unit], graph: OperatorGraph) -> tuple[Unit, ...
     return tuple(found)
 
 
-def takes(port: Port, number: int, state: State) -> bool:
-    """Whether a split reads a tensor as it is cut; from a whole one that needs no gradient every
-    split can read.
+def takes(unit: Unit, number: int, states: Mapping[str, State]) -> bool:
+    """Whether a split reads all tensors as they are cut; from a whole one that needs no gradient
+    every split can read.
     """
-    return port.there[number] == state or (state == WHOLE and port.back is None)
+    read = ((port, states.get(port.tensor, WHOLE)) for port in unit.inputs)
+    return all(
+        port.there[number] == state or (state == WHOLE and port.back is None)
+        for port, state in read
+    )
 
 
 def first_cut(unit: Unit, states: Mapping[str, State]) -> str | None:
@@ -66,11 +70,8 @@ def _split(
         for n in several
         if n not in first and unit.splits[n].role != "reduction" and unit.splits[n].halo is None
     ]
-    fitting = [
-        number
-        for number in ((*first, *others) if cut or feeding else first)
-        if all(takes(port, number, states.get(port.tensor, WHOLE)) for port in unit.inputs)
-    ]
+    candidates = (*first, *others) if cut or feeding else first
+    fitting = [number for number in candidates if takes(unit, number, states)]
     best = [number for number in fitting if all(needs[number] == FIRST for needs in feeding)]
     return next(iter((*best, *fitting, *first)), None)
 

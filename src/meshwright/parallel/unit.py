@@ -1,9 +1,10 @@
 """Nouns of what is laid out together. Enters: nothing. Leaves: `Unit`, its members and ports.
 
-unit                 layout of the anchor                     = layout of the unit
-member m, split s    `Member.splits[s]`: the split of m that s becomes, None if m runs whole
-port                 a tensor that enters or leaves: its state under each split, and that of
-its gradient
+    unit                 layout of the anchor                     = layout of the unit
+    member m, split s    `Member.splits[s]`: the split of m that s becomes, None if m runs whole
+    port                 a tensor that enters or leaves: its state under each split, and that of
+                         its gradient
+How units are formed is told by `units`, where their samples lie by `samples`.
 """
 
 from __future__ import annotations
@@ -90,6 +91,11 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def cuttable(self, number: int, degree: int) -> bool:
         """Whether a split can be cut so many ways."""
         return divides(self.extents[self.splits[number].name], degree)
+
+    @property
+    def sample_extents(self) -> tuple[int, ...]:
+        """How many samples its members have, to be cut together; nothing if it has none."""
+        return () if self.samples is None else self.extents[self.splits[self.samples].name]
 
     def micro_ways(self, number: int, micro_batches: int) -> int:
         """How many ways micro-batches cut a split: samples, if they can be cut so."""

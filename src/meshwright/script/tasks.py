@@ -166,8 +166,7 @@ def samples_of(plan: Plan) -> Samples:
     count, dims = plan.options.micro_batches, dict[str, State]()
     splits = tuple(unit.samples if count > 1 else None for unit in plan.units)
     for unit, own in zip(plan.units, splits, strict=True):
-        if own is not None:
-            _refuse_uneven(unit, own, count)
+        _refuse_uneven(unit, count)
         _refuse_mixed(unit, dims, count)
         dims |= {
             tensor: WHOLE if own is None else states[own]
@@ -178,10 +177,7 @@ def samples_of(plan: Plan) -> Samples:
 
 def _refuse_mixed(unit: Unit, dims: Mapping[str, State], count: int) -> None:
     own, cut = unit.samples, first_cut(unit, dims)
-    fits = own is not None and all(
-        takes(port, own, dims.get(port.tensor, WHOLE)) for port in unit.inputs
-    )
-    if cut is not None and not fits:
+    if cut is not None and (own is None or not takes(unit, own, dims)):
         raise InputError(
             f"unit {unit.name!r} needs all samples of {cut!r} at once, but there are "
             f"{count} micro-batches",
@@ -189,11 +185,10 @@ def _refuse_mixed(unit: Unit, dims: Mapping[str, State], count: int) -> None:
         )
 
 
-def _refuse_uneven(unit: Unit, number: int, count: int) -> None:
-    name = unit.splits[number].name
-    if any(extent % count for extent in unit.extents[name]):
+def _refuse_uneven(unit: Unit, count: int) -> None:
+    if any(extent % count for extent in unit.sample_extents):
         raise InputError(
-            f"unit {unit.name!r} has {max(unit.extents[name])} samples, which make no {count} "
+            f"unit {unit.name!r} has {max(unit.sample_extents)} samples, which make no {count} "
             "equal micro-batches",
             "plan with a number of micro-batches that divides them",
         )

@@ -114,14 +114,13 @@ def _check_stages(stages: int, units: Sequence[Unit], cluster: Cluster) -> None:
 def _check_micro_batches(count: int, units: Sequence[Unit]) -> None:
     """Refuse what does not cut the batch evenly; one sample is read whole by every micro-batch."""
     for unit in units:
-        if unit.samples is not None:
-            for extent in unit.extents[unit.splits[unit.samples].name]:
-                if extent > 1 and extent % count:
-                    raise InputError(
-                        f"'{MICRO_BATCHES}={count}' does not divide the {extent} samples of "
-                        f"unit {unit.name!r}",
-                        "give a number that does, or another batch",
-                    )
+        for extent in unit.sample_extents:
+            if extent > 1 and extent % count:
+                raise InputError(
+                    f"'{MICRO_BATCHES}={count}' does not divide the {extent} samples of "
+                    f"unit {unit.name!r}",
+                    "give a number that does, or another batch",
+                )
 
 
 def _contradiction(texts: Sequence[str], reason: str) -> InputError:

@@ -110,8 +110,7 @@ def neighbours(question: Question, units: Sequence[Unit], frame: Frame) -> list[
 
 def samples(units: Sequence[Unit]) -> int:
     """How many samples a step has: the least extent of the splits that cut them."""
-    cuts = [(unit, unit.samples) for unit in units if unit.samples is not None]
-    return min((min(unit.extents[unit.splits[own].name]) for unit, own in cuts), default=1)
+    return min((extent for unit in units for extent in unit.sample_extents), default=1)
 
 
 def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:
