@@ -2,9 +2,10 @@
 
     python benchmarks/training_steps.py [--keep DIR] [--models mlp,bert] [--into FILE]
 
-Needs root (`testbed`). Models, three plans each: data parallel, expert, and what the joint
-search finds for this very cluster. What predictions rest on is measured first:
-    links       `measure_links` on both clusters
+Needs root (`testbed`). On this machine there is a rank for each core, on the testbed 2 x 2. Models,
+three plans each: data parallel, expert, and what the joint search finds for this very cluster. What
+predictions rest on is measured first, on each cluster:
+    links       `measure_links`, and what talking takes of computing
     operators   all models' calls, whole and in pieces (`run.calibrate`), while every core computes
                 (`company`), twice, of which the lesser counts; ranks that share a core
                 take turns, so that each pass takes ranks / cores times as long
@@ -59,7 +60,7 @@ from meshwright.simulate.simulation import simulate
 from step_rows import Row, told
 from testbed import Testbed
 
-RANKS = 4
+CORES = os.cpu_count() or 1
 ROUNDS, STEPS = 1, 6
 SEARCH = Budget(seconds=Seconds(2.0))
 EACH = Seconds(0.04)
@@ -95,7 +96,7 @@ class Place(NamedTuple):
 def measured_place(name: str, cluster: Cluster, run: Callable[..., list[object]]) -> Place:
     """A place whose links are measured."""
     found = cast("Found", run(measure_links, cluster)[0])
-    return Place(name, fitted(cluster, found, f"by {RANKS} ranks"), run)
+    return Place(name, fitted(cluster, found, f"by {cluster.devices} ranks"), run)
 
 
 def calibrated(graphs: Iterable[OperatorGraph], file: Path, command: str) -> PriceTable:
@@ -103,8 +104,7 @@ def calibrated(graphs: Iterable[OperatorGraph], file: Path, command: str) -> Pri
     calls = dict.fromkeys(
         call for graph in graphs for call in calls_to_measure(graph, (1, 2, 4), largest=1)
     )
-    cores = os.cpu_count() or 1
-    with company(cores) as accompany:
+    with company(CORES) as accompany:
         done = calibrate(
             calls,
             torch.device("cpu"),
@@ -112,7 +112,7 @@ def calibrated(graphs: Iterable[OperatorGraph], file: Path, command: str) -> Pri
             command,
             lambda _done, _all, call: accompany(call),
             each=EACH,
-            ranks=cores,
+            ranks=CORES,
         )
     for failure in done.failures:
         print(failure, file=sys.stderr)
@@ -148,9 +148,13 @@ def host_seconds(place: Place, table: PriceTable) -> Seconds:
     return Seconds(max(0.0, taken - alone) / passes)
 
 
-def with_host(table: PriceTable, host: Seconds) -> PriceTable:
-    """The prices of a table, with what the executor adds to each pass."""
-    return changed(table, lambda seconds: seconds + host)
+def prices_there(place: Place, table: PriceTable) -> PriceTable:
+    """The prices of a table where ranks share cores, with what the executor adds to each pass."""
+    turns = max(1.0, place.cluster.devices / CORES)
+    bare = changed(table, lambda seconds: seconds * turns)
+    host = host_seconds(place, bare)
+    print(f"{place.name}: {1e6 * host:.0f} us a pass of an operator, {place.cluster.device.toll}")
+    return changed(bare, lambda seconds: seconds + host)
 
 
 def changed(table: PriceTable, change: Callable[[float], float]) -> PriceTable:
@@ -210,7 +214,7 @@ class Case(NamedTuple):
 def cases(names: Sequence[str], places: Sequence[Place], table: PriceTable) -> Iterator[Case]:
     """All plans of all models on all places."""
     for place in places:
-        operators = OperatorPricer(place.cluster.device, table)
+        operators = OperatorPricer(place.cluster.device, prices_there(place, table))
         for model in names:
             graph = load_model(*MODELS[model]).graph
             for name, plan in plans(graph, place.cluster, operators):
@@ -254,19 +258,17 @@ def main() -> None:
     command = shlex.join(["python", *sys.argv])
     graphs = [load_model(TINY).graph, *(load_model(*MODELS[name]).graph for name in names)]
     twice = [calibrated(graphs, asked.keep / f"operators-{n}.jsonl", command) for n in (0, 1)]
-    turns = max(1.0, RANKS / (os.cpu_count() or 1))
-    bare = changed(lesser(*twice), lambda seconds: seconds * turns)
-    described = Cluster.load("testbed/clusters/2x4.toml").resized({"process": RANKS // 2})
+    described = Cluster.load("testbed/clusters/2x4.toml").resized({"process": 2})
     with Testbed(described) as bed:
-        here = measured_place("local", Cluster.named("laptop", process=RANKS), _locally)
-        every = (here, measured_place("2x2", described, bed.run))
-        places = [place for place in every if place.name in asked.clusters.split(",")]
-        host = host_seconds(here, bare)
-        print(f"host: {1e6 * host:.0f} us a pass of an operator")
-        rows = rows_of(list(cases(names, places, with_host(bare, host))))
+        ways = {
+            "local": (Cluster.named("laptop", process=CORES), _locally),
+            "2x2": (described, bed.run),
+        }
+        places = [measured_place(name, *ways[name]) for name in asked.clusters.split(",")]
+        rows = rows_of(list(cases(names, places, lesser(*twice))))
     told(rows)
     if asked.into is not None:
-        kept = [msgspec.json.encode({"command": command, "host": host})]
+        kept = [msgspec.json.encode({"command": command})]
         asked.into.write_bytes(b"\n".join([*kept, *map(msgspec.json.encode, rows)]) + b"\n")
 
 
@@ -282,7 +284,7 @@ def prefer() -> None:
 
 
 def _locally(body: Callable[..., object], *arguments: object) -> list[object]:
-    return run_ranks(body, *arguments, ranks=RANKS)
+    return run_ranks(body, *arguments, ranks=CORES)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Call, Spec
 from meshwright.price.table import MeasuredCall, Origin, PriceTable
 from step_rows import Judgement, Row, judged
-from training_steps import lesser, with_host
+from training_steps import changed, lesser
 
 
 def row(model: str, plan: str, predicted: float, measured: float) -> Row:
@@ -35,13 +35,13 @@ def test_rows_are_judged_by_pairs_of_one_model() -> None:
     assert judged(rows) == Judgement(pairs=4, kept=2, error=0.5, promised=2, faster=1)
 
 
-def test_what_the_host_adds_is_added_to_each_pass_there_is() -> None:
+def test_what_changes_a_price_changes_each_pass_there_is() -> None:
     spec = Spec("float32", (2,))
     call = Call(kind="relu", inputs=(spec,), outputs=(spec,))
     origin = Origin(device="d", software="s", date="", command="")
     both = MeasuredCall(call=call, forward=Seconds(1.0), backward=Seconds(2.0))
     one = MeasuredCall(call=call, forward=Seconds(1.0))
-    found = with_host(PriceTable(origin=origin, rows=(both, one)), Seconds(0.5))
+    found = changed(PriceTable(origin=origin, rows=(both, one)), lambda seconds: seconds + 0.5)
     assert [(own.forward, own.backward) for own in found.rows] == [(1.5, 2.5), (1.5, None)]
 
 

@@ -120,6 +120,25 @@ PEAKS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 """What a device may have a peak rate for."""
 
 
+class Toll(msgspec.Struct, frozen=True, kw_only=True):
+    """What talking to others takes of a device's own time to compute: a processor sends by itself,
+    an accelerator mostly has others do it.
+    """
+
+    message: Seconds
+    """For each message, however small."""
+    bandwidth: BytesPerSecond
+    """Bytes that it sends, or receives, in a second of computing."""
+
+    def __post_init__(self) -> None:
+        if not (self.message >= 0 and math.isfinite(self.message)):
+            raise InputError(f"a message takes {self.message:g} s of computing", "give 0 s or more")
+        if not (self.bandwidth > 0 and math.isfinite(self.bandwidth)):
+            raise InputError(
+                f"a second of computing is worth {self.bandwidth:g} B", "give a bandwidth above 0"
+            )
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """The accelerator (or processor) at the bottom of the hierarchy."""
 
@@ -131,6 +150,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     prices: str = ""
     """Measured prices of operators: a file that 'meshwright calibrate' wrote, or the name of a
     table that comes with Meshwright; empty: all prices are estimated."""
+    toll: Toll | None = None
+    """None: it computes as fast while it talks."""
 
     def __post_init__(self) -> None:
         if self.memory <= 0 or self.memory_bandwidth <= 0:
@@ -236,6 +257,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 ("device", device.name),
                 ("memory", format_bytes(device.memory)),
                 *((f"peak {dtype}", format_ops(rate)) for dtype, rate in device.peak),
+                *_toll_facts(device.toll),
             ),
             ("level", "instances", "link", "bandwidth", "latency", "one per"),
             tuple(
@@ -315,6 +337,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         from meshwright.cluster.toml import load_cluster
 
         return load_cluster(path)
+
+
+def _toll_facts(toll: Toll | None) -> tuple[tuple[str, str], ...]:
+    if toll is None:
+        return ()
+    each = f"{format_seconds(toll.message)} a message, {format_bandwidth(toll.bandwidth)}"
+    return (("computing lost to talking", each),)
 
 
 def _refuse_port_words(link: Link, level: Level) -> None:

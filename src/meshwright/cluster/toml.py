@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link
+from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link, Toll
 from meshwright.foundation.errors import InputError, nearest, shown
 from meshwright.foundation.units import (
     BytesPerSecond,
@@ -63,7 +63,7 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
 
 
 def _device(table: _Table, folder: Path) -> Device:
-    table.allow("name", "memory", "memory_bandwidth", "peak", "prices")
+    table.allow("name", "memory", "memory_bandwidth", "peak", "prices", "toll")
     prices = table.text("prices", "")
     peak = table.table("peak")
     return table.build(
@@ -74,6 +74,17 @@ def _device(table: _Table, folder: Path) -> Device:
             peak=tuple((dtype, peak.quantity(dtype, parse_ops)) for dtype in peak.content),
             # A file is found from where the cluster's is.
             prices=str((folder / prices).resolve()) if prices.endswith(".jsonl") else prices,
+            toll=_toll(table.table("toll")) if "toll" in table.content else None,
+        )
+    )
+
+
+def _toll(table: _Table) -> Toll:
+    table.allow("message", "bandwidth")
+    return table.build(
+        lambda: Toll(
+            message=table.quantity("message", parse_seconds),
+            bandwidth=table.quantity("bandwidth", parse_bandwidth),
         )
     )
 
@@ -222,6 +233,9 @@ def dump_cluster(cluster: Cluster) -> str:
         "[device.peak]",
         *(f'{_quoted(dtype)} = "{rate!r} FLOP/s"' for dtype, rate in device.peak),
     ]
+    if device.toll is not None:
+        lines += ["", "[device.toll]", f'message = "{device.toll.message!r} s"']
+        lines += [f'bandwidth = "{device.toll.bandwidth!r} B/s"']
     for level in cluster.levels:
         lines += ["", "[[levels]]", f"name = {_quoted(level.name)}"]
         lines += [f"cardinality = {level.cardinality}"]

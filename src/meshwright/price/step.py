@@ -7,6 +7,10 @@ so that a whole sweep over sizes costs no more than one price. Where members sen
 many bytes, the first of them passes all ports of the way before the last member has any:
                  + min(segment, size · share) · (Σ over hops of their ports' load - the largest)
 which is two lines, of which the cheaper one holds. A medium is no port: it is busy all the while.
+
+Where talking takes a toll of computing (`Toll`), a member computes that much less, by
+    toll(size) = Σ over phases and their rounds of [ messages · toll of each  +  bytes / bandwidth ]
+and the collective takes no less than that.
 """
 
 from __future__ import annotations
@@ -21,9 +25,16 @@ from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.units import Seconds
 from meshwright.price.backend import ALGORITHMS, NCCL, Algorithm, Backend, Phase
 from meshwright.price.collective import Operation
-from meshwright.price.flows import Round, rounds
+from meshwright.price.flows import Round, busiest_part, rounds
 from meshwright.price.load import latency, loads
 from meshwright.price.pattern import Pattern, members, normal
+
+
+class Lost(NamedTuple):
+    """Seconds of computing, as a function of the bytes each member holds."""
+
+    fixed: float = 0.0
+    per_byte: float = 0.0
 
 
 class Line(NamedTuple):
@@ -35,6 +46,8 @@ class Line(NamedTuple):
     """The link that sets the slope."""
     busy: tuple[tuple[tuple[int, str], float], ...]
     """Seconds for every byte on each link, by its level and name."""
+    lost: Lost = Lost()
+    """What the busiest member cannot compute meanwhile."""
 
     def at(self, held: float) -> Seconds:
         """The time for `held` bytes on each member."""
@@ -97,12 +110,29 @@ class Pricer:
                 slopes.append((slope + waits if whole else slope, link))
                 for place, own in found.items():
                     busy[place] += own
+        lost = self._lost(operation, phases, sizes)
         return Line(
-            Seconds(fixed),
-            sum(slope for slope, _ in slopes),
+            Seconds(max(fixed, lost.fixed)),
+            max(sum(slope for slope, _ in slopes), lost.per_byte),
             max(slopes)[1],
             tuple(sorted(busy.items())),
+            lost,
         )
+
+    def _lost(
+        self, operation: Operation, phases: tuple[Phase, ...], sizes: tuple[int, ...]
+    ) -> Lost:
+        """What talking takes of computing."""
+        toll, count = self.cluster.device.toll, math.prod(sizes)
+        if toll is None:
+            return Lost()
+        fixed, per_byte = 0.0, 0.0
+        for phase in phases:
+            share, own = phase.share(count), busiest_part(phase.shape, count)
+            often = sum(1 for _ in rounds(phase.shape, sizes, self._networked))
+            fixed += often * phase.rounds * own.messages * toll.message
+            per_byte += often * own.transfers * operation.size(share, count) / toll.bandwidth
+        return Lost(fixed, per_byte)
 
     def _waits(self, found: Mapping[tuple[int, str], float], moved: Round) -> float:
         """Seconds for every byte of a segment that goes through the ports one after the other."""

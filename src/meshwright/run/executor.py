@@ -27,6 +27,7 @@ from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters, Piece
 from meshwright.run.recording import Kind, Recorder
 from meshwright.run.settling import Settler
+from meshwright.run.totals import Totals
 from meshwright.run.wire import Wire
 from meshwright.script.script import WHOLLY_SHARDED, Instruction, Script
 from meshwright.script.transfers import Step
@@ -145,9 +146,9 @@ class Executor:
         self._inputs = {**self.constants, **self.buffers, **inputs}
         self._values: dict[Key, Value] = {}
         self._tape: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
-        self._gradients: dict[tuple[str, int], Tensor] = {}
+        self._gradients: Totals[tuple[str, int]] = Totals()
         """Of tensors where they were made, by name and micro-batch."""
-        self._left: dict[tuple[int, int], Tensor] = {}
+        self._left: Totals[tuple[int, int]] = Totals()
         """What this rank leaves on a return, by number and micro-batch; of parameters summed."""
         self._brought: dict[tuple[str, int], list[Handle[Tensor | None]]] = {}
         self._settling: list[Handle[None]] = []
@@ -294,7 +295,7 @@ class Executor:
         """The gradient of a tensor that was made here, from all its readers."""
         if name == self.script.plan.graph.loss:
             return torch.ones_like(output)
-        total = self._gradients.pop((name, micro), None)
+        total = self._gradients.taken((name, micro))
         for handle in self._brought.pop((name, micro), ()):
             arrived = self._await(handle)
             if arrived is not None:
@@ -305,16 +306,16 @@ class Executor:
         """Put a gradient where it travels from, or where it is wanted if that is here."""
         assert leaf.return_ is not None
         if leaf.parameter:
-            _add(self._left, (leaf.return_, 0), gradient)
+            self._left.add((leaf.return_, 0), gradient)
         elif self.script.wiring.returns[leaf.return_].steps:
-            _add(self._left, (leaf.return_, micro), gradient)
+            self._left.add((leaf.return_, micro), gradient)
         else:
-            _add(self._gradients, (leaf.tensor, micro), gradient)
+            self._gradients.add((leaf.tensor, micro), gradient)
 
     def _bring(self, own: Instruction) -> None:
         back = self.script.wiring.returns[own.number]
         action = self._action("Bring", own.number, back.steps, back.tensor)
-        left = self._left.pop((own.number, own.micro_batch), None)
+        left = self._left.taken((own.number, own.micro_batch))
         value = self._mover.filled(left, back.lying, self._mover.dtype(back.tensor))
         handle = self._send("bring", back.tensor, partial(action, value))
         self._brought.setdefault((back.tensor, own.micro_batch), []).append(handle)
@@ -322,7 +323,7 @@ class Executor:
     def _settle(self, own: Instruction) -> None:
         bucket = self.script.buckets[own.number]
         left = {
-            number: self._left.pop((number, 0), None)
+            number: self._left.taken((number, 0))
             for kept in bucket.parameters
             for number in kept.returns
         }
@@ -361,12 +362,5 @@ def _kept(piece: Piece) -> Tensor:
     return data if piece.sharing is None else data.clone()
 
 
-Name = TypeVar("Name")
-
-
 def _unwatched(*, waiting: bool = False) -> None:
     """Nobody watches."""
-
-
-def _add(totals: dict[Name, Tensor], key: Name, gradient: Tensor) -> None:
-    totals[key] = gradient if key not in totals else totals[key] + gradient

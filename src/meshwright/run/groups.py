@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from meshwright.run.turns import let_others_go_first
+
 
 class Groups:
     """The process groups that this rank is in; of everybody there is one already."""
@@ -27,6 +29,7 @@ class Groups:
         number = store.add(f"meshwright/{self._rank}", 1)
         self._store = PrefixStore(f"meshwright/{number}", store)
         self._made: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        let_others_go_first()
 
     @property
     def world(self) -> dist.ProcessGroup:
@@ -63,5 +66,6 @@ class Groups:
             cpu = torch.device("cpu")
             patience = self.world._get_backend(cpu).options._timeout
             made = dist.ProcessGroupGloo(name, place, count, patience)
+            let_others_go_first()
         # Both have the collectives of a process group under the same names.
         return cast(dist.ProcessGroup, made)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.foundation.errors import InputError
+from meshwright.run.turns import keep_to_a_core
 
 _T = TypeVar("_T")
 
@@ -39,6 +40,8 @@ def joined(backend: str | None = None) -> Iterator[torch.device]:
     if chosen == "nccl":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    else:
+        keep_to_a_core(int(os.environ.get("LOCAL_RANK", "0")), ranks_here())
     dist.init_process_group(chosen)
     yield device
     # Who leaves first takes the store along, which the others may still need. After an error the

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.cluster.model import Cluster, Level, Link, Toll
 from meshwright.foundation.units import BytesPerSecond, Seconds, format_bandwidth
 from meshwright.run.probes import (
     Line,
@@ -50,6 +50,8 @@ class Found(NamedTuple):
     """Of a small message, by level; None where there is nobody to send to."""
     paces: Mapping[Pairs, float]
     """Seconds for a byte of each of some transfers at once."""
+    toll: Toll | None = None
+    """What talking takes of computing, where it was measured."""
 
 
 def probes(cluster: Cluster) -> tuple[Pairs, ...]:
@@ -75,7 +77,8 @@ def fitted(cluster: Cluster, found: Found, how: str) -> Cluster:
         outward += sum(link.latency for link in levels[depth].links if link.outward)
     before = cluster.source.split(ELSE, 1)[-1] if _measured(cluster) else cluster.source
     source = f"{SOURCE}{how}.{ELSE}{before}" if before else f"{SOURCE}{how}."
-    return msgspec.structs.replace(cluster, levels=tuple(levels), source=source)
+    device = msgspec.structs.replace(cluster.device, toll=found.toll)
+    return msgspec.structs.replace(cluster, levels=tuple(levels), device=device, source=source)
 
 
 def _measured(cluster: Cluster) -> bool:

@@ -5,7 +5,10 @@ of as many. Leaves: what was `Found`, the same on every rank. Rank i is device i
 
 Latency, waiting for each other, and what buckets let through at once are in both and fall out.
 Sizes are chosen by time, so that slow links do not take minutes and fast ones are well above the
-grain of a clock. What the figures mean for links is told in `link_fit`.
+grain of a clock.
+    latency = half of what a small message, there and back, adds to computing, which all ranks do
+for in a step of training nobody has a processor to himself, and everybody comes a little late. What
+the figures mean for links is told in `link_fit`.
 """
 
 from __future__ import annotations
@@ -13,17 +16,19 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.cluster.model import Cluster
+from meshwright.cluster.model import Cluster, Toll
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.price.backend import BACKENDS
 from meshwright.run.link_fit import Found, probes
 from meshwright.run.probes import Pair, Pairs, firsts
+from meshwright.run.tolls import Products, measure_toll
 from meshwright.run.wire import Wire
 
 BUDGET = Seconds(15.0)
@@ -35,8 +40,8 @@ LONG = Seconds(0.3)
 READINGS = 5
 """Of which the median counts."""
 
-ROUNDS, PINGS = (10, 300), Seconds(0.5)
-"""Fewest and most round trips of a small message, and how long they may take."""
+TRIPS, STINT = 20, Seconds(3e-3)
+"""Round trips of a small message in a reading, and about how long is computed before each."""
 
 FIRST, MESSAGE = 1 << 16, 1 << 23
 """Bytes that are tried first, and of the largest message."""
@@ -59,7 +64,8 @@ def measure_links(
     # Trying sizes takes about as long as three readings, and sizes grow beyond what they must.
     readings = 1.3 * (READINGS * (1 + 1 / PART) + 3)
     each = min(LONG, budget / (readings * max(1, len(wanted))))
-    return Found(latencies, {pairs: meter.pace(pairs, each) for pairs in wanted})
+    paces = {pairs: meter.pace(pairs, each) for pairs in wanted}
+    return Found(latencies, paces, meter.toll())
 
 
 def require_world(cluster: Cluster, ranks: int) -> None:
@@ -80,14 +86,14 @@ class _Meter:
         self._wire, self._rank, self._device = Wire(), dist.get_rank(), device
         self._out = torch.zeros(MESSAGE, dtype=torch.uint8, device=device)
         self._into = torch.zeros_like(self._out)
+        self._products = Products(device)
+        self._stint = round(self._agreed(STINT / self._products.seconds()))
+        """Products that take about so long; the same number on every rank."""
 
     def latency(self, pair: Pair) -> Seconds:
         """Median of half a round trip of a small message, less what starting one costs."""
-        fewest, most = ROUNDS
-        self._round_trips(pair, fewest)
-        once = self._agreed(statistics.median(self._round_trips(pair, fewest)))
-        rounds = min(max(fewest, int(PINGS / once)), most)
-        half = self._agreed(statistics.median(self._round_trips(pair, rounds))) / 2
+        self._round_trip(pair)
+        half = self._agreed(statistics.median(self._added(pair) for _ in range(READINGS))) / 2
         library = BACKENDS.get(dist.get_backend())
         return Seconds(max(0.0, half - (library.launch if library else 0.0)))
 
@@ -106,22 +112,37 @@ class _Meter:
         # On a machine that is busy with other things a part may take as long as the whole.
         return max(whole - less, whole / 2) / (size - part)
 
-    def _round_trips(self, pair: Pair, rounds: int) -> list[float]:
-        """Seconds of each; nothing but zeros for those who only wait."""
+    def toll(self) -> Toll | None:
+        """What talking takes of computing; a GPU has others do it, and a rank alone never talks."""
+        if self._device.type == "cuda" or dist.get_world_size() < 2:
+            return None
+        return measure_toll(self._wire)
+
+    def _added(self, pair: Pair) -> float:
+        """What a round trip adds to computing; nothing to that of those who only compute."""
+        alone = self._stints(lambda: None)
+        talking = self._stints(lambda: self._round_trip(pair))
+        self._wire.finish()
+        return (talking - alone) / TRIPS if self._rank == pair[0] else 0.0
+
+    def _stints(self, then: Callable[[], None]) -> float:
+        """Seconds of computing and something after it, some times over."""
         dist.barrier()
+        begin = time.perf_counter()
+        for _ in range(TRIPS):
+            self._products.multiply(self._stint)
+            then()
+        self._wait()
+        return time.perf_counter() - begin
+
+    def _round_trip(self, pair: Pair) -> None:
         first, second = pair
         out, into = self._out[:4], self._into[:4]
-        found = [0.0] * rounds
-        for number in range(rounds):
-            begin = time.perf_counter()
-            if self._rank == first:
-                self._exchange([(second, out)], [(second, into)])
-                found[number] = time.perf_counter() - begin
-            elif self._rank == second:
-                self._exchange([], [(first, into)])
-                self._exchange([(first, out)], [])
-        self._wire.finish()
-        return found
+        if self._rank == first:
+            self._exchange([(second, out)], [(second, into)])
+        elif self._rank == second:
+            self._exchange([], [(first, into)])
+            self._exchange([(first, out)], [])
 
     def _seconds(self, pairs: Pairs, size: int) -> float:
         """Until the last receiver has all. What arrives overwrites itself: nobody reads it."""
@@ -141,6 +162,9 @@ class _Meter:
         self, sends: list[tuple[int, Tensor]], receives: list[tuple[int, Tensor]]
     ) -> None:
         self._wire.exchange(sends, receives)
+        self._wait()
+
+    def _wait(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
+from meshwright.run.turns import keep_to_a_core
 
 PRELOADED = ("meshwright.run.quiet", "torch", "torch.distributed", "meshwright.capture.kernels")
 """What ranks need not import themselves, in this order."""
@@ -67,6 +68,7 @@ class Meeting(NamedTuple):
             "OMP_NUM_THREADS": "1",
         }
         torch.set_num_threads(1)
+        keep_to_a_core(rank, self.ranks)
         listening = None if self.door is None else self.door.detach()
         store = TCPStore(
             self.home.address, self.port, self.ranks, rank == 0, master_listen_fd=listening

@@ -128,9 +128,9 @@ def _begin(tasks: TaskGraph, own: Waist, depth: int) -> int:
 
 @compiled
 def _occupy(tasks: TaskGraph, own: Waist, t: int) -> None:
-    """Count what a compute task holds devices for."""
+    """Count what a compute task holds devices for; what talking takes of them is idle time."""
     place, hold = tasks.places[t, 0], tasks.hold[t, COMPUTE]
-    if place != NOWHERE and hold > 0:
+    if place != NOWHERE and hold > 0 and not tasks.joint[t]:
         for at in range(tasks.set_start[place], tasks.set_start[place + 1]):
             r = tasks.set_resource[at]
             if tasks.resource_kind[r] == COMPUTE:

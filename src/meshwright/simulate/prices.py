@@ -27,7 +27,7 @@ from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import NAMES
 from meshwright.price.collective import Collective, Movement, Operation
 from meshwright.price.pattern import Digit, Pattern, Use, concurrent, members
-from meshwright.price.step import Line, Pricer
+from meshwright.price.step import Line, Lost, Pricer
 from meshwright.reduce.dsl import Program
 from meshwright.reduce.factors import summed_hierarchy
 from meshwright.reduce.predict import PricedProgram, cheapest
@@ -55,6 +55,7 @@ class Way(NamedTuple):
     busy: tuple[tuple[tuple[int, str], float], ...]
     moved: float
     """Bytes that leave a device, on the whole machine."""
+    lost: Lost = Lost()
     program: Program | None = None
 
 
@@ -78,7 +79,9 @@ class Table(NamedTuple):
     slope: NDArray[np.float64]
     """[ways]"""
     busy: NDArray[np.float64]
-    """[ways, kinds]"""
+    """[ways, kinds] for each byte; of compute streams, what talking takes of them."""
+    lost: NDArray[np.float64]
+    """[ways] what it takes of compute streams besides."""
     moved: NDArray[np.float64]
     """[ways]"""
 
@@ -130,6 +133,7 @@ def price(
         time = table.fixed[way] + table.slope[way] * held
         if time < least:
             best, least = way, time
+    busy[COMPUTE] += table.lost[best]
     for kind in range(len(busy)):
         busy[kind] += table.busy[best, kind] * held
     return least, table.moved[best] * held
@@ -198,8 +202,10 @@ class Prices:
         """Make room in the table for twice as many ways, and write those that there are."""
         room = 2 * len(self._ways)
         busy = np.zeros((room, len(self.kinds)))
-        wide = [np.zeros(room) for _ in range(3)]
-        self.table = self.table._replace(fixed=wide[0], slope=wide[1], busy=busy, moved=wide[2])
+        fixed, slope, lost, moved = (np.zeros(room) for _ in range(4))
+        self.table = self.table._replace(
+            fixed=fixed, slope=slope, busy=busy, lost=lost, moved=moved
+        )
         self._write(range(len(self._ways)))
 
     def _write(self, rows: range) -> None:
@@ -208,6 +214,8 @@ class Prices:
             self.table.fixed[row] = way.fixed * NANO
             self.table.slope[row] = way.slope * NANO
             self.table.moved[row] = way.moved
+            self.table.lost[row] = way.lost.fixed * NANO
+            self.table.busy[row, COMPUTE] = way.lost.per_byte * NANO
             for place, slope in way.busy:
                 self.table.busy[row, self._kind[place]] = slope * NANO
 
@@ -236,6 +244,7 @@ class Prices:
             fixed=np.zeros(64),
             slope=np.zeros(64),
             busy=np.zeros((64, len(self.kinds))),
+            lost=np.zeros(64),
             moved=np.zeros(64),
         )
 
@@ -324,6 +333,10 @@ def _chain(steps: Sequence[tuple[Line, float, float]]) -> Way:
         slope=sum(line.per_byte * share for line, share, _ in steps),
         busy=tuple(sorted(busy.items())),
         moved=sum(moved * share for _, share, moved in steps),
+        lost=Lost(
+            sum(line.lost.fixed for line, _, _ in steps),
+            sum(line.lost.per_byte * share for line, share, _ in steps),
+        ),
     )
 
 

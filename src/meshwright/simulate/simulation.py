@@ -78,11 +78,12 @@ def simulate(
 
 
 def _prediction(problem: Problem, timeline: Timeline) -> Prediction:
-    computing = loads(problem.tasks)[problem.places.kind == COMPUTE]
+    tasks = problem.tasks
+    computing = loads(tasks._replace(live=tasks.live & ~tasks.joint))
     memory = fullest(problem, problem.roles, timeline)
     return Prediction(
         step=Seconds(timeline.makespan / NANO),
-        compute=Seconds(int(computing.max()) / NANO),
+        compute=Seconds(int(computing[problem.places.kind == COMPUTE].max()) / NANO),
         moved=Bytes(round(problem.moved)),
         memory=memory,
         missing=Bytes(max(0, memory.total - problem.cluster.device.memory)),

@@ -1,0 +1,28 @@
+"""Gradients that are added up."""
+
+from __future__ import annotations
+
+import torch
+
+from meshwright.run.totals import Totals
+
+
+def test_a_sum_is_that_of_all_that_came() -> None:
+    totals: Totals[str] = Totals()
+    for value in (1.0, 2.0, 4.0):
+        totals.add("w", torch.full((2,), value))
+    totals.add("v", torch.ones(2))
+    total = totals.taken("w")
+    assert total is not None
+    assert total.tolist() == [7.0, 7.0]
+    assert totals.taken("w") is None
+
+
+def test_nothing_that_came_is_written_to() -> None:
+    totals: Totals[str] = Totals()
+    came = [torch.full((2,), float(value)) for value in range(4)]
+    for _ in range(2):
+        for own in came:
+            totals.add("w", own)
+        assert totals.taken("w") is not None
+    assert [own.tolist() for own in came] == [[float(value)] * 2 for value in range(4)]
