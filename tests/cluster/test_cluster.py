@@ -84,6 +84,17 @@ bandwidth_in = "300 GB/s"
 
 MISTAKES = [
     (
+        'bf16 = "312 TFLOP/s"',
+        'bf16 = "312 TFLOP/s"\n[device.toll]\nmessage = "1 us"\nbandwidth = "-1 GB/s"',
+        "mine.toml: device.toll: a second of computing is worth -1e+09 B; "
+        "give a bandwidth above 0.",
+    ),
+    (
+        'bf16 = "312 TFLOP/s"',
+        'bf16 = "312 TFLOP/s"\n[device.toll]\nbandwidth = "1 GB/s"',
+        "mine.toml: device.toll.message is missing; expected a text with a unit.",
+    ),
+    (
         'per = "gpu"\nbandwidth_out = "300 GB/s"',
         'per = "node"\noutward = true\nbandwidth_out = "300 GB/s"',
         "mine.toml: link 'nvlink' of level 'gpu' is outward and shared per 'node'; "
@@ -168,7 +179,7 @@ MISTAKES = [
         'memory = "80 GiB"',
         'memroy = "80 GiB"',
         "mine.toml: device.memroy is not a known key; did you mean 'memory'? Known: 'memory', "
-        "'memory_bandwidth', 'name', 'peak', 'prices'.",
+        "'memory_bandwidth', 'name', 'peak', 'prices', 'toll'.",
     ),
     (
         'machine = "node"',

@@ -312,6 +312,7 @@ class Twin:
         prices = self.problem.prices
         way = prices.way(operation, inside, every, held)
         busy = [0.0] * len(prices.kinds)
+        busy[0] = (way.lost.fixed + way.lost.per_byte * held) * 1e9
         for (level, link), slope in way.busy:
             name = f"{self.problem.cluster.levels[level].name}/{link}"
             busy[prices.kinds.index(name)] += slope * 1e9 * held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import meshwright
+from meshwright.cluster.model import Toll
 from meshwright.foundation.errors import InputError
 from meshwright.price.collective import Collective
 from meshwright.price.traffic import ring_parts, sent_bytes
 from meshwright.reduce.plan import ReductionPlan
 from meshwright.run import hook
 from meshwright.run.programs import Reducer
+from meshwright.run.tolls import measure_toll
 from meshwright.run.wire import Wire
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
@@ -369,3 +372,25 @@ def holders_of_the_default_group() -> int:
     wire = Wire()
     wire.all_reduce(torch.ones(2), tuple(range(dist.get_world_size())))
     return sys.getrefcount(dist.group.WORLD) - before
+
+
+def measured_toll() -> Toll:
+    """What talking takes of computing here."""
+    return measure_toll(Wire())
+
+
+def policies_of_gloo() -> list[int]:
+    """How the threads of gloo are scheduled, of the default group and of another one."""
+    Wire().prepare([(0, 1), (1, 2)])
+    threads = Path("/proc/self/task").glob("*")
+    names = {int(own.name): (own / "comm").read_text() for own in threads}
+    return [
+        os.sched_getscheduler(thread)
+        for thread, name in names.items()
+        if name.startswith("gloo_tcp")
+    ]
+
+
+def core_of_this_rank() -> set[int]:
+    """On which cores this rank may compute."""
+    return os.sched_getaffinity(0)

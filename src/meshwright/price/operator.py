@@ -243,15 +243,17 @@ def alignment(call: Call) -> int:
     """8, 2 or 1: what divides the extents along which a 16-bit product reads its matrices."""
     if _dtype(call) not in MATRIX_UNITS or not family_of(call.kind).products:
         return 8
-    extents = extents_of(call)
-    inner = [extents[role] for role in ("parameter", "reduction") if role in extents]
+    extents, window = extents_of(call), window_of(call)
+    inner = [extents[role] for role in ("parameter",) if role in extents]
+    inner += [extents[role] // window for role in ("reduction",) if role in extents]
     return min((8 if e % 8 == 0 else 2 if e % 2 == 0 else 1 for e in inner), default=8)
 
 
 def extents_of(call: Call) -> dict[str, int]:
     """The extents of a call's splits, multiplied by what they do to a kernel.
 
-    Samples and attributes, which play the same part in every kernel, are its rows.
+    Samples and attributes, which play the same part in every kernel, are its rows. A convolution
+    sums over its window in every input channel.
 
     >>> from meshwright.graph.model import Spec
     >>> x, w, y = Spec("float32", (8, 16, 3)), Spec("float32", (5, 3)), Spec("float32", (8, 16, 5))
@@ -261,11 +263,24 @@ def extents_of(call: Call) -> dict[str, int]:
     extents: dict[str, int] = {}
     for split in family_of(call.kind).splits(call):
         name = "rows" if split.role in ("sample", "attribute") else split.role
-        # A product of one row is a slow one; one input channel still has its window to sum over.
-        if split.extent == 1 and name != "rows":
+        extent = split.extent * (window_of(call) if name == "reduction" else 1)
+        # A product of one row is a slow one.
+        if extent == 1 and name != "rows":
             continue
-        extents[name] = extents.get(name, 1) * split.extent
+        extents[name] = extents.get(name, 1) * extent
     return extents
+
+
+def window_of(call: Call) -> int:
+    """How many elements of each input channel a convolution sums up; 1 for all else.
+
+    >>> from meshwright.graph.model import Spec
+    >>> x, w, y = (Spec("float32", shape) for shape in ((8, 3, 9, 9), (5, 3, 7, 7), (8, 5, 3, 3)))
+    >>> window_of(Call(kind="conv2d", inputs=(x, w), outputs=(y,)))
+    49
+    """
+    weight = call.inputs[1] if call.kind.startswith("conv") else None
+    return math.prod(weight.shape[2:]) if weight is not None else 1
 
 
 def features(call: Call) -> dict[str, float]:

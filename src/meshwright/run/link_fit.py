@@ -77,7 +77,7 @@ def fitted(cluster: Cluster, found: Found, how: str) -> Cluster:
         outward += sum(link.latency for link in levels[depth].links if link.outward)
     before = cluster.source.split(ELSE, 1)[-1] if _measured(cluster) else cluster.source
     source = f"{SOURCE}{how}.{ELSE}{before}" if before else f"{SOURCE}{how}."
-    device = msgspec.structs.replace(cluster.device, toll=found.toll)
+    device = msgspec.structs.replace(cluster.device, toll=found.toll or cluster.device.toll)
     return msgspec.structs.replace(cluster, levels=tuple(levels), device=device, source=source)
 
 

@@ -10,8 +10,8 @@ optimizer), is simulated to be faster. What is added up:
     `game`      the mixture of them whose least value over all ways is largest: with what moves
                 between every two ways (`pairs`), or for large graphs without (`alone`)
 The bound is the least over the numbers of micro-batches of the largest over the networks.
-Memory does not count. What it leaves out: halos, statistics, bubbles of pipelines, all but the
-first message of what moves, and, in large graphs, exchanges that neither sum nor copy.
+Memory does not count. What it leaves out: bubbles of pipelines, all but the first message of what
+moves, bytes of halos and statistics, and what is told of pairs where these would take too long.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ ROUNDS = 150
 
 EFFORT = 4.5e7
 """Sums in a round above which units are taken by themselves."""
+
+PARTS = (None, 3, 2, 1)
+"""How finely degrees are told apart: the first that does not take too long."""
 
 ANY = Seconds(math.inf)
 """However large."""
@@ -162,10 +165,17 @@ def _value(
     wanted: float,
 ) -> float:
     """The value of the game of pairs, if it does not take too long, and of units alone else."""
-    own = choices(kinds, carried, micro)
-    if effort(own, carried) <= EFFORT:
-        return value(Pairs(schedule, own, carried, network), ROUNDS, wanted)
-    return value(Alone(schedule, kinds, carried, network, micro), ROUNDS, wanted)
+    alone = 0.0
+    for parts in PARTS:
+        own = choices(kinds, carried, micro, parts)
+        if parts is not None and not alone:
+            # What is taken together in pairs may tell less than units by themselves.
+            alone = value(Alone(schedule, kinds, carried, network, micro), ROUNDS, wanted)
+            if alone >= wanted:
+                return alone
+        if effort(own, carried) <= EFFORT:
+            return max(alone, value(Pairs(schedule, own, carried, network), ROUNDS, wanted))
+    return alone
 
 
 def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:

@@ -16,18 +16,20 @@ is worth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cluster.model import Cluster, Link
+from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.integers import divisors
 from meshwright.parallel.states import PARTIAL, WHOLE, State
-from meshwright.parallel.unit import Unit
-from meshwright.price.backend import NCCL, Backend
+from meshwright.parallel.unit import Port, Unit
+from meshwright.price.backend import NCCL, Backend, Shape
+from meshwright.price.flows import tree_depth
 from meshwright.script.bundles import Bundle
 from meshwright.search.joint.bounds.ways import Ways
 from meshwright.simulate.prices import NANO
@@ -47,6 +49,8 @@ class Network(NamedTuple):
     """Nanoseconds for every byte that crosses it; 0 if it cannot be told."""
     delay: float = 0.0
     """Nanoseconds that whatever crosses it takes besides, at least."""
+    sums: Mapping[int, float] = MappingProxyType({})
+    """The same for a sum over so many positions that all of them have afterwards."""
 
 
 def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
@@ -64,14 +68,46 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
     level = cluster.levels[depth]
     told = not (by_position and level is inner) and not any(link.hub for link in level.links)
     paces = [NANO / _rate(cluster, link) for link in level.links] if told else []
-    delay = backend.launch * NANO
-    crossed = 0.0 if level is inner else sum(link.latency for link in level.links) * NANO
-    outer = Network(level.name, cluster.hierarchy[depth], max(paces, default=0.0), delay + crossed)
+    launch, positions = backend.launch * NANO, cluster.hierarchy[depth]
+    hops = [_latency(own) * NANO for own in cluster.levels[depth:]]
+    if by_position:
+        hops[-1] = 0.0
+    trees = cluster.machine is not None and depth <= cluster.level_index(cluster.machine)
+    sums = _sums(positions, launch, hops[0], backend, trees=trees)
+    outer = Network(level.name, positions, max(paces, default=0.0), launch + hops[0], sums)
     links = [link for own in cluster.levels[depth:] for link in own.links]
     if by_position or level is inner or any(link.hub for link in links):
         return (outer,)
     total = sum(_rate(cluster, link) for link in links)
-    return outer, Network("all links", cluster.devices, NANO / total, delay)
+    sums = _sums(cluster.devices, launch, min(hops), backend, trees=trees)
+    return outer, Network("all links", cluster.devices, NANO / total, launch + min(hops), sums)
+
+
+def _latency(level: Level) -> float:
+    return sum(link.latency for link in level.links)
+
+
+def _sums(
+    positions: int, launch: float, hop: float, backend: Backend, *, trees: bool
+) -> dict[int, float]:
+    """By how many positions there are to sum over: the least that all that it may be made of takes.
+
+    A sum goes there and back: straight to everybody, along trees, as between machines, or from one
+    to the next.
+    """
+    shapes = {phase.shape for phases in backend.table.values() for phase in phases}
+
+    def hops(step: int) -> int:
+        if Shape.ALL_TO_ALL in shapes:
+            return 1
+        return tree_depth(step) if trees or Shape.BINOMIAL in shapes else step - 1
+
+    least = {1: 0.0}
+    for own in divisors(positions)[1:]:
+        least[own] = min(
+            least[own // step] + launch + 2 * hop * hops(step) for step in divisors(own)[1:]
+        )
+    return least
 
 
 def _rate(cluster: Cluster, link: Link) -> float:
@@ -84,6 +120,15 @@ def _instances(cluster: Cluster, link: Link) -> float:
     if link.per in blocks:
         return cluster.devices / blocks[link.per]
     return prod(cluster.hierarchy[: cluster.owner_level(link.per) + 1])
+
+
+class Beside(NamedTuple):
+    """What parts of a unit exchange among themselves when they read a tensor, by split."""
+
+    sums: tuple[int, ...]
+    """Splits along which statistics are summed."""
+    rows: tuple[int, ...]
+    """Splits along which neighbours exchange rows."""
 
 
 class Trips(NamedTuple):
@@ -108,6 +153,8 @@ class Trips(NamedTuple):
     """[trips] whether it is a gradient."""
     parameter: Flags
     """[trips] whether it is the gradient of a parameter."""
+    beside: tuple[Beside | None, ...]
+    """[trips] what its reader, or where it goes back who has read it, exchanges besides."""
 
     def reads(self) -> Iterator[tuple[int, int, int, bool]]:
         """The trips that a unit waits for: number, units, whether it is a gradient."""
@@ -131,7 +178,7 @@ class _Slots:
         return unit, own.setdefault(states, len(own))
 
 
-_Row = tuple[tuple[int, int], tuple[int, int], float, float, bool, bool]
+_Row = tuple[tuple[int, int], tuple[int, int], float, float, bool, bool, Beside | None]
 
 
 def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) -> Trips:
@@ -146,14 +193,16 @@ def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) 
             for leg in () if bundle.parameters else legs:
                 one = slots.slot(source.maker, source.port.there)
                 other = slots.slot(leg.unit, leg.port.there)
-                rows.append((one, other, size, often / len(legs), False, False))
+                rows.append((one, other, size, often / len(legs), False, False, _beside(leg.port)))
             back = [leg for leg in legs if leg.port.back is not None and units[leg.unit].flows]
             for leg in back if home is not None else ():
                 one = slots.slot(leg.unit, leg.port.back or ())
                 other = slots.slot(source.maker, home or ())
-                rows.append((one, other, size, often / len(back), True, bundle.parameters))
+                among = None if bundle.parameters else _beside(leg.port)
+                rows.append((one, other, size, often / len(back), True, bundle.parameters, among))
     first = np.concatenate(([0], np.cumsum([len(own) for own in slots.found]))).astype(np.int64)
-    source_, target, size_, times, backwards, kept = zip(*rows, strict=True) if rows else ((),) * 6
+    columns = zip(*rows, strict=True) if rows else ((),) * 7
+    source_, target, size_, times, backwards, kept, beside = columns
     return Trips(
         slots=tuple(tuple(own) for own in slots.found),
         first=first,
@@ -164,7 +213,16 @@ def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) 
         times=np.array(times, np.float64),
         back=np.array(backwards, np.bool_),
         parameter=np.array(kept, np.bool_),
+        beside=tuple(beside),
     )
+
+
+def _beside(port: Port) -> Beside | None:
+    sums, rows = (
+        tuple(split for split, amount in enumerate(own) if amount)
+        for own in (port.statistics, port.halo)
+    )
+    return Beside(sums, rows) if sums or rows else None
 
 
 class Seats(NamedTuple):

@@ -7,9 +7,12 @@ to have. So from one way of the maker to one of the reader
     bytes >= B (p - 1) + B max(0, c' - c)                      if p > 1 (`crossing`)
     bytes >= B (c' - min(U, U') / Π max(g_d, g'_d))            else                     `_fractions`
 where dims between which a way leaves the choice (`Ways.loose`) count together, by their products;
-and whatever moves takes at least the delay of the network. Ways of a unit that lie alike across the
-network are one choice; a mean of inequalities is then a graph of costs of choices and of pairs,
-whose least value eliminations find, or a bound of it (`elimination.bounded`).
+and whatever moves takes at least the delay of the network, as halos and sums of statistics do. Ways
+of a unit that lie alike across the network are one choice; a mean of inequalities is then a graph
+of costs of choices and of pairs, whose least value eliminations find, or a bound of it
+(`elimination.bounded`). Where choices are too many, those that are cut along the same splits, each
+about as often, are taken together: what takes least of any of them counts, for times and for what
+moves apart, so that the bound stays one.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from numpy.typing import NDArray
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.search.elimination import CostGraph, bounded
 from meshwright.search.joint.bounds.alone import Kind
-from meshwright.search.joint.bounds.crossing import Network, States, Trips
+from meshwright.search.joint.bounds.crossing import Beside, Network, States, Trips
 from meshwright.search.joint.bounds.schedule import Schedule, Shares, Spent
 
 Floats = NDArray[np.float64]
@@ -49,7 +52,7 @@ class Lying(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What seats of a unit lie alike across the network."""
+    """What seats of a unit lie alike across the network, or about alike."""
 
     first: Whole
     """[choices] the number of its first seat: seats are in the order of choices."""
@@ -57,6 +60,23 @@ class Choices(NamedTuple):
     """[4, seats] as of `Kind.times`, in that order."""
     lying: tuple[Lying, ...]
     """For each slot."""
+    together: Whole
+    """[choices] the first of how tensors lie that is taken for it."""
+    across: Whole
+    """[seats, splits + 1] as of `Seats.across`."""
+    loose: tuple[int, ...]
+    """Splits of which one stands for the others."""
+
+    def exchanging(self, beside: Beside, network: Network) -> Floats:
+        """[choices] nanoseconds for which parts talk among themselves at least."""
+        found = np.zeros(len(self.across))
+        # A sum over all positions at once takes no longer than one along each split.
+        apart = [[split] for split in beside.sums if split not in self.loose]
+        for own in (*apart, [split for split in beside.sums if split in self.loose]):
+            found += [network.sums[n] for n in self.across[:, own].prod(axis=1).tolist()]
+        for split in beside.rows:
+            found += network.delay * (self.across[:, split] > 1)
+        return np.minimum.reduceat(found, self.first)
 
 
 class Trip(NamedTuple):
@@ -87,8 +107,14 @@ class Pairs:
             key = (id(made), id(needed), trips.bytes[n])
             if key not in known:
                 whole = float(trips.bytes[n]) * network.pace
-                known[key] = _priced(made, needed, whole, network.delay)
-            self._trips.append(Trip((one, other), *known[key]))
+                priced = _priced(made, needed, whole, network.delay)
+                known[key] = _least(priced, choices[one].together, choices[other].together)
+            moved, waited, last = known[key]
+            reader, beside = (one if trips.back[n] else other), trips.beside[n]
+            if beside is not None:
+                more = choices[reader].exchanging(beside, network)
+                waited = waited + (more[:, None] if reader == one else more[None, :])
+            self._trips.append(Trip((one, other), moved, waited, last))
 
     def first(self) -> Shares:
         """The weights of devices alone: as if nothing had to move."""
@@ -151,11 +177,16 @@ class Pairs:
         return self._schedule.worst(costs)
 
 
-def choices(kinds: Sequence[Kind], trips: Trips, micro_batches: int) -> list[Choices]:
-    """The choices of each unit; units of a kind share theirs."""
+def choices(
+    kinds: Sequence[Kind], trips: Trips, micro_batches: int, parts: int | None = None
+) -> list[Choices]:
+    """The choices of each unit; units of a kind share theirs.
+
+    Degrees are told apart by so many parts of their range, and from 1; all of them if None.
+    """
     found: dict[int, Choices] = {}
     for kind in kinds:
-        own = _choices(kind, trips.slots[int(kind.units[0])], micro_batches)
+        own = _choices(kind, trips.slots[int(kind.units[0])], micro_batches, parts)
         found |= dict.fromkeys(kind.units.tolist(), own)
     return [found[unit] for unit in range(len(trips.slots))]
 
@@ -173,21 +204,40 @@ def effort(own: Sequence[Choices], trips: Trips) -> float:
     return total
 
 
-def _choices(kind: Kind, slots: tuple[States, ...], micro_batches: int) -> Choices:
+def _choices(
+    kind: Kind, slots: tuple[States, ...], micro_batches: int, parts: int | None
+) -> Choices:
     seats = kind.seats
     states = [_lying(seats.across, own, kind.ways.loose) for own in slots]
-    rows = [np.ones((1, len(seats.way))), *(np.vstack(own[:3]) for own in states)]
-    _, first, which = np.unique(np.vstack(rows), axis=1, return_index=True, return_inverse=True)
+    rows = np.vstack([np.ones((1, len(seats.way))), *(np.vstack(own[:3]) for own in states)])
+    alike = rows if parts is None else np.vstack([_ranges(rows, parts), rows])
+    _, first, which = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     order = np.argsort(which.reshape(-1), kind="stable")
     starts = np.searchsorted(which.reshape(-1)[order], np.arange(len(first)))
+    together = np.arange(len(first))
+    if parts is not None:
+        # Sorted by ranges first, so that those of a range stand together.
+        ranges = alike[: len(rows), first]
+        together = np.flatnonzero(
+            np.concatenate(([True], (ranges[:, 1:] != ranges[:, :-1]).any(axis=0)))
+        )
     return Choices(
-        first=starts.astype(np.int64),
+        first=starts[together].astype(np.int64),
         times=kind.times(micro_batches)[:, order],
         lying=tuple(
             Lying(own.parts[first], own.copies[first], own.cuts[:, first], own.loose)
             for own in states
         ),
+        together=together,
+        across=seats.across[order],
+        loose=kind.ways.loose,
     )
+
+
+def _ranges(degrees: Floats, parts: int) -> Floats:
+    """0 for 1, and else the part of its row's range, by logarithms, that a degree is in."""
+    most = np.log(np.maximum(degrees.max(axis=1, keepdims=True), 2.0))
+    return np.where(degrees > 1, np.ceil(parts * np.log(degrees) / most - SLIGHT), 0.0)
 
 
 def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> Lying:
@@ -202,6 +252,18 @@ def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> Lying:
         else:
             cuts[state] *= across[:, split]
     return Lying(parts, copies, cuts, frozenset(states[s] for s in loose if states[s] >= 0))
+
+
+def _least(
+    priced: tuple[Floats, Floats, Floats], one: Whole, other: Whole
+) -> tuple[Floats, Floats, Floats]:
+    """The least of what is taken together."""
+    moved, waited, last = (np.minimum.reduceat(own, one, axis=0) for own in priced)
+    return (
+        np.minimum.reduceat(moved, other, axis=1),
+        np.minimum.reduceat(waited, other, axis=1),
+        last,
+    )
 
 
 def _priced(

@@ -31,7 +31,14 @@ from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
 from meshwright.parallel.unit import SAMPLE, Unit
-from meshwright.price.operator import OperatorPricer, PassPrice, alignment, extents_of, half_of
+from meshwright.price.operator import (
+    OperatorPricer,
+    PassPrice,
+    alignment,
+    extents_of,
+    half_of,
+    window_of,
+)
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Durations
 
@@ -188,7 +195,7 @@ class Cutter:
         left = {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
         for name, extent in extents_of(call).items():
             # An extent of 1 does not slow a product down, so cutting down to it may gain.
-            if name != "rows" and product % extent == 0:
+            if name != "rows" and product % extent == 0 and window_of(call) == 1:
                 left *= extent / (extent + half)
         return left
 
