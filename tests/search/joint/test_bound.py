@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import permutations, product
+from itertools import chain, combinations, permutations, product
+from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
+from meshwright.cluster.catalogue import catalogue_names
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.parallel.layout import factors
+from meshwright.parallel.reshard import ALL_REDUCE
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
+from meshwright.price.backend import BACKENDS, Backend
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
 from meshwright.search.exhaustive import exhaustive
+from meshwright.search.joint import bound as bounds_of
 from meshwright.search.joint.bound import lower_bound
-from meshwright.search.joint.bounds.crossing import States
-from meshwright.search.joint.bounds.pairs import _fractions, _lying
+from meshwright.search.joint.bounds.crossing import States, networks
+from meshwright.search.joint.bounds.pairs import _fractions, _least, _lying
 from meshwright.search.joint.bounds.ways import Cutter
+from meshwright.simulate.prices import NANO, Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 from support.plan_strategies import plans
@@ -130,3 +141,53 @@ def test_no_exchange_moves_less_than_fractions_say(made: States, needed: States)
                 for places in permutations(range(4))
             )
             assert least[x, y] * CUT * CUT <= moved + 1e-9
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("name", ["bert-large", "dlrm", "inception-v3", "resnext-50"])
+def test_no_baseline_is_faster_where_choices_are_taken_together(
+    name: str, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = load_model(f"zoo:{name}/tiny", batch=12).graph
+    monkeypatch.setattr(bounds_of, "PARTS", (parts,))
+    for plan in applicable(graph, SMALL).values():
+        own = plan.options
+        found = lower_bound(
+            graph, SMALL, optimizer=own.optimizer, micro_batches=(own.micro_batches,)
+        )
+        assert 0 < found.seconds <= simulate(plan).prediction.step
+
+
+@given(
+    costs=arrays(np.float64, (6, 5), elements=st.floats(0, 9)),
+    one=st.sets(st.integers(1, 5)),
+    other=st.sets(st.integers(1, 4)),
+)
+def test_of_what_is_taken_together_the_least_counts(
+    costs: NDArray[np.float64], one: set[int], other: set[int]
+) -> None:
+    rows, columns = (np.array([0, *sorted(own)]) for own in (one, other))
+    moved, waited, last = _least((costs, costs + 1, costs[:, 0]), rows, columns)
+    for x, y in product(range(6), range(5)):
+        i, j = (int(np.searchsorted(own, at, "right")) - 1 for own, at in ((rows, x), (columns, y)))
+        assert moved[i, j] <= costs[x, y]
+        assert waited[i, j] <= costs[x, y] + 1
+        assert last[i] <= costs[x, 0]
+    assert moved.min() == costs.min()
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("name", catalogue_names())
+def test_no_sum_over_positions_is_faster(name: str, backend: Backend) -> None:
+    cluster = Cluster.named(name)
+    prices = Prices(Pricer(cluster, backend, algorithm="best"))
+    depth = next(n for n, size in enumerate(cluster.hierarchy) if size > 1)
+    every = range(len(factors(cluster)))
+    outer = {n for n in every if factors(cluster)[n].level == depth}
+    for network, counted in zip(networks(cluster, backend), (outer, every), strict=False):
+        for chosen in chain.from_iterable(combinations(every, n) for n in range(1, 4)):
+            inside = sum(1 << n for n in chosen)
+            positions = prod(factors(cluster)[n].size for n in chosen if n in counted)
+            way = prices.way(ALL_REDUCE, inside, 0, 0.0)
+            assert network.chains[positions] <= network.sums[positions]
+            assert network.sums[positions] <= way.fixed * NANO * (1 + 1e-9)

@@ -162,6 +162,7 @@ class _Run:
         self.framed: list[Frame] = []
         self.leading: Sequence[Weights] = WEIGHTS
         self.named: list[tuple[str, Candidate]] = []
+        self.started: Candidate | None = None
         self.refused: list[tuple[str, str]] = []
         self.history: list[tuple[float, float]] = []
         self.proved = False
@@ -192,7 +193,8 @@ class _Run:
             self._add(candidate, self.bench, None)
         if start is not None:
             bench = self._bench(start.graph, ("as in the plan to start from",))
-            self._add(self._simulated(start), bench, None)
+            self.started = self._simulated(start)
+            self._add(self.started, bench, None)
 
     def frames(self) -> None:
         """Lay all frames out; simulate the best few, and those finer."""
@@ -268,13 +270,14 @@ class _Run:
                 self._add(found.candidate, bench, None)
 
     def tidy(self) -> None:
-        """Lay copies of a layer out alike where a step gets no longer than the fastest baseline's,
-        and by UNTIDY of it at most.
+        """Lay copies of a layer out alike where a step gets no longer than that of the fastest
+        baseline and of the plan to start from, and by UNTIDY of it at most.
         """
         best = self.kept.best
         if best is None or self.proved or self.question.minimize != "time":
             return
-        fitting = [own.prediction.step for _, own in self.named if own.fits(self.question.memory)]
+        others = [own for _, own in self.named] + ([self.started] if self.started else [])
+        fitting = [own.prediction.step for own in others if own.fits(self.question.memory)]
         most = min((best.step * (1 + UNTIDY), *(own for own in fitting if own >= best.step)))
         late = self._until(TIDYING * (self.budget.seconds or 0.0))
         plan, found = best.candidate.plan, list[Candidate]()

@@ -51,6 +51,8 @@ class Network(NamedTuple):
     """Nanoseconds that whatever crosses it takes besides, at least."""
     sums: Mapping[int, float] = MappingProxyType({})
     """The same for a sum over so many positions that all of them have afterwards."""
+    chains: Mapping[int, float] = MappingProxyType({})
+    """The same for several such sums, one after the other, whose positions multiply to so many."""
 
 
 def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
@@ -74,13 +76,19 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
         hops[-1] = 0.0
     trees = cluster.machine is not None and depth <= cluster.level_index(cluster.machine)
     sums = _sums(positions, launch, hops[0], backend, trees=trees)
-    outer = Network(level.name, positions, max(paces, default=0.0), launch + hops[0], sums)
+    chains = _chains(sums)
+    # Where positions differ, a program may sum up along one factor of a level after the other.
+    told_apart = chains if cluster.wired else sums
+    pace = max(paces, default=0.0)
+    outer = Network(level.name, positions, pace, launch + hops[0], told_apart, chains)
     links = [link for own in cluster.levels[depth:] for link in own.links]
     if by_position or level is inner or any(link.hub for link in links):
         return (outer,)
     total = sum(_rate(cluster, link) for link in links)
-    sums = _sums(cluster.devices, launch, min(hops), backend, trees=trees)
-    return outer, Network("all links", cluster.devices, NANO / total, launch + min(hops), sums)
+    least = min(hops)
+    chains = _chains(_sums(cluster.devices, launch, least, backend, trees=trees))
+    pace = NANO / total
+    return outer, Network("all links", cluster.devices, pace, launch + least, chains, chains)
 
 
 def _latency(level: Level) -> float:
@@ -90,7 +98,7 @@ def _latency(level: Level) -> float:
 def _sums(
     positions: int, launch: float, hop: float, backend: Backend, *, trees: bool
 ) -> dict[int, float]:
-    """By how many positions there are to sum over: the least that all that it may be made of takes.
+    """By how many positions there are to sum over in one step: what it takes at least.
 
     A sum goes there and back: straight to everybody, along trees, as between machines, or from one
     to the next.
@@ -102,11 +110,16 @@ def _sums(
             return 1
         return tree_depth(step) if trees or Shape.BINOMIAL in shapes else step - 1
 
+    found = {own: launch + 2 * hop * hops(own) for own in divisors(positions)}
+    return found | {1: 0.0}
+
+
+def _chains(sums: Mapping[int, float]) -> dict[int, float]:
+    """The least that sums one after the other take, by the product of their positions."""
     least = {1: 0.0}
-    for own in divisors(positions)[1:]:
-        least[own] = min(
-            least[own // step] + launch + 2 * hop * hops(step) for step in divisors(own)[1:]
-        )
+    for own in sorted(sums)[1:]:
+        steps = [step for step in sums if step > 1 and own % step == 0]
+        least[own] = min(least[own // step] + sums[step] for step in steps)
     return least
 
 

@@ -70,10 +70,12 @@ class Choices(NamedTuple):
     def exchanging(self, beside: Beside, network: Network) -> Floats:
         """[choices] nanoseconds for which parts talk among themselves at least."""
         found = np.zeros(len(self.across))
-        # A sum over all positions at once takes no longer than one along each split.
-        apart = [[split] for split in beside.sums if split not in self.loose]
-        for own in (*apart, [split for split in beside.sums if split in self.loose]):
-            found += [network.sums[n] for n in self.across[:, own].prod(axis=1).tolist()]
+        for split in beside.sums:
+            if split not in self.loose:
+                found += [network.sums[n] for n in self.across[:, split].tolist()]
+        # What is cut along one may be cut along several.
+        loose = [split for split in beside.sums if split in self.loose]
+        found += [network.chains[n] for n in self.across[:, loose].prod(axis=1).tolist()]
         for split in beside.rows:
             found += network.delay * (self.across[:, split] > 1)
         return np.minimum.reduceat(found, self.first)
