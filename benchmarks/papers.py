@@ -55,7 +55,7 @@ from meshwright.simulate.simulation import simulate
 
 RESULTS = Path(__file__).with_name("papers.jsonl")
 MCMC = Seconds(5.0)
-JOINT = Seconds(25.0)
+JOINT = Seconds(60.0)
 FLAT = 64
 """Devices from which on the column `flat` is computed."""
 

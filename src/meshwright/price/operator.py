@@ -243,9 +243,9 @@ def alignment(call: Call) -> int:
     """8, 2 or 1: what divides the extents along which a 16-bit product reads its matrices."""
     if _dtype(call) not in MATRIX_UNITS or not family_of(call.kind).products:
         return 8
-    extents, window = extents_of(call), window_of(call)
-    inner = [extents[role] for role in ("parameter",) if role in extents]
-    inner += [extents[role] // window for role in ("reduction",) if role in extents]
+    extents = extents_of(call)
+    windows = {"parameter": 1, "reduction": window_of(call)}
+    inner = [extents[role] // window for role, window in windows.items() if role in extents]
     return min((8 if e % 8 == 0 else 2 if e % 2 == 0 else 1 for e in inner), default=8)
 
 

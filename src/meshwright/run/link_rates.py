@@ -6,9 +6,11 @@ of as many. Leaves: what was `Found`, the same on every rank. Rank i is device i
 Latency, waiting for each other, and what buckets let through at once are in both and fall out.
 Sizes are chosen by time, so that slow links do not take minutes and fast ones are well above the
 grain of a clock.
-    latency = half of what a small message, there and back, adds to computing, which all ranks do
-for in a step of training nobody has a processor to himself, and everybody comes a little late. What
-the figures mean for links is told in `link_fit`.
+
+    latency = half of what a small message, there and back, adds to computing
+
+All ranks compute meanwhile: in a step of training nobody has a machine to himself, and everybody
+comes a little late. What the figures mean for links is told in `link_fit`.
 """
 
 from __future__ import annotations

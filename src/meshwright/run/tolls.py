@@ -52,7 +52,7 @@ class Products:
         for _ in range(times):
             torch.mm(self._own, self._own)
 
-    def while_(self, goes_on: Callable[[], bool]) -> Computed:
+    def as_long_as(self, goes_on: Callable[[], bool]) -> Computed:
         """As many as there is time for."""
         done, begin = 0, time.perf_counter()
         while goes_on():
@@ -63,7 +63,7 @@ class Products:
     def seconds(self) -> float:
         """Of one, undisturbed."""
         begin = time.perf_counter()
-        return self.while_(lambda: time.perf_counter() - begin < UNDISTURBED).each
+        return self.as_long_as(lambda: time.perf_counter() - begin < UNDISTURBED).each
 
 
 class Computed(NamedTuple):
@@ -114,7 +114,7 @@ def _lost(wire: Wire, size: int) -> float:
     talking = threading.Thread(target=_talk, args=(gather,))
     dist.barrier()
     talking.start()
-    beside = products.while_(talking.is_alive)
+    beside = products.as_long_as(talking.is_alive)
     lost = beside.seconds - beside.products * undisturbed
     return lost / (TIMES * (dist.get_world_size() - 1))
 
