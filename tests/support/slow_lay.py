@@ -171,7 +171,9 @@ class Twin:
 
     def _parameters(self, number: int, bundle: Bundle) -> None:
         zero, maker = self.problem.options.zero, bundle.maker
-        there, back, gather = self._nothing(), self._nothing(), self._nothing()
+        there, back = self._nothing(), self._nothing()
+        gathering: list[Step] = []
+        carrying: list[Step] = []
         bytes_here = 0.0
         trained = any(source.trained for source in bundle.sources)
         seen: set[tuple[str, int, States]] = set()
@@ -184,17 +186,17 @@ class Twin:
                 cut = zip(self.sizes, shards, strict=True)
                 bytes_here += source.bytes / math.prod(size for size, s in cut if s >= 0)
                 if zero in (1, 2):
-                    gather = gather.plus(self._resharded(shards, plain, source.bytes))
+                    gathering += self._steps(shards, plain, source.bytes)
         for leg in bundle.legs:
             source = bundle.sources[leg.tensor]
             plain = self.states(source.maker, source.port.there)
             shards = self._sharded(bundle, leg.tensor, source) if zero else plain
             needed = self.states(leg.unit, leg.port.there)
-            cost = self._resharded(shards if zero == 3 else plain, needed, source.bytes)
+            own = self._steps(shards if zero == 3 else plain, needed, source.bytes)
             beside = self._beside(leg)
-            go = cost.time > 0 or beside.time > 0
+            go = bool(own) or beside.time > 0
             if ("there", leg.tensor, needed) not in seen:
-                there = there.plus(cost)
+                carrying += own
             seen.add(("there", leg.tensor, needed))
             there = there.plus(beside)
             come = False
@@ -210,6 +212,8 @@ class Twin:
                 back = back.plus(beside)
             waiting.append((leg, go, come))
         back = back.plus(self._together(returning))
+        gather = self._together(gathering)
+        there = there.plus(self._together(carrying) if zero == 3 else self._one_by_one(carrying))
         carry, again = ("carry", number, 0), ("again", number, 0)
         reverse, update = ("return", number, 0), ("update", number, 0)
         regather = ("regather", number, 0)
@@ -272,18 +276,18 @@ class Twin:
         return [(tuple(row), own) for row, own in rows]
 
     def _resharded(self, made: States, needed: States, total: float) -> Cost:
-        cost = self._nothing()
-        for row, held in self._steps(made, needed, total):
-            cost = cost.plus(self._priced(*row, held))
-        return cost
+        return self._one_by_one(self._steps(made, needed, total))
 
     def _together(self, steps: list[Step]) -> Cost:
-        """Collectives for gradients; in a bucket those that are alike run as one."""
+        """Collectives for parameters; in a bucket those that are alike run as one."""
         if self.problem.options.bucket:
             alike: dict[tuple[int, int, int], float] = defaultdict(float)
             for row, held in steps:
                 alike[row] += held
             steps = list(alike.items())
+        return self._one_by_one(steps)
+
+    def _one_by_one(self, steps: list[Step]) -> Cost:
         cost = self._nothing()
         for row, held in steps:
             cost = cost.plus(self._priced(*row, held))

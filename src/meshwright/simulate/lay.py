@@ -56,7 +56,7 @@ class Rates(NamedTuple):
     again: Flags
     """[units] whether a unit runs again in the backward pass."""
     buckets: bool
-    """Whether gradients of a bundle that are reduced alike are reduced together."""
+    """Whether parameters of a bundle that are summed or gathered alike are so together."""
 
 
 @compiled
@@ -179,10 +179,10 @@ def _lay_way(
     source_bytes, edge_live, sizes = bones.source_bytes, graph.edge_live, table.sizes
     first, last, maker = bones.leg_start[b], bones.leg_start[b + 1], bones.maker[b]
     kept, zero, source_maker = bones.parameters[b], rates.zero, bones.source_maker
-    merged = rates.buckets and kept and not there
     rerun = not there and not kept and rates.again[maker] and bones.flows[maker]
     rerun = rerun and graph.live[bones.carry[b, 0]]
     sharded = kept and (zero == 3 if there else zero > 0)
+    merged = rates.buckets and kept and (sharded or not there)
     waiting, wide = 0, False
     clear(room)
     for leg in range(first, last):
@@ -283,7 +283,7 @@ def _lay_update(
 ) -> int:
     """Write the optimizer's task, and the one that gathers what it updated in shards."""
     made, needed, sizes = room.made, room.needed, table.sizes
-    bytes_here, trained = 0.0, False
+    bytes_here, trained, waiting = 0.0, False, 0
     clear(room)
     for source in range(bones.source_start[b], bones.source_start[b + 1]):
         if not bones.trained[source]:
@@ -301,8 +301,12 @@ def _lay_update(
                 made, needed, sizes, bones.source_bytes[source],
                 room.scratch, room.operation, room.held,
             )  # fmt: skip
-            if not charge(table, room, count):
+            if rates.buckets and waiting + count <= PENDING:
+                waiting = put_together(room, waiting, count)
+            elif not charge(table, room, count):
                 return NO_PRICE
+    if not charge_bucket(table, room, waiting):
+        return NO_PRICE
     task = bones.update[b]
     if trained:
         graph.live[task] = True

@@ -86,7 +86,7 @@ class _Telling:
 
     def there(self, bundle: Bundle) -> list[_Step]:
         """What brings tensors to their readers."""
-        found: list[_Step] = []
+        found, exchanged = list[_Step](), list[_Step]()
         read: set[object] = set()
         for leg in bundle.legs:
             source = bundle.sources[leg.tensor]
@@ -97,8 +97,10 @@ class _Telling:
             if (leg.tensor, needed) not in read:
                 found += self._steps(home, needed, source.bytes)
             read.add((leg.tensor, needed))
-            found += self._beside(leg)
-        return found
+            exchanged += self._beside(leg)
+        if self._zero == 3:
+            found = self._bucketed(bundle, found)
+        return found + exchanged
 
     def back(self, bundle: Bundle) -> list[_Step]:
         """What returns gradients; where a layer runs again, what was brought there once more."""
@@ -117,8 +119,7 @@ class _Telling:
                 found += self._steps(gradient, home, source.bytes)
             left.add((leg.tensor, gradient))
             exchanged += self._beside(leg)
-        if bundle.parameters and problem.options.bucket:
-            found = _together(found)
+        found = self._bucketed(bundle, found)
         again = not bundle.parameters and problem.rates.again[bundle.maker]
         if again and problem.bones.flows[bundle.maker] and flowing:
             exchanged += self.there(bundle)
@@ -128,7 +129,7 @@ class _Telling:
         """What brings together what was updated in shards."""
         if not bundle.parameters or self._zero not in (1, 2):
             return []
-        return [
+        found = [
             step
             for tensor, source in enumerate(bundle.sources)
             if source.trained
@@ -138,6 +139,12 @@ class _Telling:
                 source.bytes,
             )
         ]
+        return self._bucketed(bundle, found)
+
+    def _bucketed(self, bundle: Bundle, steps: list[_Step]) -> list[_Step]:
+        """What parameters of a bucket do alike, they do together."""
+        bucket = bundle.parameters and self._problem.options.bucket
+        return _together(steps) if bucket else steps
 
     def moves(self, steps: Sequence[_Step]) -> tuple[Move, ...]:
         """Steps, each with the cheapest way."""
