@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,15 +18,18 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.parallel.reshard import Codes
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY
 from meshwright.search.budget import Budget
+from meshwright.search.joint import best
 from meshwright.search.joint.best import UNTIDY, Doing, best_plan
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.violations import violations
+from meshwright.search.joint.walks import Start, walked
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 from support.machines import machine
@@ -138,6 +143,27 @@ def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: Question) -> N
     assert found.history[-1][1] <= found.best.prediction.step
     assert found.best.prediction.step <= (1 + UNTIDY) * found.history[-1][1]
     assert found.front[0].prediction.step <= found.best.prediction.step
+
+
+def test_a_small_graph_is_walked_from_its_baselines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Start] = []
+
+    def listening(starts: list[Start], *others: Any) -> Iterator[tuple[Start, Codes]]:
+        heard.extend(starts)
+        return walked(starts, *others)
+
+    monkeypatch.setattr(best, "walked", listening)
+    best_plan(asked(SMALL[1], FOUR), FEW)
+    near, afresh = ([own for own in heard if own.afresh == wide] for wide in (False, True))
+    assert near
+    assert {"data parallel", "model parallel"} <= {name for own in afresh for name in own.roles}
+
+
+def test_what_a_search_starts_from_is_never_faster() -> None:
+    question = asked(SMALL[1], FOUR)
+    start = planned(question).best
+    again = best_plan(question, FEW, seed=1, start=start.plan)
+    assert again.best.prediction.step <= start.prediction.step
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

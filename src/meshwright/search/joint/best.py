@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
@@ -48,7 +48,7 @@ from meshwright.search.joint.sketches import finer, sketches, varied
 from meshwright.search.joint.tidy import tidied
 from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
-from meshwright.search.joint.walks import Start, walked
+from meshwright.search.joint.walks import LARGE, Start, walked
 from meshwright.search.joint.warm import warm_up
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs
@@ -234,7 +234,7 @@ class _Run:
                         self._change(own, other)
 
     def walks(self) -> None:
-        """Walk from the best plans."""
+        """Walk from the best plans, and from baselines: what walks find there may be elsewhere."""
         self._tell("walking")
         starts: dict[object, Start] = {}
         for own in self.kept.ranked():
@@ -248,7 +248,7 @@ class _Run:
         if left is not None and left <= 0:
             return
         for start, roles in walked(
-            list(starts.values()),
+            [*starts.values(), *self._afresh()],
             left,
             self.budget.proposals,
             self.seed,
@@ -257,6 +257,20 @@ class _Run:
         ):
             origin = f"joint: walk from {start.origin}"
             self._add(start.bench.simulated(origin, start.options, roles), start.bench, None)
+
+    def _afresh(self) -> Iterator[Start]:
+        """The baselines of a small graph, with the options of the best plan of one micro-batch."""
+        ranked = self.kept.ranked()
+        alone = (own.candidate.plan.options for own in ranked)
+        options = next((own for own in alone if own.micro_batches == 1), None)
+        names = {own.plan.origin for _, own in self.named}
+        roles = {
+            own.candidate.plan.origin: own.roles
+            for own in ranked
+            if own.bench is self.bench and own.candidate.plan.origin in names
+        }
+        if options is not None and roles and len(self.bench.units) < LARGE:
+            yield Start(self.bench, options, roles, afresh=True)
 
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""

@@ -35,8 +35,11 @@ PROPOSALS = 600_000
 FEWEST, MOST = 2_000, 20_000
 """For each start."""
 
+AFRESH, MOST_AFRESH = 3_000, 100_000
+"""For a start afresh: for each unit, and at most."""
+
 LARGE = 150
-"""Units from which on a process of its own pays."""
+"""Units from which on a process of its own pays, and there is no time for a start afresh."""
 
 
 class Start(NamedTuple):
@@ -46,6 +49,8 @@ class Start(NamedTuple):
     options: Options
     roles: dict[str, Codes]
     """By their origin."""
+    afresh: bool = False
+    """Whether they are far from the best plans, and have a long way to go."""
 
     @property
     def origin(self) -> str:
@@ -96,7 +101,9 @@ def _task(
     number: int, start: Start, seconds: float | None, proposals: int | None, seed: int
 ) -> _Walk:
     bench = start.bench
-    most = proposals or max(FEWEST, min(MOST, PROPOSALS // len(bench.units)))
+    most = max(FEWEST, min(MOST, PROPOSALS // len(bench.units)))
+    if start.afresh:
+        most = min(MOST_AFRESH, AFRESH * len(bench.units))
     return _Walk(
         number=number,
         question=bench.question,
@@ -105,7 +112,7 @@ def _task(
         roles=start.roles,
         backend=bench.prices.pricer.backend,
         programs=bench.prices.programs,
-        budget=Budget(None if seconds is None else Seconds(seconds), most),
+        budget=Budget(None if seconds is None else Seconds(seconds), proposals or most),
         seed=seed,
     )
 
