@@ -170,7 +170,10 @@ def test_costs_are_shares_of_the_step(plan: Plan) -> None:
     assert all(cost.share == pytest.approx(cost.seconds / step) for cost in everything)
     busy = occupancies(simulation)
     assert busy[0].kind == "compute"
-    assert busy[0].busiest == simulation.prediction.compute
+    # Where talking takes a toll, it holds compute streams too.
+    assert busy[0].busiest >= simulation.prediction.compute
+    if plan.cluster.device.toll is None:
+        assert busy[0].busiest == simulation.prediction.compute
     assert all(0 <= own.mean_share <= own.busiest_share <= 1 for own in busy)
 
 
