@@ -67,7 +67,8 @@ def without_figures(cluster: Cluster) -> Cluster:
     plain = changed(
         cluster, lambda _, link: msgspec.structs.replace(link, out=one, into=one, latency=none)
     )
-    return msgspec.structs.replace(plain, source="")
+    device = msgspec.structs.replace(plain.device, toll=None)
+    return msgspec.structs.replace(plain, device=device, source="")
 
 
 def found_on(real: Cluster, described: Cluster) -> Found:
