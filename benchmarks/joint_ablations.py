@@ -27,7 +27,7 @@ import msgspec
 from joint_cases import Case, Row, searched
 from meshwright.graph import pieces
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel import units
+from meshwright.parallel import unit
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.unit import Unit
@@ -77,7 +77,7 @@ def without_caches(patches: ExitStack) -> None:
         anew = forgetful(getattr(own, method), forget)
         patches.enter_context(patch.object(own, method, anew))
     uncached = pieces.largest_piece.__wrapped__
-    patches.enter_context(patch.object(units, "largest_piece", uncached))
+    patches.enter_context(patch.object(unit, "largest_piece", uncached))
 
 
 def without_dynamic_programming(patches: ExitStack) -> None:
