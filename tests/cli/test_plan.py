@@ -268,7 +268,8 @@ def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:
 def test_top_says_how_to_see_all(search: Search, run: Run) -> None:
     out = run(*PLAN, "--top", "1")[1]
     assert "1 more decision: --top 2." in out
-    assert "lines: --top 3 shows all." in out
+    assert "features.0.conv2d ... features.5.avg_pool2d (5 units)" in out
+    assert "2 more lines: --top 3 shows all." in out
 
 
 MISTAKES = [

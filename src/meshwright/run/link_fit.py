@@ -115,13 +115,13 @@ def _seen(cluster: Cluster, line: Line, found: Found) -> float:
 def _fitted_link(link: Link, factor: float, latency: float | None) -> Link:
     return msgspec.structs.replace(
         link,
-        out=BytesPerSecond(_rounded(link.out * factor)),
-        into=BytesPerSecond(_rounded(link.into * factor)),
-        latency=link.latency if latency is None else Seconds(_rounded(latency)),
+        out=BytesPerSecond(rounded(link.out * factor)),
+        into=BytesPerSecond(rounded(link.into * factor)),
+        latency=link.latency if latency is None else Seconds(rounded(latency)),
     )
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Four digits: more were never measured."""
     return float(f"{value:.4g}")
 

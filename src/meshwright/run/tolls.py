@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from meshwright.cluster.model import Toll
 from meshwright.foundation.units import BytesPerSecond, Seconds
+from meshwright.run.link_fit import rounded
 from meshwright.run.wire import Wire
 
 SMALL, LARGE = 1 << 12, 1 << 23
@@ -90,7 +91,7 @@ def measure_toll(wire: Wire) -> Toll:
     message = max(0.0, _mean(statistics.median(small for small, _ in both)))
     whole = _mean(statistics.median(own for _, own in both))
     byte = max(LEAST, (whole - message) / (large - SMALL))
-    return Toll(message=Seconds(_rounded(message)), bandwidth=BytesPerSecond(_rounded(1 / byte)))
+    return Toll(message=Seconds(rounded(message)), bandwidth=BytesPerSecond(rounded(1 / byte)))
 
 
 def _large(wire: Wire) -> int:
@@ -141,8 +142,3 @@ def _mean(value: float) -> float:
     own = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(own)
     return float(own.item()) / dist.get_world_size()
-
-
-def _rounded(value: float) -> float:
-    """Four digits: more were never measured."""
-    return float(f"{value:.4g}")

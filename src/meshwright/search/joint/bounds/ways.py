@@ -194,8 +194,10 @@ class Cutter:
         half = half_of(call, rates)
         left = {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
         for name, extent in extents_of(call).items():
-            # An extent of 1 does not slow a product down, so cutting down to it may gain.
-            if name != "rows" and product % extent == 0 and window_of(call) == 1:
+            # An extent of 1 does not slow a product down, so cutting down to it may gain; of a
+            # convolution's input channels the window is left.
+            cut = name == "parameter" or window_of(call) == 1
+            if name != "rows" and cut and product % extent == 0:
                 left *= extent / (extent + half)
         return left
 
