@@ -169,7 +169,7 @@ def computed(row: Row) -> Result:
     if cluster.levels[0].links[0].per == cluster.level_names[0] and row.devices >= FLAT:
         own = msgspec.structs.replace(question, cluster=flat(cluster))
         blind = best_plan(own, budget, programs=False).best.plan
-        plans["flat"] = msgspec.structs.replace(blind, cluster=cluster, programs=())
+        plans["flat"] = blind.changed(cluster=cluster)
     prices = {
         with_programs: Prices(Pricer(cluster, algorithm="best"), programs=with_programs)
         for with_programs in (False, True)

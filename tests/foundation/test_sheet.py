@@ -84,11 +84,12 @@ def test_planned_as_text() -> None:
     planned = next(noun for noun in nouns() if isinstance(noun, Planned))
     assert str(msgspec.structs.replace(planned.plan, origin="joint")) == (
         "plan 'joint' of graph tiny on laptop\n"
-        "  devices             process 4\n"
-        "  micro-batches       1 (1f1b)\n"
-        "  optimizer           adam, ZeRO 0\n"
-        "  recompute           no\n"
-        "  reduction programs  0\n"
+        "  devices               process 4\n"
+        "  micro-batches         1 (1f1b)\n"
+        "  optimizer             adam, ZeRO 0\n"
+        "  recompute             no\n"
+        "  reduction programs    0\n"
+        "  collectives in steps  0\n"
         "\n"
         "  units  layout, outermost factor first\n"
         "  1      sample sample"

@@ -97,6 +97,14 @@ def add_program(over: list[int], program: str) -> Callable[[Content], None]:
     )
 
 
+def add_chain(
+    collective: str, over: list[int], steps: list[list[int]]
+) -> Callable[[Content], None]:
+    return lambda content: content.update(
+        chains=[{"collective": collective, "over": over, "bytes": 1.0, "steps": steps}]
+    )
+
+
 WRONG: list[tuple[Callable[[Content], object], str]] = [
     (set_version(2), "version 2, and this Meshwright reads version 1; take a newer Meshwright"),
     (set_version(0), "version 0, and this Meshwright reads version 1; make it anew"),
@@ -118,9 +126,13 @@ WRONG: list[tuple[Callable[[Content], object], str]] = [
     (set_layout(0, "conv", "sample rows"), "cannot be split along 'rows'"),
     (set_layout(0, "conv", "sample @2"), "sits at '@2' of factor 1, which has 2"),
     (set_layout(0, "conv", "sample @x"), "'x' is not a whole number"),
-    (add_program([2], "root.InsideGroup.AllReduce"), "a reduction is over factors [2]"),
-    (add_program([0, 0], "root.InsideGroup.AllReduce"), "a reduction is over factors [0, 0]"),
+    (add_program([2], "root.InsideGroup.AllReduce"), "a reduction names factors [2]"),
+    (add_program([0, 0], "root.InsideGroup.AllReduce"), "a reduction names factors [0, 0]"),
     (add_program([0], "root.InsideGroup.Sum"), "Sum"),
+    (add_chain("AllGather", [2], [[2]]), "a chain of AllGather names factors [2]"),
+    (add_chain("AllGather", [0, 1], [[0]]), "over factors [0, 1] has steps [[0]]"),
+    (add_chain("AllGather", [0, 1], [[1, 0]]), "one step, ascending"),
+    (add_chain("AllGathers", [0], [[0]]), "did you mean 'AllGather'"),
 ]
 
 

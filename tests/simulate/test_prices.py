@@ -116,9 +116,45 @@ def test_one_collective_is_what_the_pricer_says(
             if slope
         }
         assert {name: own for (_, name), own in way.busy} == pytest.approx(expected, rel=1e-12)
-    levels = {f.level for i, f in enumerate(factors(cluster)) if inside >> i & 1}
-    one_by_one = isinstance(kind, Collective) and kind is not Collective.ALL_REDUCE
-    assert len(found) == len(lines) + (one_by_one and len(levels) > 1)
+    assert len(found) == len(lines)
+
+
+STEPWISE = (
+    Collective.REDUCE_SCATTER,
+    Collective.ALL_GATHER,
+    Collective.REDUCE,
+    Collective.BROADCAST,
+)
+
+
+@given(drawn(), st.sampled_from(STEPWISE))
+def test_steps_are_along_all_factors_and_add_up(
+    case: tuple[Cluster, int, int], kind: Collective
+) -> None:
+    cluster, inside, every = case
+    operation = OPERATIONS.index(kind)
+    one, *others = Prices(Pricer(cluster)).ways(operation, inside, every)
+    assert not one.steps
+    for way in others:
+        assert len(way.steps) > 1
+        assert sorted(place for step in way.steps for place in step) == list(
+            range(inside.bit_count())
+        )
+        if kind in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
+            assert way.moved == pytest.approx(one.moved)
+
+
+def test_halving_takes_less_to_begin() -> None:
+    """128 nodes of 8: 7 steps over two nodes each instead of 127 hops of a ring."""
+    cluster = Cluster.named("dgx-a100", node=128)
+    prices, everyone = Prices(Pricer(cluster)), (1 << len(factors(cluster))) - 1
+    _, by_level, finer = prices.ways(OPERATIONS.index(Collective.ALL_GATHER), everyone, 0)
+    assert by_level.steps == ((0, 1, 2, 3, 4, 5, 6), (7, 8, 9))
+    assert finer.steps == ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,), (8, 9))
+    hop, link, launch = 14e-6, 3.4e-6, 8.4e-6
+    assert by_level.fixed == pytest.approx(launch + 127 * hop + launch + 7 * link)
+    assert finer.fixed == pytest.approx(7 * (launch + hop) + 2 * launch + (1 + 3) * link)
+    assert finer.slope == pytest.approx(by_level.slope)
 
 
 @given(drawn(), drawn())
@@ -139,7 +175,7 @@ def test_rows_are_shared_only_by_what_costs_the_same(
 @given(drawn(), st.sampled_from((1.0, 4096.0, 1e6, 1e9)))
 def test_the_cheapest_way_is_taken(case: tuple[Cluster, int, int], held: float) -> None:
     cluster, inside, every = case
-    prices = Prices(Pricer(cluster, algorithm="best"), programs=False)
+    prices = Prices(Pricer(cluster, algorithm="best"))
     for operation in range(len(NAMES)):
         way = prices.way(operation, inside, every, held)
         busy = np.zeros(len(prices.kinds))
@@ -199,15 +235,21 @@ def test_one_collective_a_level(
     kind: Collective, steps: list[tuple[Use, Use, float]], held: float
 ) -> None:
     prices = Prices(Pricer(NODES))
-    way = rows(prices, OPERATIONS.index(kind), 0b11111, 0)[-1]
+    way = by_level(prices, kind)
     expected = sum(by_hand(kind, node, gpu, share, held) for node, gpu, share in steps)
-    assert way.fixed + way.slope * held == pytest.approx(expected * 1e9, rel=1e-12)
+    assert way.fixed + way.slope * held == pytest.approx(expected, rel=1e-12)
+
+
+def by_level(prices: Prices, kind: Collective) -> Way:
+    """The way with one step for each of two levels."""
+    ways = prices.ways(OPERATIONS.index(kind), 0b11111, 0)
+    return next(own for own in ways if len(own.steps) == 2)
 
 
 def test_one_collective_a_level_in_seconds() -> None:
     """ReduceScatter of 1 GB on 4 x 8: 7/8 GB at 300 GB/s; then 8 groups, 3/4 of 1/8 GB each."""
-    way = rows(Prices(Pricer(NODES)), OPERATIONS.index(Collective.REDUCE_SCATTER), 0b11111, 0)[-1]
-    assert way.slope == pytest.approx(7 / 8 / 300 + 8 * (3 / 4) * (1 / 8) / 12.5)
+    way = by_level(Prices(Pricer(NODES)), Collective.REDUCE_SCATTER)
+    assert way.slope * 1e9 == pytest.approx(7 / 8 / 300 + 8 * (3 / 4) * (1 / 8) / 12.5)
 
 
 @given(drawn())

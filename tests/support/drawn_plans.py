@@ -19,7 +19,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
-from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
+from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
+from meshwright.price.collective import Collective
 from meshwright.reduce.factors import summed_hierarchy
 from meshwright.reduce.synthesize import synthesize
 from meshwright.rewrite.graphs.match import Matcher
@@ -259,7 +260,27 @@ def _with_programs(plan: Plan, rng: random.Random) -> Plan:
         if rng.random() < 0.6
         for size in (64.0, 4096.0)
     ]
-    return msgspec.structs.replace(plan, programs=tuple(chosen))
+    chains = tuple(_chains(plan, rng))
+    return msgspec.structs.replace(plan, programs=tuple(chosen), chains=chains)
+
+
+def _chains(plan: Plan, rng: random.Random) -> Iterator[PlannedChain]:
+    """Random steps for some of its other collectives."""
+    script = Script(plan)
+    found = {
+        (step.kind, step.inside): None
+        for step in all_steps(script)
+        if isinstance(step, Together) and step.kind is not Collective.ALL_REDUCE
+    }
+    shards = [kept.shards for own in script.buckets for kept in own.parameters if kept.shards]
+    for kind in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
+        found |= {(kind, own): None for own in shards}
+    for kind, over in found:
+        if len(over) > 1 and rng.random() < 0.6:
+            order = rng.sample(over, len(over))
+            cut = rng.randrange(1, len(over))
+            steps = tuple(sorted(order[:cut])), tuple(sorted(order[cut:]))
+            yield PlannedChain(collective=kind.value, over=over, bytes=64.0, steps=steps)
 
 
 def _program(plan: Plan, inside: Sequence[int], beside: Sequence[int], rng: random.Random) -> str:

@@ -63,6 +63,7 @@ def _of_options(script: Script) -> Iterator[str]:
     steps = [own.program.count(";") + 1 for own in script.plan.programs]
     if steps and sent_by_kind(script, 0):
         yield f"program of {max(steps)} steps"
+    yield from sorted({f"{own.collective} in steps" for own in script.plan.chains})
 
 
 def _of_pipeline(script: Script) -> Iterator[str]:

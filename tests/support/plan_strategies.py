@@ -14,7 +14,7 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout, layouts
 from meshwright.parallel.units import units
-from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedReduction
+from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
 from meshwright.price.memory import OPTIMIZERS
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
@@ -82,4 +82,12 @@ def plans(
         layouts=plan.layouts,
         options=plan.options,
         programs=tuple(programs),
+        chains=draw(st.sampled_from([(), (_chain(plan),)])),
     )
+
+
+def _chain(plan: Plan) -> PlannedChain:
+    """Of an AllGather along everything, a factor at a time."""
+    over = tuple(range(len(plan.factors)))
+    steps = tuple((factor,) for factor in over)
+    return PlannedChain(collective="AllGather", over=over, bytes=64.0, steps=steps)

@@ -7,19 +7,23 @@ with its path in front.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.files import write_whole
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
+from meshwright.plan.model import VERSION, Options, Plan, PlannedChain, PlannedReduction
 from meshwright.price.backend import NCCL
+from meshwright.price.collective import Collective
 from meshwright.reduce.dsl import Program
+
+STEPWISE = tuple(own.value for own in Collective if own is not Collective.ALL_REDUCE)
+"""What several of a kind can carry out; sums on everybody have programs."""
 
 KEY = "meshwright_plan"
 """Where a file has its version."""
@@ -43,6 +47,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     options: Options
     layouts: tuple[tuple[str, str], ...]
     programs: tuple[PlannedReduction, ...]
+    chains: tuple[PlannedChain, ...] = ()
     backend: str = NCCL.name
     cluster: Cluster
     graph: OperatorGraph
@@ -75,6 +80,7 @@ def plan_bytes(plan: Plan) -> bytes:
         options=plan.options,
         layouts=plan.layouts,
         programs=plan.programs,
+        chains=plan.chains,
         backend=plan.backend,
         cluster=plan.cluster,
         graph=plan.graph,
@@ -128,11 +134,16 @@ def parse_plan(content: bytes) -> Plan:
         layouts=file.layouts,
         options=file.options,
         programs=file.programs,
+        chains=file.chains,
         backend=file.backend,
         model=file.model,
     )
     for reduction in plan.programs:
-        _refuse_strange(reduction, len(plan.factors))
+        _refuse_strange("a reduction", (*reduction.over, *reduction.beside), len(plan.factors))
+        Program.parse(reduction.program)
+    for chain in plan.chains:
+        _refuse_strange(f"a chain of {chain.collective}", chain.over, len(plan.factors))
+        _refuse_broken(chain)
     return plan
 
 
@@ -151,15 +162,26 @@ def _refuse_others(content: object) -> None:
         )
 
 
-def _refuse_strange(reduction: PlannedReduction, factors: int) -> None:
-    """Refuse a reduction over factors that the machine lacks, or whose program is none."""
-    named = (*reduction.over, *reduction.beside)
+def _refuse_strange(what: str, named: Sequence[int], factors: int) -> None:
+    """Refuse a collective over factors that the machine lacks."""
     if len(set(named)) < len(named) or not set(named) <= set(range(factors)):
         raise InputError(
-            f"a reduction is over factors {list(reduction.over)} beside {list(reduction.beside)}",
+            f"{what} names factors {list(named)}",
             f"name each of the cluster's {factors} prime factors at most once, the first as 0",
         )
-    Program.parse(reduction.program)
+
+
+def _refuse_broken(chain: PlannedChain) -> None:
+    """Refuse steps that are not along all factors, or those of something that has none."""
+    if chain.collective not in STEPWISE:
+        raise InputError(f"a chain is of {chain.collective!r}", nearest(chain.collective, STEPWISE))
+    named = [factor for step in chain.steps for factor in step]
+    if sorted(named) != sorted(chain.over) or any(list(s) != sorted(s) for s in chain.steps):
+        raise InputError(
+            f"a {chain.collective} over factors {list(chain.over)} has steps "
+            f"{[list(step) for step in chain.steps]}",
+            "name each of the factors in one step, ascending",
+        )
 
 
 def _lines(value: object, depth: int, indent: str = "") -> Iterator[str]:

@@ -78,6 +78,18 @@ class PlannedReduction(msgspec.Struct, frozen=True, kw_only=True):
     program: str
 
 
+class PlannedChain(msgspec.Struct, frozen=True, kw_only=True):
+    """A collective over some factors of the machine that several of its kind carry out."""
+
+    collective: str
+    over: tuple[int, ...]
+    """All factors, by number."""
+    bytes: float
+    """Held by each device."""
+    steps: tuple[tuple[int, ...], ...]
+    """The factors of each, in the order of running."""
+
+
 @printed
 class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A graph on a cluster, with a layout for every unit."""
@@ -90,6 +102,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """For each unit, by the name of its first operator, the layout as text."""
     options: Options = Options()
     programs: tuple[PlannedReduction, ...] = ()
+    chains: tuple[PlannedChain, ...] = ()
+    """Of bytes that none is named for, the one for the nearest counts; what none is for is one."""
     backend: str = NCCL.name
     """The communication library that programs were chosen for and predictions are about."""
     model: str = ""
@@ -148,10 +162,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 ("optimizer", f"{own.optimizer}, ZeRO {own.zero}"),
                 ("recompute", "yes" if own.recompute else "no"),
                 ("reduction programs", str(len(self.programs))),
+                ("collectives in steps", str(sum(len(own.steps) > 1 for own in self.chains))),
             ),
             ("units", "layout, outermost factor first"),
             tuple((str(count), text) for text, count in layouts.most_common()),
         )
+
+    def changed(self, **values: object) -> Plan:
+        """The plan with other values; programs and chains, which follow from the rest, are left
+        out.
+        """
+        return msgspec.structs.replace(self, programs=(), chains=(), **values)
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:

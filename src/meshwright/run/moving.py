@@ -15,9 +15,11 @@ from meshwright.graph.pieces import Box
 from meshwright.parallel.states import PARTIAL
 from meshwright.plan.model import Plan
 from meshwright.price.collective import Collective
+from meshwright.run import chaining
 from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 from meshwright.script.boxes import elements, shape_of, within
+from meshwright.script.chains import Chains
 from meshwright.script.lying import Lying
 from meshwright.script.machine import Coordinates, Machine
 from meshwright.script.reductions import Reductions
@@ -37,6 +39,7 @@ class Mover:
         self.here: Coordinates = self._machine.coordinates(rank)
         self._reductions = Reductions(plan)
         self._reducers: dict[object, Reducer] = {}
+        self.chains = Chains(plan, rank)
 
     def takes_part(self, steps: Sequence[Step]) -> bool:
         """Whether this rank has anything to do with a transfer."""
@@ -108,11 +111,11 @@ class Mover:
             case Collective.ALL_REDUCE:
                 return self._all_reduce(step, dtype)
             case Collective.REDUCE_SCATTER:
-                return self._reduce_scatter(step)
+                return self._reduce_scatter(step, dtype)
             case Collective.ALL_GATHER:
                 return self._all_gather(step, dtype)
             case Collective.REDUCE:
-                return self._reduce(step)
+                return self._reduce(step, dtype)
             case Collective.BROADCAST:
                 return self._broadcast(step, dtype)
             case _:
@@ -130,29 +133,30 @@ class Mover:
 
         return act
 
-    def _reduce_scatter(self, step: Together) -> Action:
-        members = self.members(step.inside)
+    def _reduce_scatter(self, step: Together, dtype: torch.dtype) -> Action:
         own_box = step.before.box(self.here)
-        boxes = [within(box, own_box) for box in self._boxes(step, members, after=True)]
+        links = self.chains.scattered(step.inside, elements(own_box) * dtype.itemsize)
+        boxes = [within(box, own_box) for box in self._boxes(step, after=True)]
         shape = shape_of(step.after.box(self.here))
 
         def act(own: Tensor | None) -> Tensor | None:
             assert own is not None
             parts = [cut(own, box).reshape(-1) for box in boxes]
-            return self._wire.reduce_scatter(parts, members).view(shape)
+            return chaining.reduce_scatter(self._wire, parts, links).view(shape)
 
         return act
 
     def _all_gather(self, step: Together, dtype: torch.dtype) -> Action:
-        members = self.members(step.inside)
-        self._wire.prepare([members])
         whole = step.after.box(self.here)
-        boxes = self._boxes(step, members, after=False)
+        boxes = self._boxes(step, after=False)
         sizes = [elements(box) for box in boxes]
+        links = self.chains.gathered(step.inside, max(sizes) * dtype.itemsize)
+        self._wire.prepare(link.members for link in links)
 
         def act(own: Tensor | None) -> Tensor | None:
             assert own is not None
-            parts = self._wire.all_gather(own.contiguous(), sizes, members)
+            flat = own.contiguous().view(-1)
+            parts = chaining.all_gather(self._wire, flat, sizes, links)
             if len(whole) and boxes[0][1:] == whole[1:]:
                 return torch.cat(parts).view(shape_of(whole))
             result = torch.empty(shape_of(whole), dtype=dtype, device=self._device)
@@ -162,29 +166,31 @@ class Mover:
 
         return act
 
-    def _reduce(self, step: Together) -> Action:
+    def _reduce(self, step: Together, dtype: torch.dtype) -> Action:
         root = self._root(step.inside, step.after)
-        members = _first(root, self.members(step.inside))
+        size = elements(step.before.box(self.here)) * dtype.itemsize
+        links = self.chains.rooted(Collective.REDUCE, step.inside, size, root)
 
         def act(own: Tensor | None) -> Tensor | None:
             assert own is not None
             data = own.clone(memory_format=torch.contiguous_format)
-            self._wire.reduce(data, members)
+            chaining.reduce(self._wire, data, links)
             return data if self.rank == root else None
 
         return act
 
     def _broadcast(self, step: Together, dtype: torch.dtype) -> Action:
         root = self._root(step.inside, step.before)
-        members = _first(root, self.members(step.inside))
-        shape = shape_of(step.after.box(self.here))
+        box = step.after.box(self.here)
+        size = elements(box) * dtype.itemsize
+        links = self.chains.rooted(Collective.BROADCAST, step.inside, size, root)
 
         def act(own: Tensor | None) -> Tensor | None:
             data = own
             if data is None:
-                data = torch.empty(shape, dtype=dtype, device=self._device)
+                data = torch.empty(shape_of(box), dtype=dtype, device=self._device)
             data = data.contiguous()
-            self._wire.broadcast(data, members)
+            chaining.broadcast(self._wire, data, links)
             return data
 
         return act
@@ -194,13 +200,10 @@ class Mover:
         holders = self._machine.along(inside, self.here)
         return next(self._machine.device(c) for c in holders if own.holds(c))
 
-    def _boxes(self, step: Together, members: Sequence[int], *, after: bool) -> list[Box]:
+    def _boxes(self, step: Together, *, after: bool) -> list[Box]:
+        """What each member of this rank's group holds, or will hold."""
         lying = step.after if after else step.before
-        return [lying.box(self._machine.coordinates(member)) for member in members]
-
-
-def _first(root: int, members: tuple[int, ...]) -> tuple[int, ...]:
-    return (root, *(member for member in members if member != root))
+        return [lying.box(own) for own in self._machine.along(step.inside, self.here)]
 
 
 def cut(data: Tensor, box: Box) -> Tensor:

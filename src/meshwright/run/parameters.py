@@ -25,7 +25,6 @@ from meshwright.script.sums import shard_sizes
 class Sharing(NamedTuple):
     """How a piece is cut among devices."""
 
-    members: tuple[int, ...]
     sizes: tuple[int, ...]
     """Elements of each member's shard."""
     own: int
@@ -94,4 +93,4 @@ class Parameters:
             return None
         members = self._mover.members(factors)
         sizes = shard_sizes(count, len(members))
-        return Sharing(members, sizes, members.index(self._mover.rank))
+        return Sharing(sizes, members.index(self._mover.rank))

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from meshwright.run import chaining
 from meshwright.run.moving import Action, Mover
 from meshwright.run.parameters import Parameters, Piece, Sharing
 from meshwright.run.programs import Reducer
 from meshwright.run.wire import Wire
 from meshwright.script.buckets import Bucket, Kept
+from meshwright.script.chains import Link
 from meshwright.script.script import Script
 from meshwright.script.sums import Sum, alone, gathered, sums
 from meshwright.script.transfers import Together
@@ -40,7 +42,8 @@ class Settler:
         for own in self._sums(bucket):
             pieces = self._pieces(own.parameters)
             if own.step is None:
-                self._wire.prepare([_sharing(pieces[0]).members])
+                for links in (self._scattering(own.parameters), self._gathering(own.parameters)):
+                    self._wire.prepare(link.members for link in links)
             else:
                 self._reducer(own.step, pieces)
         for kept in bucket.parameters:
@@ -102,10 +105,9 @@ class Settler:
         for alike in gathered(self._script.wiring, bucket, self._mover.here):
             pieces = self._pieces(alike)
             sharings = [_sharing(piece) for piece in pieces]
-            members = sharings[0].members
             own = torch.cat([piece.seen.detach() for piece in pieces])
-            sizes = [sum(s.sizes[i] for s in sharings) for i in range(len(members))]
-            parts = self._wire.all_gather(own, sizes, members)
+            sizes = [sum(cuts) for cuts in zip(*(s.sizes for s in sharings), strict=True)]
+            parts = chaining.all_gather(self._wire, own, sizes, self._gathering(alike))
             for i, part in enumerate(parts):
                 shards = torch.split(part, [s.sizes[i] for s in sharings])
                 for piece, sharing, shard in zip(pieces, sharings, shards, strict=True):
@@ -120,7 +122,7 @@ class Settler:
             for kept, piece in zip(own.parameters, pieces, strict=True)
         ]
         if own.step is None:
-            self._scatter(pieces, rows, found)
+            self._scatter(own.parameters, rows, found)
             return
         row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
         self._reducer(own.step, pieces).all_reduce(row)
@@ -128,16 +130,28 @@ class Settler:
             found[piece.name] = part.view(piece.data.shape)
 
     def _scatter(
-        self, pieces: Sequence[Piece], rows: Sequence[Tensor], found: dict[str, Tensor]
+        self, parameters: Sequence[Kept], rows: Sequence[Tensor], found: dict[str, Tensor]
     ) -> None:
+        pieces = self._pieces(parameters)
         sharings = [_sharing(piece) for piece in pieces]
         cuts = [torch.split(row, list(s.sizes)) for row, s in zip(rows, sharings, strict=True)]
-        members = sharings[0].members
-        parts = [torch.cat([cut[i] for cut in cuts]) for i in range(len(members))]
-        own = self._wire.reduce_scatter(parts, members)
+        parts = [torch.cat(own) for own in zip(*cuts, strict=True)]
+        own = chaining.reduce_scatter(self._wire, parts, self._scattering(parameters))
         sizes = [sharing.sizes[sharing.own] for sharing in sharings]
         for piece, shard in zip(pieces, torch.split(own, sizes), strict=True):
             found[piece.name] = shard
+
+    def _scattering(self, parameters: Sequence[Kept]) -> tuple[Link, ...]:
+        """How the gradients of sharded parameters are summed."""
+        size = sum(piece.data.nbytes for piece in self._pieces(parameters))
+        return self._mover.chains.scattered(parameters[0].shards, size)
+
+    def _gathering(self, parameters: Sequence[Kept]) -> tuple[Link, ...]:
+        """How sharded parameters are put together."""
+        size = sum(
+            _sharing(piece).sizes[0] * piece.data.itemsize for piece in self._pieces(parameters)
+        )
+        return self._mover.chains.gathered(parameters[0].shards, size)
 
     def _add(self, kept: Kept, number: int, left: Left, found: dict[str, Tensor]) -> None:
         """One more gradient of a parameter, from readers that need it otherwise than it lies."""

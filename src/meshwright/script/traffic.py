@@ -1,14 +1,15 @@
 """Bytes that leave a device in a step. Enters: a script and a device. Leaves: whole bytes, exactly
 what `run` sends on gloo or NCCL's rings.
 
-Each instruction is followed by what it moves: transfers by their steps (`price.traffic` for
-collectives, boxes for exchanges, `reduce.recipe` for programs), normalisations by the two sums of
-each pass, settling and gathering by rows of shards. The one number of the loss that everybody gets
-is not counted. Nothing here knows of links or time.
+Each instruction is followed by what it moves: transfers by their steps (`chains` for collectives,
+boxes for exchanges, `reduce.recipe` for programs), normalisations by the two sums of each pass,
+settling and gathering by rows of shards. The one number of the loss that everybody gets is not
+counted. Nothing here knows of links or time.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -17,9 +18,9 @@ from typing import assert_never
 from meshwright.graph.model import ITEM_BYTES
 from meshwright.parallel.units import STATISTIC
 from meshwright.price.collective import Collective
-from meshwright.price.traffic import sent_bytes
 from meshwright.script.boxes import elements, shape_of
 from meshwright.script.buckets import Bucket
+from meshwright.script.chains import Chains, sent, sent_whole
 from meshwright.script.lying import Lying
 from meshwright.script.reductions import Numbers, Reductions
 from meshwright.script.script import Instruction, Kind, Script
@@ -67,6 +68,7 @@ class _Traffic:
         self._script, self._wiring, self._device = script, script.wiring, device
         self._here = script.wiring.machine.coordinates(device)
         self._reductions = Reductions(script.plan)
+        self._chains = Chains(script.plan, device)
         self._known = cache(self._of)
 
     def sent(self, own: Instruction) -> int:
@@ -114,36 +116,31 @@ class _Traffic:
                 count = elements(step.before.box(self._here))
                 return self._summed(step.inside, step.beside, count * item, count, item)
             case Collective.REDUCE_SCATTER:
-                return self._sent(step.kind, step.inside, self._sizes(step, step.after, item))
+                whole = elements(step.before.box(self._here)) * item
+                links = self._chains.scattered(step.inside, whole)
+                return sent(step.kind, links, self._sizes(step, step.after, item))
             case Collective.ALL_GATHER:
-                return self._sent(step.kind, step.inside, self._sizes(step, step.before, item))
+                sizes = self._sizes(step, step.before, item)
+                return sent(step.kind, self._chains.gathered(step.inside, max(sizes)), sizes)
             case Collective.REDUCE:
-                return self._chain(step, step.after, step.before, item)
+                return self._rooted(step, step.after, step.before, item)
             case Collective.BROADCAST:
-                return self._chain(step, step.before, step.after, item)
+                return self._rooted(step, step.before, step.after, item)
             case _:
                 assert_never(step.kind)
-
-    def _members(self, inside: Sequence[int]) -> list[int]:
-        machine = self._wiring.machine
-        return [machine.device(own) for own in machine.along(inside, self._here)]
 
     def _sizes(self, step: Together, lying: Lying, item: int) -> list[int]:
         """Bytes that each member holds."""
         members = self._wiring.machine.along(step.inside, self._here)
         return [elements(lying.box(own)) * item for own in members]
 
-    def _sent(self, kind: Collective, inside: Sequence[int], sizes: Sequence[int]) -> int:
-        return sent_bytes(kind, sizes, self._members(inside).index(self._device))
-
-    def _chain(self, step: Together, end: Lying, everywhere: Lying, item: int) -> int:
-        """A chain that begins or ends at the one member that holds `end`."""
-        members = self._members(step.inside)
-        root = next(m for m in members if end.holds(self._wiring.machine.coordinates(m)))
-        order = (root, *(member for member in members if member != root))
+    def _rooted(self, step: Together, end: Lying, everywhere: Lying, item: int) -> int:
+        """What ends, or begins, at the one member that holds `end`."""
+        machine = self._wiring.machine
+        root = next(own for own in machine.along(step.inside, self._here) if end.holds(own))
         whole = elements(everywhere.box(self._here)) * item
-        sizes = (whole, *(0 for _ in members[1:]))
-        return sent_bytes(step.kind, sizes, order.index(self._device))
+        links = self._chains.rooted(step.kind, step.inside, whole, machine.device(root))
+        return sent_whole(step.kind, links, whole)
 
     def _summed(self, inside: Numbers, beside: Numbers, size: int, count: int, item: int) -> int:
         """By the program that the plan has for so many bytes."""
@@ -171,14 +168,13 @@ class _Traffic:
         return elements(self._wiring.made[parameter].there.box(self._here))
 
     def _gathered(self, bucket: Bucket) -> int:
-        return sum(
-            self._sent(
-                Collective.ALL_GATHER,
-                alike[0].shards,
-                self._shards([kept.name for kept in alike], alike[0].shards),
-            )
-            for alike in gathered(self._wiring, bucket, self._here)
-        )
+        total = 0
+        for alike in gathered(self._wiring, bucket, self._here):
+            shards = alike[0].shards
+            sizes = self._shards([kept.name for kept in alike], shards)
+            links = self._chains.gathered(shards, sizes[0])
+            total += sent(Collective.ALL_GATHER, links, sizes)
+        return total
 
     def _settled(self, bucket: Bucket) -> int:
         own = sum(self._row(total) for total in sums(self._wiring, bucket, self._here))
@@ -190,14 +186,16 @@ class _Traffic:
 
     def _row(self, total: Sum) -> int:
         names = [kept.name for kept in total.parameters]
+        count, item = sum(map(self._elements, names)), self._item(names[0])
         if total.step is None:
             shards = total.parameters[0].shards
-            return self._sent(Collective.REDUCE_SCATTER, shards, self._shards(names, shards))
-        count, item = sum(map(self._elements, names)), self._item(names[0])
+            links = self._chains.scattered(shards, count * item)
+            return sent(Collective.REDUCE_SCATTER, links, self._shards(names, shards))
         return self._summed(total.step.inside, total.step.beside, count * item, count, item)
 
     def _shards(self, names: Sequence[str], factors: Sequence[int]) -> list[int]:
         """Bytes that each member has of a row of sharded pieces."""
-        ways, item = len(self._members(factors)), self._item(names[0])
+        machine, item = self._wiring.machine, self._item(names[0])
+        ways = math.prod(machine.sizes[factor] for factor in factors)
         shards = (shard_sizes(self._elements(name), ways) for name in names)
         return [sum(own) * item for own in zip(*shards, strict=True)]

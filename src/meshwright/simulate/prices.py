@@ -5,9 +5,10 @@ How a collective lies on the machine is told by how many positions of each level
 group, and along how many groups run side by side; where the wiring tells positions apart, by the
 factors themselves. For each operation and each such pattern the table has the ways to carry it
 out, each a line in the bytes held (fixed + slope · bytes, with the time that each link is busy):
-one collective by each algorithm of the library, one collective a level, and, to sum up on
-everybody, the reduction programs that are cheapest at some size. The cheapest way at the bytes at
-hand is taken. Rows are filled when first needed; compiled code that meets an empty one says so.
+one collective by each algorithm of the library, several one after the other along some of the
+factors each, and, to sum up on everybody, the reduction programs that are cheapest at some size.
+The cheapest way at the bytes at hand is taken. Rows are filled when first needed; compiled code
+that meets an empty one says so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.compiled import compiled
-from meshwright.foundation.integers import divisors
+from meshwright.foundation.integers import divisors, set_bits
 from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import NAMES
 from meshwright.price.collective import Collective, Movement, Operation
@@ -57,6 +58,9 @@ class Way(NamedTuple):
     """Bytes that leave a device, on the whole machine."""
     lost: Lost = Lost()
     program: Program | None = None
+    steps: tuple[tuple[int, ...], ...] = ()
+    """Of several of its kind, one after the other: which of the factors, counted from the first,
+    each is along."""
 
 
 class Table(NamedTuple):
@@ -257,40 +261,67 @@ class Prices:
         pattern = self._pattern(inside, every)
         for line in self.pricer.lines(kind, pattern):
             yield _chain([(line, 1.0, _moved(kind, pattern))])
-        if kind is Collective.ALL_REDUCE:
-            if self.programs:
-                yield from self._reductions(inside, every)
-        elif isinstance(kind, Collective):
-            yield from self._by_level(kind, inside, every)
-
-    def _by_level(self, kind: Collective, inside: int, every: int) -> Iterator[Way]:
-        """One collective a level: what makes pieces smaller from the inside, the rest outwards."""
-        levels = [self._of_level(inside, depth) for depth in range(len(self.pricer.cluster.levels))]
-        levels = [own for own in levels if own]
-        if len(levels) < 2:
+        if not self.programs:
             return
-        inwards = kind in (Collective.ALL_GATHER, Collective.BROADCAST)
+        if kind is Collective.ALL_REDUCE:
+            yield from self._reductions(inside, every)
+        elif isinstance(kind, Collective):
+            yield from self._in_steps(kind, inside, every)
+
+    def _in_steps(self, kind: Collective, inside: int, every: int) -> Iterator[Way]:
+        """One collective a level, or several where that takes less to begin: what makes pieces
+        smaller from the inside, the rest outwards.
+        """
+        depths = range(len(self.pricer.cluster.levels))
+        levels = [own for own in (self._of_level(inside, depth) for depth in depths) if own]
+        finer = [own for level in levels for own in self._cut(kind, inside, every, level)]
+        for steps in dict.fromkeys((tuple(levels), tuple(finer))):
+            if len(steps) > 1:
+                outwards = kind in (Collective.ALL_GATHER, Collective.BROADCAST)
+                yield self._stepwise(
+                    kind, inside, every, steps if outwards else tuple(reversed(steps))
+                )
+
+    def _cut(self, kind: Collective, inside: int, every: int, level: int) -> tuple[int, ...]:
+        """The factors of a level, as bits, in those groups that take least to begin."""
+        bits = [1 << factor for factor in set_bits(level)]
+        best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+        for end in range(1, len(bits) + 1):
+            groups = [(begin, sum(bits[begin:end])) for begin in range(end)]
+            best.append(
+                min(
+                    (
+                        best[begin][0] + self._step(kind, inside, every, own)[0].fixed,
+                        (*best[begin][1], own),
+                    )
+                    for begin, own in groups
+                )
+            )
+        return best[-1][1]
+
+    def _step(self, kind: Collective, inside: int, every: int, own: int) -> tuple[Line, float]:
+        """A step over some of a group's factors, and what it moves."""
+        # Scattered data lies everywhere; what one has, or shall have, along outer factors only.
+        scattered = kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+        others = inside & ~own if scattered else inside & ((own & -own) - 1)
+        pattern = self._pattern(own, every | others)
+        line = min(self.pricer.lines(kind, pattern), key=lambda line: line.per_byte)
+        return line, _moved(kind, pattern)
+
+    def _stepwise(self, kind: Collective, inside: int, every: int, groups: tuple[int, ...]) -> Way:
         held, steps = 1.0, []
-        waiting = inside
-        for own in levels if inwards else reversed(levels):
-            waiting &= ~own
-            # Scattered data lies everywhere; of what one has and all shall have only one moves.
-            scattered = kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
-            others = inside & ~own if scattered else self._spread(kind, inside, own, waiting)
-            pattern = self._pattern(own, every | others)
-            line = min(self.pricer.lines(kind, pattern), key=lambda line: line.per_byte)
-            steps.append((line, held, _moved(kind, pattern)))
-            ways = math.prod(f.size for i, f in enumerate(self.factors) if own >> i & 1)
+        for own in groups:
+            line, moved = self._step(kind, inside, every, own)
+            steps.append((line, held, moved))
+            ways = math.prod(self.factors[factor].size for factor in set_bits(own))
             if kind is Collective.REDUCE_SCATTER:
                 held /= ways
             elif kind is Collective.ALL_GATHER:
                 held *= ways
-        yield _chain(steps)
-
-    def _spread(self, kind: Collective, inside: int, own: int, waiting: int) -> int:
-        """Along which other factors of a group the same step runs side by side."""
-        done = inside & ~own & ~waiting
-        return done if kind is Collective.BROADCAST else waiting
+        places = {factor: place for place, factor in enumerate(set_bits(inside))}
+        return _chain(steps)._replace(
+            steps=tuple(tuple(places[factor] for factor in set_bits(own)) for own in groups)
+        )
 
     def _of_level(self, bits: int, depth: int) -> int:
         return sum(1 << i for i, f in enumerate(self.factors) if f.level == depth and bits >> i & 1)

@@ -1,55 +1,50 @@
-"""The reductions of a plan, each with its program. Enters: a plan, laid out as a problem.
-Leaves: the plan with the programs by which its sums over several devices are carried out, and the
-library that they were chosen for.
+"""The collectives of a plan as they are carried out. Enters: a plan, laid out as a problem.
+Leaves: the plan with programs for its sums over several devices, with the steps of what several
+collectives carry out, and with the library that they were chosen for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
-import numpy as np
 
-from meshwright.foundation.integers import set_bits
-from meshwright.parallel.reshard import ALL_REDUCE, MOST, Codes, resharding
-from meshwright.parallel.states import State
-from meshwright.plan.model import Plan, PlannedReduction
+from meshwright.parallel.reshard import ALL_REDUCE, NAMES
+from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
 from meshwright.reduce import dsl
+from meshwright.simulate.moves import Move, moves
 from meshwright.simulate.problem import Problem
 
 
 def with_programs(plan: Plan, problem: Problem) -> Plan:
-    """The plan with a program for each different reduction, the largest first."""
-    way = problem.prices.way
-    found = {own: str(way(ALL_REDUCE, *own).program or dsl.ALL_REDUCE) for own in _sums(problem)}
-    programs = tuple(
-        PlannedReduction(over=set_bits(over), beside=set_bits(beside), bytes=held, program=text)
-        for (over, beside, held), text in sorted(found.items(), key=lambda it: -it[0][2])
+    """The plan with a program, or steps, for each different collective, the largest first."""
+    every = [move for own in moves(problem).values() for move in own]
+    every.sort(key=lambda move: -move.held)
+    return msgspec.structs.replace(
+        plan,
+        programs=tuple(dict.fromkeys(_programs(every))),
+        chains=tuple(dict.fromkeys(_chains(every))),
+        backend=problem.prices.pricer.backend.name,
     )
-    library = problem.prices.pricer.backend.name
-    return msgspec.structs.replace(plan, programs=programs, backend=library)
 
 
-def _sums(problem: Problem) -> Iterator[tuple[int, int, float]]:
-    """Every sum that all its members get: the factors summed over, those beside, bytes held."""
-    sizes = problem.prices.table.sizes
-    scratch = np.zeros(len(sizes), np.int8)
-    operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
-    for bundle in problem.bundles:
-        for leg in bundle.legs:
-            source, reader = bundle.sources[leg.tensor], problem.roles[leg.unit]
-            maker = problem.roles[source.maker]
-            ways = [(_states(maker, source.port.there), _states(reader, leg.port.there))]
-            if leg.port.back is not None and source.port.back is not None:
-                ways.append((_states(reader, leg.port.back), _states(maker, source.port.back)))
-            for made, needed in ways:
-                count = resharding(
-                    made, needed, sizes, float(source.bytes), scratch, operation, held
-                )
-                for (kind, over, beside), size in zip(operation[:count], held, strict=False):
-                    if kind == ALL_REDUCE:
-                        yield int(over), int(beside), float(size)
+def _programs(every: Iterable[Move]) -> Iterator[PlannedReduction]:
+    for own in every:
+        if own.operation == NAMES[ALL_REDUCE]:
+            text = str(own.way.program or dsl.ALL_REDUCE)
+            yield PlannedReduction(over=own.over, beside=own.beside, bytes=own.held, program=text)
 
 
-def _states(roles: Codes, by_split: tuple[State, ...]) -> Codes:
-    return np.array([by_split[role] if role >= 0 else role for role in map(int, roles)], np.int8)
+def _chains(every: Iterable[Move]) -> Iterator[PlannedChain]:
+    """Those of which some have steps; of these all, as sizes decide which have."""
+    own = list(every)
+    in_steps = {(move.operation, move.over) for move in own if move.way.steps}
+    for move in own:
+        if (move.operation, move.over) in in_steps:
+            places = move.way.steps or (tuple(range(len(move.over))),)
+            yield PlannedChain(
+                collective=move.operation,
+                over=move.over,
+                bytes=move.held,
+                steps=tuple(tuple(move.over[place] for place in step) for step in places),
+            )

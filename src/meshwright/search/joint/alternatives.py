@@ -69,7 +69,7 @@ def _of_option(
     return Alternatives(
         subject,
         _text(chosen),
-        tuple((text, partial(_changed, plan, options=options)) for text, options in made),
+        tuple((text, partial(plan.changed, options=options)) for text, options in made),
     )
 
 
@@ -81,11 +81,6 @@ def _text(value: int) -> str:
             return str(value)
 
 
-def _changed(plan: Plan, **values: object) -> Plan:
-    """The plan with other values; programs follow from the rest."""
-    return msgspec.structs.replace(plan, programs=(), **values)
-
-
 def _fewer_stages(plan: Plan, factor: int) -> Plan:
     rows = []
     for unit in plan.units:
@@ -93,7 +88,7 @@ def _fewer_stages(plan: Plan, factor: int) -> Plan:
         roles[factor] = REPLICA
         cut = Layout((*roles[:factor], SAMPLE, *roles[factor + 1 :]))
         rows.append((unit.name, str(cut if _can_be(plan, unit, cut) else Layout(tuple(roles)))))
-    return _changed(plan, layouts=tuple(rows))
+    return plan.changed(layouts=tuple(rows))
 
 
 def _can_be(plan: Plan, unit: Unit, layout: Layout) -> bool:
@@ -146,4 +141,4 @@ def _exchanged(plan: Plan, f: int, g: int) -> Plan:
         roles = list(layout.roles)
         roles[f], roles[g] = roles[g], roles[f]
         rows.append((name, " ".join(roles)))
-    return _changed(plan, layouts=tuple(rows))
+    return plan.changed(layouts=tuple(rows))

@@ -99,7 +99,7 @@ def _predicted(plan: Plan) -> Prediction:
 
 
 def _on(plan: Plan, cluster: Cluster) -> _Tried:
-    return _Tried(_predicted(replace(plan, cluster=cluster, programs=())), "")
+    return _Tried(_predicted(plan.changed(cluster=cluster)), "")
 
 
 def _faster_links(cluster: Cluster, number: int) -> Cluster:
@@ -139,7 +139,7 @@ def _roomier(plan: Plan, memory: Bytes) -> _Outcome:
         if options == own:
             continue
         try:
-            found = _predicted(replace(plan, options=options, programs=()))
+            found = _predicted(plan.changed(options=options))
         except InputError:  # So many micro-batches leave a stage's schedule or a layout no room.
             continue
         if memory < found.memory.total <= MORE * memory:
@@ -170,7 +170,7 @@ def _larger_batch(plan: Plan, memory: Bytes) -> _Outcome:
     micro, tried = plan.options.micro_batches, []
     for count in (micro, micro * MORE):
         options = replace(plan.options, micro_batches=count)
-        own = replace(plan, graph=graph, options=options, programs=())
+        own = plan.changed(graph=graph, options=options)
         note = f"in {count} micro-batches" if count > 1 else ""
         tried.append(_Tried(_predicted(own), note, samples=MORE))
     return min(tried, key=lambda it: (it.prediction.memory.total > memory, it.prediction.step))
@@ -181,7 +181,7 @@ def _fewer(plan: Plan) -> _Outcome:
     if micro == 1:
         return "the plan has one micro-batch"
     options = replace(plan.options, micro_batches=micro // 2)
-    own = _predicted(replace(plan, options=options, programs=()))
+    own = _predicted(plan.changed(options=options))
     return _Tried(own, f"{micro // 2} instead of {micro}")
 
 
