@@ -17,7 +17,7 @@ from meshwright.simulate import full
 from meshwright.simulate.held import curves
 from meshwright.simulate.parts import Parts
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.stages import Label, chained
+from meshwright.simulate.stages import Label, ahead, chained
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads
 from support.baseline_graphs import transformer
 from support.plan_strategies import plans
@@ -70,7 +70,8 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
         problem = Problem(*given, pipeline=layouts)
         chain = tuple(chained(problem.units, layouts, problem.bundles, options))
     except InputError:
-        problem = Problem(*given)
+        problem, layouts = Problem(*given), [Layout(())] * len(plan.units)
+    fetching = ahead(problem.units, layouts, problem.bundles, options)
     bones, tasks, labels = skeleton(
         problem.units,
         problem.bundles,
@@ -78,6 +79,7 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
         len(problem.prices.kinds),
         options.micro_batches,
         chain,
+        fetching if options.zero == 3 else None,
     )
     assert arrays(problem.bones) == arrays(bones)
     assert arrays(problem.tasks) == arrays(tasks)

@@ -19,6 +19,9 @@ from meshwright.simulate.times import MOST_SPLITS
 Number = int | np.int32
 
 
+Label = tuple[str, int, int]
+
+
 class _Tasks:
     """Tasks in the order of their numbers, and edges between them."""
 
@@ -44,15 +47,22 @@ def skeleton(
     places: Places,
     kinds: int,
     micro_batches: int,
-    chained: Iterable[tuple[tuple[str, int, int], tuple[str, int, int]]] = (),
+    chained: Iterable[tuple[Label, Label]] = (),
+    ahead: Iterable[tuple[Label, Label]] | None = None,
 ) -> tuple[Skeleton, TaskGraph, Labels]:
-    """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch."""
-    tasks = _Tasks()
-    slots = _number_tasks(tasks, units, bundles, micro_batches)
-    edges = _join_tasks(tasks, slots, units, bundles)
+    """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch, and
+    `ahead` what fetching parameters waits for, if they are fetched for each use.
+    """
+    tasks, fetched = _Tasks(), ahead is not None
+    slots = _number_tasks(tasks, units, bundles, micro_batches, fetched)
+    edges = _join_tasks(tasks, slots, units, bundles, fetched)
     number_of = {label: number for number, label in enumerate(tasks.labels)}
     for before, after in chained:
         tasks.edge(number_of[before], number_of[after], True)
+    for before, after in ahead or ():
+        way = ("carry", "again").index(after[0])
+        number = tasks.edge(number_of[before], number_of[after])
+        edges.ahead_edge[way, after[1], after[2]] = number
     graph, renumbered = _graph(tasks, places, kinds)
     moved: dict[str, Any] = {
         name: np.where(own == NONE, NONE, renumbered[own]).astype(np.int32)
@@ -90,7 +100,11 @@ class _Slots(NamedTuple):
 
 
 def _number_tasks(
-    tasks: _Tasks, units: tuple[Unit, ...], bundles: tuple[Bundle, ...], micro_batches: int
+    tasks: _Tasks,
+    units: tuple[Unit, ...],
+    bundles: tuple[Bundle, ...],
+    micro_batches: int,
+    fetched: bool,
 ) -> _Slots:
     """Tasks in an order in which each comes after all that it may wait for."""
     of_units, of_bundles = (len(units), micro_batches), (len(bundles), micro_batches)
@@ -100,7 +114,7 @@ def _number_tasks(
         carry=_nothing(of_bundles),
         back=_nothing(of_bundles),
         update=_nothing(of_bundles[:1]),
-        again=_nothing(of_bundles[:1]),
+        again=_nothing(of_bundles),
         regather=_nothing(of_bundles[:1]),
     )
     kept = [b for b, bundle in enumerate(bundles) if bundle.parameters]
@@ -108,19 +122,25 @@ def _number_tasks(
     for b, bundle in enumerate(bundles):
         if not bundle.parameters:
             made.setdefault(bundle.maker, []).append(b)
+    first: dict[int, list[int]] = {}
+    last: dict[int, list[int]] = {}
     for b in kept:
-        slots.carry[b, 0] = tasks.task("carry", b)
+        first.setdefault(min(leg.unit for leg in bundles[b].legs), []).append(b)
+        flowing = [g.unit for g in bundles[b].legs if g.port.back and units[g.unit].flows]
+        last.setdefault(max(flowing, default=0), []).append(b)
     for m in range(micro_batches):
         for u in range(len(units)):
+            for b in first.get(u, ()) if m == 0 or fetched else ():
+                slots.carry[b, m] = tasks.task("carry", b, m)
             slots.forward[u, m] = tasks.task("forward", u, m)
             for b in made.get(u, ()):
                 slots.carry[b, m] = tasks.task("carry", b, m)
-    for b in kept:
-        slots.again[b] = tasks.task("again", b)
     for m in range(micro_batches):
         for u in reversed(range(len(units))):
             for b in made.get(u, ()):
                 slots.back[b, m] = tasks.task("return", b, m)
+            for b in last.get(u, ()) if fetched else ():
+                slots.again[b, m] = tasks.task("again", b, m)
             slots.backward[u, m] = tasks.task("backward", u, m)
     for b in kept:
         slots.back[b, 0] = tasks.task("return", b)
@@ -138,10 +158,15 @@ class _Edges(NamedTuple):
     leg_back_edge: Indices
     leg_again_edge: Indices
     regather_edge: Indices
+    ahead_edge: Indices
 
 
 def _join_tasks(
-    tasks: _Tasks, slots: _Slots, units: tuple[Unit, ...], bundles: tuple[Bundle, ...]
+    tasks: _Tasks,
+    slots: _Slots,
+    units: tuple[Unit, ...],
+    bundles: tuple[Bundle, ...],
+    fetched: bool,
 ) -> _Edges:
     legs = _legs(bundles)
     micro_batches = slots.forward.shape[1]
@@ -152,6 +177,7 @@ def _join_tasks(
         leg_back_edge=_nothing((len(legs), micro_batches)),
         leg_again_edge=_nothing((len(legs), micro_batches)),
         regather_edge=_nothing((len(bundles),)),
+        ahead_edge=_nothing((2, *slots.carry.shape)),
     )
     for u, unit in enumerate(units):
         for m in range(micro_batches):
@@ -168,12 +194,14 @@ def _join_tasks(
     for number, (b, leg) in enumerate(legs):
         bundle, flows = bundles[b], units[leg.unit].flows
         for m in range(micro_batches):
-            own = 0 if bundle.parameters else m
+            back = 0 if bundle.parameters else m
+            own = m if fetched else back
             reader, reverse = slots.forward[leg.unit, m], slots.backward[leg.unit, m]
             edges.leg_edge[number, m] = tasks.edge(slots.carry[b, own], reader)
-            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, own])
+            edges.leg_back_edge[number, m] = tasks.edge(reverse, slots.back[b, back])
             if bundle.parameters:
-                edges.leg_again_edge[number, m] = tasks.edge(slots.again[b], reverse)
+                if fetched:
+                    edges.leg_again_edge[number, m] = tasks.edge(slots.again[b, m], reverse)
                 trained = bundle.sources[leg.tensor].trained
                 tasks.edge(reverse, slots.update[b], trained and flows)
             else:

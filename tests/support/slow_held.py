@@ -26,6 +26,10 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
         for bundle in problem.bundles:
             if not bundle.parameters:
                 events += _of_bundle(parts, clock, bundle, own)
+        if problem.options.zero == 3:
+            for number, bundle in enumerate(problem.bundles):
+                if bundle.parameters:
+                    events += _fetched(problem, parts, timeline, number, own)
         # At one moment what goes goes first.
         events.sort()
         events.append((timeline.makespan, sum(parts.update[unit] for unit in units), PASSING))
@@ -77,6 +81,23 @@ def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[
             yield from _during(again, end, parts.rerun[unit], KEPT)
     if clock.flows[unit]:
         yield clock.returns[unit][0], parts.gradients[unit], GRADIENTS
+
+
+def _fetched(
+    problem: Problem, parts: Parts, timeline: Timeline, number: int, own: set[int]
+) -> Iterator[Event]:
+    """Sharded parameters, from their fetching to the end of each use."""
+    bones, clock = problem.bones, _Clock(problem, timeline)
+    begin = (timeline.end - problem.tasks.duration).tolist()
+    for source in problem.bundles[number].sources:
+        unit = source.maker
+        size = parts.fetched[source.name]
+        for m in clock.micro_batches if unit in own else ():
+            start = begin[bones.carry[number, m]]
+            yield from _during(start, clock.read[unit][m], size, PASSING)
+            if clock.flows[unit]:
+                start = begin[bones.again[number, m]]
+                yield from _during(start, clock.returned[unit][m], size, PASSING)
 
 
 def _of_bundle(parts: Parts, clock: _Clock, bundle: Bundle, own: set[int]) -> Iterator[Event]:

@@ -69,6 +69,8 @@ class Twin:
                 self._parameters(number, bundle)
             else:
                 self._made(number, bundle)
+        if problem.options.zero == 3:
+            self._ahead()
 
     def cube(self, states: States) -> Cube:
         """Where something with these roles or states lies, among devices told apart."""
@@ -214,13 +216,14 @@ class Twin:
         back = back.plus(self._together(returning))
         gather = self._together(gathering)
         there = there.plus(self._together(carrying) if zero == 3 else self._one_by_one(carrying))
-        carry, again = ("carry", number, 0), ("again", number, 0)
         reverse, update = ("return", number, 0), ("update", number, 0)
         regather = ("regather", number, 0)
         goers = [leg.unit for leg, go, _ in waiting if go]
-        self._collective(carry, there, maker, goers)
-        if zero == 3:
-            self._collective(again, there, maker, goers)
+        uses = self.micro if zero == 3 else range(1)
+        for m in uses:
+            self._collective(("carry", number, m), there, maker, goers)
+            if zero == 3:
+                self._collective(("again", number, m), there, maker, goers)
         self._collective(reverse, back, maker, [leg.unit for leg, _, come in waiting if come])
         makers = [source.maker for source in bundle.sources]
         self._collective(regather, gather, None, makers)
@@ -237,11 +240,39 @@ class Twin:
             learns = bundle.sources[leg.tensor].trained and self.flows[leg.unit]
             for m in self.micro:
                 reader, undone = ("forward", leg.unit, m), ("backward", leg.unit, m)
+                carry, again = ("carry", number, m if zero == 3 else 0), ("again", number, m)
                 self.edges[carry, reader].append(go)
                 self.edges[undone, reverse].append(come)
-                self.edges[again, undone].append(go and zero == 3 and flows)
+                if zero == 3:
+                    self.edges[again, undone].append(go and flows)
                 self.edges[undone, update].append(learns)
-        self.moved += there.moved * (2 if zero == 3 else 1) + back.moved + gather.moved
+        fetched = 2 * len(uses) if zero == 3 else 1
+        self.moved += there.moved * fetched + back.moved + gather.moved
+
+    def _ahead(self) -> None:
+        """Fetching waits for the use before the one before its own; one stage, accumulating."""
+        used: list[Label] = []
+        kept = [(b, own) for b, own in enumerate(self.problem.bundles) if own.parameters]
+        units = range(len(self.problem.units))
+        for m in self.micro:
+            for kind, fetch, order in (
+                ("forward", "carry", units),
+                ("backward", "again", reversed(units)),
+            ):
+                for unit in order:
+                    own = [b for b, bundle in kept if self._first(bundle, kind) == unit]
+                    for b in own if len(used) > 1 else ():
+                        label = (fetch, b, m)
+                        self.edges[used[-2], label].append(label in self.tasks)
+                    if own:
+                        used.append((kind, unit, m))
+
+    def _first(self, bundle: Bundle, kind: str) -> int | None:
+        """The unit that is the first to read a bundle in a pass."""
+        if kind == "forward":
+            return min(leg.unit for leg in bundle.legs)
+        readers = (g.unit for g in bundle.legs if g.port.back is not None and self.flows[g.unit])
+        return max(readers, default=None)
 
     def _sharded(self, bundle: Bundle, tensor: int, source: Source) -> States:
         """Cut along a dim of its own wherever its gradient is a pending sum."""

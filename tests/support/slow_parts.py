@@ -39,6 +39,8 @@ class Parts:
         """For each unit its part of the parameters that lie with it."""
         self.gradients, self.optimizer = [0.0] * count, [0.0] * count
         self.update = [0.0] * count
+        self.fetched: dict[str, float] = {}
+        """What comes besides when a sharded parameter is put together."""
         """For each unit what the optimizer holds on the way."""
         self._kept: set[str] = set()
         """The roots that some unit keeps."""
@@ -106,7 +108,9 @@ class Parts:
                 dtype = self.problem.graph.specs[source.name].dtype
                 wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
                 numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
-                self.parameters[unit] += own / (copies if options.zero == 3 else 1)
+                shared = own / (copies if options.zero == 3 else 1)
+                self.parameters[unit] += shared
+                self.fetched[source.name] = own - shared
                 if source.trained:
                     self.gradients[unit] += own / (copies if options.zero >= 2 else 1)
                     state = STATES[options.optimizer] * numbers + copy

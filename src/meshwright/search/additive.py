@@ -278,7 +278,7 @@ class Costing:
             if zero in (1, 2):
                 sums += self._rows(held, home, source.bytes)
             elif zero == 3:
-                fetched += self._rows(held, home, source.bytes) / self.options.micro_batches
+                fetched += self._rows(held, home, source.bytes)
             ways = np.where(held >= 0, sizes, 1).prod(axis=1)
             update += self._update * source.bytes / ways
             updated.add(id(bundle))

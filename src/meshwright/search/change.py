@@ -125,8 +125,10 @@ def _keep_bundle(bones: Skeleton, tasks: TaskGraph, log: Undo, b: int) -> None:
         _keep_task(tasks, log, bones.back[b, m])
         _keep_edge(tasks, log, bones.carried_edge[b, m])
         _keep_edge(tasks, log, bones.returned_edge[b, m])
+        _keep_task(tasks, log, bones.again[b, m])
+        for way in range(2):
+            _keep_edge(tasks, log, bones.ahead_edge[way, b, m])
     _keep_task(tasks, log, bones.update[b])
-    _keep_task(tasks, log, bones.again[b])
     _keep_task(tasks, log, bones.regather[b])
     _keep_edge(tasks, log, bones.regather_edge[b])
     for leg in range(bones.leg_start[b], bones.leg_start[b + 1]):

@@ -18,7 +18,7 @@ from meshwright.simulate.joined import Joined
 from meshwright.simulate.places import Places
 from meshwright.simulate.skeleton import NONE, Skeleton
 from meshwright.simulate.stages import Label
-from meshwright.simulate.tasks import Flags, Indices, TaskGraph
+from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 
 
 def skeleton(
@@ -27,18 +27,24 @@ def skeleton(
     kinds: int,
     micro_batches: int,
     chained: Iterable[tuple[Label, Label]] = (),
+    ahead: Iterable[tuple[Label, Label]] | None = None,
 ) -> tuple[Skeleton, TaskGraph]:
-    """The arrays; `chained` are further edges, between the compute tasks of units."""
-    bones = _bare(joined, micro_batches)
-    n = _number_tasks(bones, *_made(bones))
-    further = [(_compute_task(bones, a), _compute_task(bones, b)) for a, b in chained]
+    """The arrays; `chained` are further edges, between the compute tasks of units, and `ahead` what
+    fetching parameters waits for, if they are fetched for each use.
+    """
+    bones, fetched = _bare(joined, micro_batches), ahead is not None
+    n = _number_tasks(bones, *_made(bones), *_read_first(bones), *_read_last(bones), fetched)
     legs, kept = len(bones.leg_unit), int(bones.parameters.sum())
     many = len(bones.flows) + 2 * (len(bones.maker) - kept) + 4 * legs
-    e = many * micro_batches + 2 * kept
-    ends = np.zeros((2, e + len(further)), np.int32)
-    ends[:, e:] = np.array(further, np.int32).reshape(-1, 2).T
-    wires = _Wires(ends[0], ends[1], np.ones(e + len(further), np.bool_))
-    _join_tasks(bones, wires)
+    most = many * micro_batches + 2 * kept
+    before, after = np.zeros((2, most), np.int32)
+    wires = _Wires(before, after, np.ones(most, np.bool_))
+    e = _join_tasks(bones, wires, fetched)
+    order_of_work, waiting = list(chained), list(ahead or ())
+    for number, (_, (kind, bundle, micro)) in enumerate(waiting, start=e + len(order_of_work)):
+        bones.ahead_edge[int(kind == "again"), bundle, micro] = number
+    wires = _further(wires, e, bones, order_of_work, always=True)
+    wires = _further(wires, len(wires.before), bones, waiting, always=False)
     graph, order = _graph(n, bones, wires, places, kinds)
     renumbered = np.empty(len(order) + 1, np.int32)
     renumbered[order] = np.arange(len(order), dtype=np.int32)
@@ -49,6 +55,7 @@ def skeleton(
 
 _EDGES = (
     "carried_edge", "returned_edge", "leg_edge", "leg_back_edge", "leg_again_edge", "regather_edge",
+    "ahead_edge",
 )  # fmt: skip
 """The fields of `Skeleton` that hold numbers of edges."""
 
@@ -75,7 +82,7 @@ def _bare(joined: Joined, micro_batches: int) -> Skeleton:
         carry=_nothing(of_bundles),
         back=_nothing(of_bundles),
         update=_nothing(of_bundle),
-        again=_nothing(of_bundle),
+        again=_nothing(of_bundles),
         regather=_nothing(of_bundle),
         carried_edge=_nothing(of_bundles),
         returned_edge=_nothing(of_bundles),
@@ -83,6 +90,7 @@ def _bare(joined: Joined, micro_batches: int) -> Skeleton:
         leg_back_edge=_nothing(of_legs),
         leg_again_edge=_nothing(of_legs),
         regather_edge=_nothing(of_bundle),
+        ahead_edge=_nothing((2, *of_bundles)),
     )
 
 
@@ -93,45 +101,88 @@ def _nothing(shape: tuple[int, ...]) -> Indices:
 def _made(bones: Skeleton) -> tuple[Indices, Indices]:
     """For each unit the bundles that it makes, as a flat list of lists."""
     passed = np.flatnonzero(~bones.parameters)
-    ordered = passed[np.argsort(bones.maker[passed], kind="stable")]
-    start = np.searchsorted(bones.maker[ordered], np.arange(len(bones.flows) + 1))
-    return start.astype(np.int32), ordered.astype(np.int32)
+    return _by_unit(bones, passed, bones.maker[passed])
 
 
-def _compute_task(bones: Skeleton, label: Label) -> int:
-    kind, unit, micro_batch = label
-    return int((bones.forward if kind == "forward" else bones.backward)[unit, micro_batch])
+def _read_first(bones: Skeleton) -> tuple[Indices, Indices]:
+    """For each unit the parameters that it is the first to read."""
+    kept = np.flatnonzero(bones.parameters)
+    return _by_unit(bones, kept, np.minimum.reduceat(bones.leg_unit, bones.leg_start[kept]))
+
+
+def _read_last(bones: Skeleton) -> tuple[Indices, Indices]:
+    """For each unit the parameters that it is the last to read, of those that return gradients."""
+    kept, flowing = np.flatnonzero(bones.parameters), np.where(bones.leg_flows, bones.leg_unit, 0)
+    return _by_unit(bones, kept, np.maximum.reduceat(flowing, bones.leg_start[kept]))
+
+
+def _by_unit(bones: Skeleton, bundles: Ints, unit: Indices) -> tuple[Indices, Indices]:
+    ordered = np.argsort(unit, kind="stable")
+    start = np.searchsorted(unit[ordered], np.arange(len(bones.flows) + 1))
+    return start.astype(np.int32), bundles[ordered].astype(np.int32)
+
+
+def _further(
+    wires: _Wires, count: int, bones: Skeleton, edges: list[tuple[Label, Label]], *, always: bool
+) -> _Wires:
+    """The first edges, and some more."""
+    ends = [[_task(bones, label) for label in both] for both in zip(*edges, strict=True)]
+    before, after = np.array(ends or [[], []], np.int32)
+    return _Wires(
+        np.concatenate((wires.before[:count], before)),
+        np.concatenate((wires.after[:count], after)),
+        np.concatenate((wires.always[:count], np.full(len(edges), always))),
+    )
+
+
+def _task(bones: Skeleton, label: Label) -> int:
+    kind, subject, micro_batch = label
+    tasks = {
+        "forward": bones.forward,
+        "backward": bones.backward,
+        "carry": bones.carry,
+        "again": bones.again,
+    }
+    return int(tasks[kind][subject, micro_batch])
 
 
 @compiled
-def _number_tasks(bones: Skeleton, made_start: Indices, made: Indices) -> int:
+def _number_tasks(
+    bones: Skeleton,
+    made_start: Indices,
+    made: Indices,
+    first_start: Indices,
+    first: Indices,
+    last_start: Indices,
+    last: Indices,
+    fetched: bool,
+) -> int:
     """Number tasks so that each comes after all that it may wait for; returns how many."""
     n = 0
     units, micro_batches = bones.forward.shape
-    bundles = len(bones.maker)
-    for b in range(bundles):
-        if bones.parameters[b]:
-            bones.carry[b, 0] = n
-            n += 1
     for m in range(micro_batches):
         for u in range(units):
+            if m == 0 or fetched:
+                for i in range(first_start[u], first_start[u + 1]):
+                    bones.carry[first[i], m] = n
+                    n += 1
             bones.forward[u, m] = n
             n += 1
             for i in range(made_start[u], made_start[u + 1]):
                 bones.carry[made[i], m] = n
                 n += 1
-    for b in range(bundles):
-        if bones.parameters[b]:
-            bones.again[b] = n
-            n += 1
     for m in range(micro_batches):
         for u in range(units - 1, -1, -1):
             for i in range(made_start[u], made_start[u + 1]):
                 bones.back[made[i], m] = n
                 n += 1
+            if fetched:
+                for i in range(last_start[u], last_start[u + 1]):
+                    bones.again[last[i], m] = n
+                    n += 1
             bones.backward[u, m] = n
             n += 1
-    for b in range(bundles):
+    for b in range(len(bones.maker)):
         if bones.parameters[b]:
             bones.back[b, 0], bones.update[b], bones.regather[b] = n, n + 1, n + 2
             n += 3
@@ -146,8 +197,10 @@ def _wire(wires: _Wires, e: int, before: int, after: int, always: bool) -> int:
 
 
 @compiled
-def _join_tasks(bones: Skeleton, wires: _Wires) -> None:
-    """Write the edges of units, of bundles and of legs, each for all micro-batches."""
+def _join_tasks(bones: Skeleton, wires: _Wires, fetched: bool) -> int:
+    """Write the edges of units, of bundles and of legs, each for all micro-batches; returns how
+    many.
+    """
     e = 0
     for u in range(len(bones.flows)):
         for m in range(bones.forward.shape[1]):
@@ -156,7 +209,8 @@ def _join_tasks(bones: Skeleton, wires: _Wires) -> None:
         e = _join_bundle(bones, wires, e, b)
     for b in range(len(bones.maker)):
         for leg in range(bones.leg_start[b], bones.leg_start[b + 1]):
-            e = _join_leg(bones, wires, e, b, leg)
+            e = _join_leg(bones, wires, e, b, leg, fetched)
+    return e
 
 
 @compiled
@@ -174,18 +228,19 @@ def _join_bundle(bones: Skeleton, wires: _Wires, e: int, b: int) -> int:
 
 
 @compiled
-def _join_leg(bones: Skeleton, wires: _Wires, e: int, b: int, leg: int) -> int:
+def _join_leg(bones: Skeleton, wires: _Wires, e: int, b: int, leg: int, fetched: bool) -> int:
     kept, maker, unit = bones.parameters[b], bones.maker[b], bones.leg_unit[leg]
     flows, trained = bones.flows[unit], bones.trained[bones.leg_source[leg]]
     for m in range(bones.forward.shape[1]):
-        own = 0 if kept else m
+        own, back = 0 if kept and not fetched else m, 0 if kept else m
         reader, reverse = bones.forward[unit, m], bones.backward[unit, m]
         bones.leg_edge[leg, m], bones.leg_back_edge[leg, m] = e, e + 1
         e = _wire(wires, e, bones.carry[b, own], reader, False)
-        e = _wire(wires, e, reverse, bones.back[b, own], False)
+        e = _wire(wires, e, reverse, bones.back[b, back], False)
         if kept:
-            bones.leg_again_edge[leg, m] = e
-            e = _wire(wires, e, bones.again[b], reverse, False)
+            if fetched:
+                bones.leg_again_edge[leg, m] = e
+                e = _wire(wires, e, bones.again[b, m], reverse, False)
             e = _wire(wires, e, reverse, bones.update[b], trained and flows)
         else:
             e = _wire(wires, e, bones.forward[maker, m], reader, True)

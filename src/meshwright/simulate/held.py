@@ -9,7 +9,8 @@ Leaves: what each device holds over time, and the fullest moment.
                the rest from the layer's first backward task on
     passing    what nobody keeps: a tensor from its making to its last reading, the gradient of one
                from its first reader's backward task to its maker's, what members of a unit hand
-               each other and what they need on their way; at the end of the step the update's
+               each other and what they need on their way; sharded parameters (ZeRO 3) from their
+               fetching to the end of their use; at the end of the step the update's
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ import numpy as np
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Held
+from meshwright.script.script import WHOLLY_SHARDED
 from meshwright.simulate import full
-from meshwright.simulate.parts import Parts, Standing, devices, ways
+from meshwright.simulate.parts import (
+    Parts,
+    Standing,
+    devices,
+    lying_each,
+    parameters_of,
+    ways,
+)
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import Floats
@@ -100,11 +109,13 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
     """What every device holds over time; one device stands for all that do the same."""
     parts, clock = Parts(problem, roles), _Clock(problem, timeline)
     passing = _Passing(parts, clock)
+    fetched = _Fetched(parts, timeline) if problem.options.zero == WHOLLY_SHARDED else None
     known: dict[bytes, Curve] = {}
     for device, own in devices(problem, roles):
         # Devices for the same units hold the same.
         if own.tobytes() not in known:
             spans = [*_of_units(parts, clock, own), *passing.spans(own)]
+            spans += fetched.spans(clock, own) if fetched else ()
             known[own.tobytes()] = _curve(parts, clock, own, spans, timeline.makespan)
         yield known[own.tobytes()]._replace(device=device)
 
@@ -182,6 +193,26 @@ def _of_units(parts: Parts, clock: _Clock, own: Flags) -> Iterator[Span]:
         again = np.full((layer.max() + 1, returns.shape[1]), np.iinfo(np.int64).max)
         np.minimum.at(again, layer, returns)
         yield Span(again[layer], returned, rerun, KEPT)
+
+
+class _Fetched:
+    """Sharded parameters, put together for each use."""
+
+    def __init__(self, parts: Parts, timeline: Timeline) -> None:
+        problem, bones = parts.problem, parts.problem.bones
+        source = parameters_of(problem)
+        self.unit = bones.source_maker[source]
+        self.size = lying_each(problem, source, parts.degrees[self.unit]).fetched
+        bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.source_start))[source]
+        begin = timeline.end - problem.tasks.duration
+        self.there, self.back = begin[bones.carry[bundle]], begin[bones.again[bundle]]
+        """[parameters, micro-batches] when fetching begins, in either pass."""
+
+    def spans(self, clock: _Clock, own: Flags) -> Iterator[Span]:
+        """Those on a device on which some units work."""
+        here, back = own[self.unit], (own & clock.flows)[self.unit]
+        yield Span(self.there[here], clock.read[self.unit[here]], self.size[here], PASSING)
+        yield Span(self.back[back], clock.returned[self.unit[back]], self.size[back], PASSING)
 
 
 class _Passing:

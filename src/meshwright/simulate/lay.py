@@ -222,8 +222,8 @@ def _lay_way(
                 wide = True
         for m in range(edges.shape[1]):
             edge_live[edges[leg, m]] = waits
-            if kept and there:
-                edge_live[bones.leg_again_edge[leg, m]] = waits and sharded and bones.leg_flows[leg]
+            if sharded and there:
+                edge_live[bones.leg_again_edge[leg, m]] = waits and bones.leg_flows[leg]
     if not charge_bucket(table, room, waiting):
         return NO_PRICE
     if rerun and wide:
@@ -259,14 +259,19 @@ def _write_way(
     kept, time, moved = bones.parameters[b], room.charged[TIME], room.charged[MOVED]
     tasks = bones.carry if there else bones.back
     ends = bones.carried_edge if there else bones.returned_edge
-    copies = 1 if kept else tasks.shape[1]
+    fetched = sharded and there
+    copies = 1 if kept and not fetched else tasks.shape[1]
     for m in range(copies):
         _write(graph, tasks[b, m], time, one, other, room.busy)
         if ends[b, m] != NONE:
             graph.edge_live[ends[b, m]] = time > 0
-    if kept and there:
-        _write(graph, bones.again[b], time if sharded else 0.0, one, other, room.busy)
-        moved *= 1 + sharded
+        if fetched:
+            _write(graph, bones.again[b, m], time, one, other, room.busy)
+            for way in range(2):
+                if bones.ahead_edge[way, b, m] != NONE:
+                    graph.edge_live[bones.ahead_edge[way, b, m]] = time > 0
+    if fetched:
+        moved *= 2
     room.moved[b, 0 if there else 1] = moved * copies
 
 

@@ -55,6 +55,8 @@ class Lying(NamedTuple):
     optimizer: Floats
     update: Floats
     """What the optimizer holds on the way."""
+    fetched: Floats
+    """What comes besides when sharded parameters are put together."""
 
 
 class Parts:
@@ -230,4 +232,5 @@ def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
         gradients=np.where(trained, shared(own, 2), 0.0),
         optimizer=np.where(trained, shared(STATES[options.optimizer] * numbers + copy, 1), 0.0),
         update=np.where(trained, shared(UPDATE[options.optimizer] * numbers, 1), 0.0),
+        fetched=own - shared(own, 3),
     )

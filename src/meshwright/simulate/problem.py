@@ -10,7 +10,7 @@ its schedule. Factors along which some operator may sit at one coordinate tell d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
+from meshwright.script.script import WHOLLY_SHARDED
 from meshwright.simulate.build import skeleton
 from meshwright.simulate.carry import ILLEGAL, NO_TIME, Work, work
 from meshwright.simulate.joined import joined
@@ -37,7 +38,7 @@ from meshwright.simulate.lay import Rates
 from meshwright.simulate.places import places
 from meshwright.simulate.prices import NANO, Prices
 from meshwright.simulate.skeleton import Labels, labels_of
-from meshwright.simulate.stages import chained
+from meshwright.simulate.stages import Label, ahead, chained
 from meshwright.simulate.tasks import Flags
 from meshwright.simulate.times import MOST_SPLITS, Times
 from meshwright.simulate.whole import lay_all
@@ -77,8 +78,9 @@ class Problem:
                     f"make it of simpler operators, each with at most {MOST_SPLITS}",
                 )
         edges = chained(self.units, pipeline, self.bundles, self.options) if pipeline else ()
+        fetching = self._fetching(pipeline) if self.options.zero == WHOLLY_SHARDED else None
         self.bones, self.tasks = skeleton(
-            self.joined, self.places, len(self.prices.kinds), micro, edges
+            self.joined, self.places, len(self.prices.kinds), micro, edges, fetching
         )
         self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
         rates = self.operators.rates
@@ -92,6 +94,11 @@ class Problem:
             buckets=bool(self.options.bucket),
         )
         self.roles: Codes = np.full((len(self.units), len(self.factors)), WHOLE, np.int8)
+
+    def _fetching(self, pipeline: Sequence[Layout] | None) -> Iterator[tuple[Label, Label]]:
+        """What fetching sharded parameters waits for; without a pipeline there is one stage."""
+        layouts = pipeline or [Layout(())] * len(self.units)
+        return ahead(self.units, layouts, self.bundles, self.options)
 
     def lay(self, roles: Codes) -> None:
         """Write the roles of all units into the task graph."""

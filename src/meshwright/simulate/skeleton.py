@@ -3,8 +3,8 @@
     forward(u, m)  backward(u, m)     a unit's compute, for each micro-batch m
     carry(b, m)    return(b, m)       what moves a bundle to its readers, and its gradient back
     update(b)                         the optimizer, for parameters
-    again(b)  regather(b)             fetching sharded parameters for the backward pass, and
-                                      gathering what was updated in shards
+    again(b, m)                       fetching sharded parameters for the backward pass
+    regather(b)                       gathering what was updated in shards
 A plan decides which of them are live and how long they take; it never moves an edge.
 """
 
@@ -63,13 +63,15 @@ class Skeleton(NamedTuple):
     leg_halo: Floats
     leg_statistics: Floats
     carry: Indices
-    """[bundles, micro-batches] tasks; of parameters only the first."""
+    """[bundles, micro-batches] tasks; of parameters only the first, unless they are fetched for
+    each use."""
     back: Indices
     """[bundles, micro-batches] tasks that return gradients; of parameters only the first."""
     update: Indices
     """[bundles] tasks, or NONE."""
-    again: Indices
     regather: Indices
+    again: Indices
+    """[bundles, micro-batches] tasks; of parameters that are fetched for each use."""
     carried_edge: Indices
     """[bundles, micro-batches] maker -> carry, or NONE for parameters."""
     returned_edge: Indices
@@ -82,6 +84,8 @@ class Skeleton(NamedTuple):
     """[legs, micro-batches] again -> reader's backward, or NONE."""
     regather_edge: Indices
     """[bundles] update -> regather, or NONE."""
+    ahead_edge: Indices
+    """[2, bundles, micro-batches] the use before the one before -> carry and again, or NONE."""
 
 
 class Labels(NamedTuple):
@@ -104,7 +108,7 @@ def labels_of(bones: Skeleton, tasks: int) -> Labels:
         ("carry", bones.carry),
         ("return", bones.back),
         ("update", bones.update[:, None]),
-        ("again", bones.again[:, None]),
+        ("again", bones.again),
         ("regather", bones.regather[:, None]),
     ):
         own, micro = np.nonzero(numbers != NONE)

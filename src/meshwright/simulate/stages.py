@@ -1,5 +1,6 @@
-"""Pipelines as further edges of a task graph. Enters: units, their layouts, a schedule. Leaves:
-the edges that make each stage work through its micro-batches in the schedule's order.
+"""The order of a stage's work as further edges of a task graph. Enters: units, their layouts, a
+schedule. Leaves: the edges that make each stage work through its micro-batches in the schedule's
+order, and those that make it gather sharded parameters one use ahead.
 
 A chunk is one of the runs of units that a stage works through (`script.runs`). With one stage and
 several micro-batches gradients accumulate: forward, backward, forward, backward.
@@ -48,6 +49,46 @@ def chained(
             for last in _tasks(before, ends, first=False):
                 for first in _tasks(after, ends, first=True):
                     yield last, first
+
+
+def ahead(
+    units: Sequence[Unit],
+    layouts: Sequence[Layout],
+    bundles: Sequence[Bundle],
+    options: Options,
+) -> Iterator[tuple[Label, Label]]:
+    """What gathering the parameters of a bundle waits for: it begins with the use before its own,
+    once the one before that is over.
+    """
+    opening, closing = _uses(units, bundles)
+    runs = runs_of(layouts, options)
+    stages = stages_of(runs, options)
+    for place, numbers in enumerate(stages.values()):
+        used: list[Label] = []
+        for slot in order(
+            options.schedule, len(stages), place, options.micro_batches, len(numbers)
+        ):
+            there, run = slot.pass_ == "forward", runs[numbers[slot.chunk]].units
+            uses = opening if there else closing
+            for unit in filter(uses.__contains__, run if there else reversed(run)):
+                for bundle in uses[unit] if len(used) > 1 else ():
+                    yield used[-2], ("carry" if there else "again", bundle, slot.micro_batch)
+                used.append((slot.pass_, unit, slot.micro_batch))
+
+
+def _uses(
+    units: Sequence[Unit], bundles: Sequence[Bundle]
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """The parameters that each unit is the first to use, in either pass."""
+    opening: dict[int, list[int]] = {}
+    closing: dict[int, list[int]] = {}
+    for number, bundle in enumerate(bundles):
+        if bundle.parameters:
+            back = [leg.unit for leg in bundle.legs if leg.port.back and units[leg.unit].flows]
+            opening.setdefault(min(leg.unit for leg in bundle.legs), []).append(number)
+            if back:
+                closing.setdefault(max(back), []).append(number)
+    return opening, closing
 
 
 def _readers(bundles: Sequence[Bundle]) -> dict[int, set[int]]:
