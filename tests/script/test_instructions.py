@@ -47,7 +47,7 @@ def reads(script: Script, own: Instruction) -> Iterator[Event]:
             for unit in script.buckets[own.number].units:
                 if script.flows[script.home[unit]]:
                     yield from (("Reverse", script.home[unit], m) for m in micros)
-        case "Gather":
+        case "Gather" | "Drop":
             pass
 
 
@@ -106,7 +106,7 @@ def test_everything_that_runs_again_has_run_before(scripts: list[Script]) -> Non
 def test_everything_happens_once(scripts: list[Script]) -> None:
     for script in scripts:
         counts = Counter(event(own) for own in script.instructions if not own.again)
-        assert all(n == 1 for (kind, _, _), n in counts.items() if kind != "Gather")
+        assert all(n == 1 for (kind, _, _), n in counts.items() if kind not in ("Gather", "Drop"))
         micros = range(script.plan.options.micro_batches)
         segments = range(len(script.segments))
         assert {own for own in counts if own[0] == "Run"} == {
@@ -143,13 +143,15 @@ def test_sharded_parameters_are_gathered_before_use(scripts: list[Script]) -> No
         shown: set[int] = set()
         for own in script.instructions:
             if own.kind == "Gather":
+                assert own.number not in shown, "it is there already"
                 shown.add(own.number)
+            elif own.kind == "Drop":
+                shown.remove(own.number)
             used = {sharded[name] for name in parameters_read(script, own) if name in sharded}
             assert used <= shown
-            if script.plan.options.zero == 3 and own.kind in ("Run", "Reverse"):
-                # Whoever computed gives the memory back.
-                wholly += bool(used)
-                shown -= used
+            wholly += script.plan.options.zero == 3 and bool(used)
+        if script.plan.options.zero == 3:
+            assert not shown, "memory is given back"
     assert wholly
 
 

@@ -54,9 +54,24 @@ def test_shards_are_scattered_and_gathered() -> None:
     assert sent("sample,sample,sample", Options(zero=1)) == [{"Settle": 72, "Gather": 72}] * 2
 
 
-def test_wholly_sharded_parameters_are_gathered_twice() -> None:
-    both = {"Gather": 144, "Settle": 72}
-    assert sent("sample,sample,sample", Options(zero=3)) == [both, both]
+def test_wholly_sharded_parameters_that_are_used_again_at_once_are_gathered_once() -> None:
+    assert sent("sample,sample,sample", Options(zero=3)) == [{"Gather": 72, "Settle": 72}] * 2
+
+
+def test_wholly_sharded_parameters_are_gathered_for_either_pass() -> None:
+    """Of eight layers, each a segment, the last three are used again before they could travel."""
+    layers, side = 8, 256
+    lines = ["graph deep", f"input h0: float32[n=8, i={side}]"]
+    lines += [f"parameter w{i}: float32[o={side}, i={side}]" for i in range(layers)]
+    lines += [
+        f"operator l{i}: h{i + 1}: float32[n=8, o={side}] = linear(h{i}, w{i})"
+        for i in range(layers)
+    ]
+    lines += [f"operator s: loss: float32[] = mean(h{layers})", "output loss", "loss loss"]
+    whole = [Layout.parse("sample")] * (layers + 1)
+    graph = parse_graph("\n".join(lines))
+    script = Script(Plan.of("by hand", graph, machine(2), whole, Options(zero=3)))
+    assert sent_by_kind(script, 0)["Gather"] == (2 * layers - 3) * side * side * 4 // 2
 
 
 def test_a_pipeline_sends_what_stands_between_its_stages() -> None:

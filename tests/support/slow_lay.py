@@ -19,6 +19,7 @@ from meshwright.parallel.reshard import MOST, NAMES, Codes, resharding
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, Leg, Source
+from meshwright.script.fetching import AHEAD
 from meshwright.simulate.problem import Problem
 
 Label = tuple[str, int, int]
@@ -250,7 +251,9 @@ class Twin:
         self.moved += there.moved * fetched + back.moved + gather.moved
 
     def _ahead(self) -> None:
-        """Fetching waits for the use before the one before its own; one stage, accumulating."""
+        """Fetching waits for the use that is over when the AHEADth before its own begins; one
+        stage, accumulating.
+        """
         used: list[Label] = []
         kept = [(b, own) for b, own in enumerate(self.problem.bundles) if own.parameters]
         units = range(len(self.problem.units))
@@ -261,9 +264,9 @@ class Twin:
             ):
                 for unit in order:
                     own = [b for b, bundle in kept if self._first(bundle, kind) == unit]
-                    for b in own if len(used) > 1 else ():
+                    for b in own if len(used) > AHEAD else ():
                         label = (fetch, b, m)
-                        self.edges[used[-2], label].append(label in self.tasks)
+                        self.edges[used[len(used) - AHEAD - 1], label].append(label in self.tasks)
                     if own:
                         used.append((kind, unit, m))
 

@@ -29,7 +29,7 @@ from meshwright.run.recording import Kind, Recorder
 from meshwright.run.settling import Settler
 from meshwright.run.totals import Totals
 from meshwright.run.wire import Wire
-from meshwright.script.script import WHOLLY_SHARDED, Instruction, Script
+from meshwright.script.script import Instruction, Script
 from meshwright.script.transfers import Step
 
 Result = TypeVar("Result")
@@ -104,7 +104,7 @@ class Executor:
                     self._action("Bring", own.number, back.steps, back.tensor)
                 case "Gather" | "Settle":
                     self._settler.prepare(self.script.buckets[own.number])
-                case "Reverse":
+                case "Reverse" | "Drop":
                     pass
 
     def step(
@@ -123,6 +123,8 @@ class Executor:
                 self._values.pop(key, None)
         for handle in self._settling:
             self._await(handle)
+        for name in tuple(self._fetched):
+            self._there(name)
         if len(self.script.wiring.machine.sizes) == 0:
             loss = self._whole_loss()
         else:
@@ -152,6 +154,8 @@ class Executor:
         """What this rank leaves on a return, by number and micro-batch; of parameters summed."""
         self._brought: dict[tuple[str, int], list[Handle[Tensor | None]]] = {}
         self._settling: list[Handle[None]] = []
+        self._fetched: dict[str, Handle[None]] = {}
+        """Parameters on their way from those who have a shard."""
         self._losses: list[Tensor] = []
 
     def _mine(self, own: Instruction) -> bool:
@@ -165,7 +169,7 @@ class Executor:
                 return self._mover.takes_part(wiring.deliveries[own.number].steps)
             case "Bring":
                 return self._mover.takes_part(wiring.returns[own.number].steps)
-            case "Gather" | "Settle":
+            case "Gather" | "Drop" | "Settle":
                 return self._in_bucket(own.number)
 
     def _in_bucket(self, number: int) -> bool:
@@ -195,14 +199,29 @@ class Executor:
                     self._settle(own)
             case "Gather":
                 self._gather(own)
+            case "Drop":
+                self._drop(own)
 
     def _gather(self, own: Instruction) -> None:
         bucket = self.script.buckets[own.number]
-        for kept in bucket.parameters:
-            if kept.name in self.parameters.pieces:
-                self.parameters.pieces[kept.name].show()
+        names = [own.name for own in bucket.parameters if own.name in self.parameters.pieces]
+        for name in names:
+            self.parameters.pieces[name].show()
         first = bucket.parameters[0].name
-        self._await(self._send("gather", first, partial(self._settler.gather, bucket)))
+        handle = self._send("gather", first, partial(self._settler.gather, bucket))
+        self._fetched |= dict.fromkeys(names, handle)
+
+    def _there(self, parameter: str) -> None:
+        """Wait until a parameter is put together."""
+        if parameter in self._fetched:
+            self._await(self._fetched.pop(parameter))
+
+    def _drop(self, own: Instruction) -> None:
+        """Give back the memory of parameters that are sharded until their next use."""
+        for kept in self.script.buckets[own.number].parameters:
+            if kept.name in self.parameters.pieces:
+                self._there(kept.name)
+                self.parameters.pieces[kept.name].hide()
 
     def _send(self, kind: Kind, name: str, job: Callable[[], Result]) -> Handle[Result]:
         """Have something travel, in the order of the script."""
@@ -212,13 +231,6 @@ class Executor:
                 return job()
 
         return self._lane.begin(timed)
-
-    def _hide(self, compiled: Compiled) -> None:
-        """Give back the memory of parameters that are sharded until their next use."""
-        if self.script.plan.options.zero == WHOLLY_SHARDED:
-            for leaf, _ in compiled.leaves:
-                if leaf.parameter and leaf.tensor in self.parameters.pieces:
-                    self.parameters.pieces[leaf.tensor].hide()
 
     def _segment(self, number: int, micro: int) -> Compiled:
         key = number, micro
@@ -242,13 +254,13 @@ class Executor:
                 self._losses.append(output.detach())
         if keeps:
             self._tape[own.number, own.micro_batch] = values, outputs
-        self._hide(compiled)
 
     def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
         value = self._values.get(source(self.script.wiring, leaf.delivery, own.micro_batch))
         if value is None:
             assert leaf.parameter
+            self._there(leaf.tensor)
             return self.parameters.pieces[leaf.tensor].data
         if isinstance(value, Handle):
             arrived = self._await(value)
@@ -261,6 +273,7 @@ class Executor:
         action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
         piece = self.parameters.pieces.get(delivery.tensor)
         if self.script.wiring.made[delivery.tensor].parameter:
+            self._there(delivery.tensor)
             # A sharded piece gives its memory back while what was carried is still needed.
             value = None if piece is None else _kept(piece)
         else:
@@ -279,6 +292,8 @@ class Executor:
     def _reverse(self, own: Instruction) -> None:
         compiled = self._segment(own.number, own.micro_batch)
         values, outputs = self._tape.pop((own.number, own.micro_batch))
+        for leaf, _ in compiled.leaves:
+            self._there(leaf.tensor)
         self._moment = self._moment._replace(again=True)
         arriving = [
             self._gradient(name, own.micro_batch, output)
@@ -289,7 +304,6 @@ class Executor:
         for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
             if leaf.return_ is not None and gradient is not None:
                 self._leave(leaf, own.micro_batch, gradient)
-        self._hide(compiled)
 
     def _gradient(self, name: str, micro: int, output: Tensor) -> Tensor | None:
         """The gradient of a tensor that was made here, from all its readers."""

@@ -4,9 +4,10 @@ one order for the whole machine, of which every device does its own part.
     Run(s, m)      segment s computes micro-batch m          Reverse(s, m)   its backward pass
     Carry(d, m)    delivery d moves                          Bring(r, m)     return r moves
     Gather(b)      sharded parameters are put together       Settle(b)       gradients are summed
+    Drop(b)        their memory is given back
 A layer that runs again does so, with what is carried inside of it, before its backward pass.
-Parameters that are sharded themselves (ZeRO 3) are gathered before each use of theirs, others that
-are updated in shards once a step.
+Parameters that are sharded themselves (ZeRO 3) are gathered for each use of theirs (`fetching`),
+others that are updated in shards once a step. What is gathered is on its way until it is used.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Literal, NamedTuple
 
 from meshwright.plan.model import Plan
 from meshwright.script.buckets import Bucket, buckets
+from meshwright.script.fetching import Use, stays
 from meshwright.script.segments import Segment, segments
 from meshwright.script.slots import Turn, turns
 from meshwright.script.wiring import Wiring
 
-Kind = Literal["Run", "Reverse", "Carry", "Bring", "Gather", "Settle"]
+Kind = Literal["Run", "Reverse", "Carry", "Bring", "Gather", "Drop", "Settle"]
 
 WHOLLY_SHARDED = 3
 """The ZeRO stage that shards parameters themselves."""
@@ -83,10 +85,56 @@ class Script:
                 self._kept[segment].append(number)
 
     def _instructions(self) -> Iterator[Instruction]:
+        sharded = [
+            number
+            for number, own in enumerate(self.buckets)
+            if any(kept.shards for kept in own.parameters)
+        ]
+        if self.plan.options.zero == WHOLLY_SHARDED:
+            yield from self._fetching(list(self._computing()), set(sharded))
+            return
+        yield from (Instruction("Gather", number) for number in sharded)
+        yield from self._computing()
+
+    def _fetching(self, every: list[Instruction], sharded: set[int]) -> Iterator[Instruction]:
+        """Instructions, and what puts the parameters together that they use."""
+        begin: dict[int, list[int]] = defaultdict(list)
+        end: dict[int, list[int]] = defaultdict(list)
+        uses = [
+            Use(at, self.wiring.tasks[unit].place, buckets, layer)
+            for at, own in enumerate(every)
+            for unit, read, layer in self._used(own)
+            if (buckets := tuple(number for number in read if number in sharded))
+        ]
+        for own in stays(uses):
+            begin[own.first].append(own.bucket)
+            end[own.last].append(own.bucket)
+        for at, instruction in enumerate(every):
+            yield from (Instruction("Gather", number) for number in begin[at])
+            yield instruction
+            yield from (Instruction("Drop", number) for number in end[at])
+
+    def _used(self, own: Instruction) -> Iterator[tuple[int, list[int], object]]:
+        """A unit that shows where an instruction uses parameters, their buckets, and the layer
+        that runs again with it.
+        """
+        if own.kind in ("Run", "Reverse"):
+            segment, rerun = self.segments[own.number], own.again or own.kind == "Reverse"
+            layer = (segment.layer, own.micro_batch) if segment.layer and rerun else None
+            yield segment.units[0], self._kept[own.number], layer
+        elif own.kind == "Carry":
+            name = self.wiring.deliveries[own.number].tensor
+            made = self.wiring.made[name]
+            if made.parameter:
+                every = self._kept[self.home[made.unit]]
+                named = [
+                    b for b in every if any(k.name == name for k in self.buckets[b].parameters)
+                ]
+                yield made.unit, named, None
+
+    def _computing(self) -> Iterator[Instruction]:
+        """All but what puts sharded parameters together."""
         waiting, settling = self._contributions(), self._backwards()
-        if self.plan.options.zero < WHOLLY_SHARDED:
-            for number in range(len(self.buckets)):
-                yield from self._gathered(number)
         yield from self._tied()
         for turn in turns(self.plan):
             if turn.pass_ == "forward":
@@ -102,28 +150,14 @@ class Script:
     def _of_part(self, part: int) -> list[int]:
         return [number for number, own in enumerate(self.segments) if own.part == part]
 
-    def _gathered(self, bucket: int) -> Iterator[Instruction]:
-        if any(own.shards for own in self.buckets[bucket].parameters):
-            yield Instruction("Gather", bucket)
-
-    def _used(self, segment: int, parameter: str | None = None) -> Iterator[Instruction]:
-        """What has to be gathered before a segment computes, or before one parameter is read."""
-        if self.plan.options.zero == WHOLLY_SHARDED:
-            for bucket in self._kept[segment]:
-                names = [kept.name for kept in self.buckets[bucket].parameters]
-                if parameter is None or parameter in names:
-                    yield from self._gathered(bucket)
-
     def _tied(self) -> Iterator[Instruction]:
         """Parameters that some reader needs otherwise than they lie."""
         for number, own in enumerate(self.wiring.deliveries):
             made = self.wiring.made[own.tensor]
             if own.steps and made.parameter:
-                yield from self._used(self.home[made.unit], own.tensor)
                 yield Instruction("Carry", number)
 
     def _run(self, number: int, micro: int, *, again: bool) -> Iterator[Instruction]:
-        yield from self._used(number)
         yield Instruction("Run", number, micro, again)
         layer = self.segments[number].layer
         for delivery in self._sent[number]:
@@ -140,7 +174,6 @@ class Script:
                     yield from self._run(number, turn.micro_batch, again=True)
             for number in numbers:
                 if self.flows[number]:
-                    yield from self._used(number)
                     yield Instruction("Reverse", number, turn.micro_batch)
 
     def _contributions(self) -> Counter[tuple[int, int]]:

@@ -88,6 +88,8 @@ class _Traffic:
             case "Bring":
                 back = wiring.returns[number]
                 return self._transfer(back.steps, self._item(back.tensor))
+            case "Drop":
+                return 0
             case "Gather":
                 return self._gathered(self._script.buckets[number])
             case "Settle":

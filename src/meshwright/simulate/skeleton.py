@@ -85,7 +85,7 @@ class Skeleton(NamedTuple):
     regather_edge: Indices
     """[bundles] update -> regather, or NONE."""
     ahead_edge: Indices
-    """[2, bundles, micro-batches] the use before the one before -> carry and again, or NONE."""
+    """[2, bundles, micro-batches] a use some time before -> carry and again, or NONE."""
 
 
 class Labels(NamedTuple):

@@ -1,6 +1,6 @@
 """The order of a stage's work as further edges of a task graph. Enters: units, their layouts, a
 schedule. Leaves: the edges that make each stage work through its micro-batches in the schedule's
-order, and those that make it gather sharded parameters one use ahead.
+order, and those that make it fetch sharded parameters not too early.
 
 A chunk is one of the runs of units that a stage works through (`script.runs`). With one stage and
 several micro-batches gradients accumulate: forward, backward, forward, backward.
@@ -15,6 +15,7 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.script.bundles import Bundle
+from meshwright.script.fetching import AHEAD
 from meshwright.script.runs import runs_of, stages_of
 from meshwright.script.schedule import Slot, order
 
@@ -57,8 +58,8 @@ def ahead(
     bundles: Sequence[Bundle],
     options: Options,
 ) -> Iterator[tuple[Label, Label]]:
-    """What gathering the parameters of a bundle waits for: it begins with the use before its own,
-    once the one before that is over.
+    """What fetching the parameters of a bundle waits for: it begins together with the use AHEAD
+    before its own, so once the one before that is over.
     """
     opening, closing = _uses(units, bundles)
     runs = runs_of(layouts, options)
@@ -69,10 +70,10 @@ def ahead(
             options.schedule, len(stages), place, options.micro_batches, len(numbers)
         ):
             there, run = slot.pass_ == "forward", runs[numbers[slot.chunk]].units
-            uses = opening if there else closing
+            uses, fetch = (opening, "carry") if there else (closing, "again")
             for unit in filter(uses.__contains__, run if there else reversed(run)):
-                for bundle in uses[unit] if len(used) > 1 else ():
-                    yield used[-2], ("carry" if there else "again", bundle, slot.micro_batch)
+                for bundle in uses[unit] if len(used) > AHEAD else ():
+                    yield used[-1 - AHEAD], (fetch, bundle, slot.micro_batch)
                 used.append((slot.pass_, unit, slot.micro_batch))
 
 

@@ -1,0 +1,65 @@
+"""When parameters that are sharded themselves are there. Enters: instructions, and which of them
+use which buckets. Leaves: the instructions with those that put buckets together and drop them.
+
+A place is where segments run on the same devices. Its uses are numbered in their order, and a
+bucket is on its way from AHEAD uses before its first one on, and there to its last one; where it
+would be on its way again at once, or belongs to the same layer that runs again, it stays. What
+several places use is put together for each use.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+AHEAD = 4
+"""About as many as a layer has: what is small in between must not be all that hides a large one."""
+
+
+class Use(NamedTuple):
+    """An instruction that reads buckets."""
+
+    at: int
+    """Its place among the instructions."""
+    place: Hashable
+    buckets: tuple[int, ...]
+    layer: Hashable | None
+    """What runs again with it, and so keeps what it has."""
+
+
+class Stay(NamedTuple):
+    """A bucket is there from before one instruction to after another."""
+
+    bucket: int
+    first: int
+    last: int
+
+
+def stays(uses: Sequence[Use]) -> Iterator[Stay]:
+    """When buckets are there.
+
+    >>> order = (0, 1, 2, 3, 4, 5, 0)
+    >>> found = stays([Use(at, "gpu", (bucket,), None) for at, bucket in enumerate(order)])
+    >>> [tuple(own) for own in found]
+    [(0, 0, 0), (0, 2, 6), (1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 5)]
+    """
+    rows: Mapping[Hashable, list[Use]] = defaultdict(list)
+    found: Mapping[int, list[tuple[Use, int]]] = defaultdict(list)
+    for use in uses:
+        for bucket in use.buckets:
+            found[bucket].append((use, len(rows[use.place])))
+        rows[use.place].append(use)
+    for bucket, own in sorted(found.items()):
+        if len({use.place for use, _ in own}) > 1:
+            yield from (Stay(bucket, use.at, use.at) for use, _ in own)
+            continue
+        row = rows[own[0][0].place]
+        begin, (before, number) = own[0][1], own[0]
+        for use, later in own[1:]:
+            kept = use.layer is not None and use.layer == before.layer
+            if later - number > AHEAD + 1 and not kept:
+                yield Stay(bucket, row[max(0, begin - AHEAD)].at, before.at)
+                begin = later
+            before, number = use, later
+        yield Stay(bucket, row[max(0, begin - AHEAD)].at, before.at)
