@@ -162,6 +162,16 @@ def test_reductions_name_the_next_way() -> None:
     assert "by itself" in own.note
 
 
+def test_gathers_name_their_steps() -> None:
+    sharded = plan_of(*["sample sample"] * 7, options=Options(zero=1))
+    found = explained(sharded)
+    (own,) = [own for name, own in found.items() if name.startswith("AllGather over 2 node and")]
+    assert own.chosen == "one AllGather"
+    assert own.runner_up == "AllGather along 2 node, 2 gpu"
+    assert own.step is not None
+    assert own.step >= step(sharded)
+
+
 def test_the_graph_as_given_is_what_its_plan_costs() -> None:
     other = plan_of(*["sample sample"] * 7)
     assert explained(FLAT, original=other)["algebra"].step == step(other)

@@ -4,7 +4,7 @@ other choice would have cost.
 A runner-up is the plan with this one decision changed and everything else kept, simulated:
     options, stages, placement   `alternatives`
     the algebra                  the plan of the original graph, if it is given
-    reductions                   the prices without the way that was taken: the next cheapest
+    collectives                  the prices without the way that was taken: the next cheapest
     layouts                      `runner_up`, by classes of units, the most expensive first
 Of several the fastest that fits into memory counts. The largest difference comes first.
 """
@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
-from meshwright.parallel.reshard import ALL_REDUCE
-from meshwright.plan.model import Plan, PlannedReduction, Prediction
+from meshwright.parallel.reshard import ALL_REDUCE, NAMES
+from meshwright.plan.model import Plan, Prediction
+from meshwright.price.collective import Collective
 from meshwright.price.operator import OperatorPricer
 from meshwright.reduce import dsl
 from meshwright.search.joint.alternatives import alternatives
 from meshwright.search.joint.runner_up import Class, Trials, classes
-from meshwright.simulate.moves import ways_by_level
+from meshwright.simulate.moves import Move, moves, ways_by_level
 from meshwright.simulate.prices import NANO, Prices, Way
-from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 
 WORK = 50_000_000
@@ -34,8 +34,10 @@ WORK = 50_000_000
 
 FEWEST = 20
 
-REDUCTIONS = 8
-"""Different reductions that are looked into, the largest first."""
+COLLECTIVES = 8
+"""Different collectives that are looked into, the largest first."""
+
+COLLECTIVE = frozenset(own.value for own in Collective)
 
 TURN = 100_000
 """Tasks that may be simulated before the clock is looked at."""
@@ -71,7 +73,7 @@ def explain(
     counted in a last entry. `progress` is called whenever the clock is looked at.
     """
     told = _Explanation(plan, prices, operators, memory, deadline, progress)
-    found = [*told.alternatives(), *told.algebra(original), *told.reductions(), *told.layouts()]
+    found = [*told.alternatives(), *told.algebra(original), *told.collectives(), *told.layouts()]
     found.sort(key=lambda own: math.inf if own.step is None else told.step - own.step)
     if told.left_out:
         note = "not looked into: the time was up, or they are the cheapest of many"
@@ -127,37 +129,50 @@ class _Explanation:
             given = f"the graph as given ({original.origin})"
             yield self._decision("algebra", "the graph as rewritten", given, found)
 
-    def reductions(self) -> Iterator[Decision]:
-        """Every different reduction."""
-        planned = with_programs(self.plan, self.base.problem).programs
-        groups: dict[tuple[int, int, Way], list[PlannedReduction]] = {}
-        for own in planned:
-            over, beside = (sum(1 << f for f in it) for it in (own.over, own.beside))
-            way = self.prices.way(ALL_REDUCE, over, beside, own.bytes)
-            groups.setdefault((over, beside, way), []).append(own)
-        self.left_out += max(0, len(groups) - REDUCTIONS)
-        for (over, beside, way), alike in list(groups.items())[:REDUCTIONS]:
+    def collectives(self) -> Iterator[Decision]:
+        """How every different reduction, scatter and gather is carried out."""
+        groups: dict[tuple[str, tuple[int, ...], tuple[int, ...], Way], set[float]] = {}
+        every = [own for found in moves(self.base.problem).values() for own in found]
+        for own in sorted(every, key=lambda move: -move.held):
+            if own.operation in COLLECTIVE:
+                key = own.operation, own.over, own.beside, own.way
+                groups.setdefault(key, set()).add(own.held)
+        self.left_out += max(0, len(groups) - COLLECTIVES)
+        for (operation, over, beside, way), sizes in list(groups.items())[:COLLECTIVES]:
             if self.late():
                 self.left_out += 1
                 continue
-            yield self._reduction(over, beside, way, alike)
+            yield self._collective(Move(operation, over, beside, max(sizes), way), len(sizes))
 
-    def _reduction(
-        self, over: int, beside: int, way: Way, alike: list[PlannedReduction]
-    ) -> Decision:
-        held, own = alike[0].bytes, ways_by_level(self.plan.cluster, alike[0].over)
-        subject = f"reduction over {own} of {format_bytes(held)}"
-        subject += f" (+{len(alike) - 1} alike)" if len(alike) > 1 else ""
-        if len(set(self.prices.ways(ALL_REDUCE, over, beside))) == 1:
-            return Decision(subject, _named(way), None, None, "nothing else is known")
-        others = self.prices.without(ALL_REDUCE, over, beside, way)
-        second = others.way(ALL_REDUCE, over, beside, held)
+    def _collective(self, own: Move, alike: int) -> Decision:
+        number, held = NAMES.index(own.operation), own.held
+        over, beside = (sum(1 << f for f in it) for it in (own.over, own.beside))
+        what = "reduction" if number == ALL_REDUCE else own.operation
+        subject = f"{what} over {ways_by_level(self.plan.cluster, own.over)}"
+        subject += f" of {format_bytes(held)}"
+        subject += f" (+{alike - 1} alike)" if alike > 1 else ""
+        chosen = self._named(own)
+        if len(set(self.prices.ways(number, over, beside))) == 1:
+            return Decision(subject, chosen, None, None, "nothing else is known")
+        others = self.prices.without(number, over, beside, own.way)
+        second = own._replace(way=others.way(number, over, beside, held))
         found = simulate(self.plan, others, self.operators).prediction
-        names = _named(way), _named(second)
-        other = names[1] if names[1] != names[0] else f"{names[1]} by another algorithm"
-        told = self._decision(subject, names[0], other, found)
-        times = [format_seconds(Seconds(it.fixed + it.slope * held)) for it in (way, second)]
+        other = self._named(second)
+        other = other if other != chosen else f"{other} by another algorithm"
+        told = self._decision(subject, chosen, other, found)
+        times = [format_seconds(it.seconds) for it in (own, second)]
         return told._replace(note=f"{told.note}; by itself {times[1]} instead of {times[0]}")
+
+    def _named(self, own: Move) -> str:
+        """How a collective is carried out."""
+        if own.operation == NAMES[ALL_REDUCE]:
+            return str(own.way.program or dsl.ALL_REDUCE)
+        if not own.way.steps:
+            return f"one {own.operation}"
+        steps = ([own.over[place] for place in step] for step in own.way.steps)
+        return f"{own.operation} along " + ", ".join(
+            ways_by_level(self.plan.cluster, step) for step in steps
+        )
 
     def layouts(self) -> Iterator[Decision]:
         """The layout of every class of units."""
@@ -203,7 +218,3 @@ class _Explanation:
         if self._misses(found):
             note += f"; does not fit, by {format_bytes(self._misses(found))}"
         return Decision(subject, chosen, other, found.step, note, not self._misses(found))
-
-
-def _named(way: Way) -> str:
-    return str(way.program or dsl.ALL_REDUCE)
