@@ -28,8 +28,9 @@ from meshwright.search.joint.best import UNTIDY, Doing, best_plan
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.starts import Start
 from meshwright.search.joint.violations import violations
-from meshwright.search.joint.walks import Start, walked
+from meshwright.search.joint.walks import walked
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 from support.machines import machine

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
@@ -45,26 +45,24 @@ from meshwright.search.joint.kept import Entry, Kept
 from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.search.joint.rewrites import rewritten
 from meshwright.search.joint.sketches import finer, sketches, varied
+from meshwright.search.joint.starts import starts
 from meshwright.search.joint.tidy import tidied
 from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
-from meshwright.search.joint.walks import LARGE, Start, walked
+from meshwright.search.joint.walks import walked
 from meshwright.search.joint.warm import warm_up
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 
 FINE = 2
-"""Frames that other graphs are laid out in, and sets of options that are walked with."""
+"""Frames that other graphs are laid out in."""
 
 LEADING = 3
 """Weights, of those with which the first frame was laid out best, for other frames and graphs."""
 
 TIGHT = 0.99
 """A bound with so much of the step is near enough: nothing is spent on a nearer one."""
-
-STARTS = 5
-"""Plans of one graph with one set of options that are walked from."""
 
 UNTIDY, TIDYING = 1e-3, 0.1
 """The share of a step that layers laid out alike may cost, and of the budget that it may take."""
@@ -234,21 +232,14 @@ class _Run:
                         self._change(own, other)
 
     def walks(self) -> None:
-        """Walk from the best plans, and from baselines: what walks find there may be elsewhere."""
+        """Walk from the best plans, and from baselines."""
         self._tell("walking")
-        starts: dict[object, Start] = {}
-        for own in self.kept.ranked():
-            options = own.candidate.plan.options
-            key = (id(own.bench), options)
-            if (options.micro_batches == 1 and len(starts) < FINE) or key in starts:
-                start = starts.setdefault(key, Start(own.bench, options, {}))
-                if len(start.roles) < STARTS:
-                    start.roles[f"{own.candidate.plan.origin} {len(start.roles) + 1}"] = own.roles
+        names = {own.plan.origin for _, own in self.named}
         left = None if self.budget.seconds is None else self.budget.seconds - self.seconds
         if left is not None and left <= 0:
             return
         for start, roles in walked(
-            [*starts.values(), *self._afresh()],
+            list(starts(self.kept.ranked(), self.bench, names)),
             left,
             self.budget.proposals,
             self.seed,
@@ -257,20 +248,6 @@ class _Run:
         ):
             origin = f"joint: walk from {start.origin}"
             self._add(start.bench.simulated(origin, start.options, roles), start.bench, None)
-
-    def _afresh(self) -> Iterator[Start]:
-        """The baselines of a small graph, with the options of the best plan of one micro-batch."""
-        ranked = self.kept.ranked()
-        alone = (own.candidate.plan.options for own in ranked)
-        options = next((own for own in alone if own.micro_batches == 1), None)
-        names = {own.plan.origin for _, own in self.named}
-        roles = {
-            own.candidate.plan.origin: own.roles
-            for own in ranked
-            if own.bench is self.bench and own.candidate.plan.origin in names
-        }
-        if options is not None and roles and len(self.bench.units) < LARGE:
-            yield Start(self.bench, options, roles, afresh=True)
 
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""

@@ -21,9 +21,9 @@ from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
-from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.constraints import allowed, sitting
 from meshwright.search.joint.question import Question
+from meshwright.search.joint.starts import Start
 from meshwright.search.mcmc import Progress, search
 from meshwright.search.walk import space, stranger
 from meshwright.simulate.prices import Prices
@@ -38,24 +38,8 @@ FEWEST, MOST = 2_000, 20_000
 AFRESH, MOST_AFRESH = 3_000, 100_000
 """For a start afresh: for each unit, and at most."""
 
-LARGE = 150
-"""Units from which on a process of its own pays, and there is no time for a start afresh."""
-
-
-class Start(NamedTuple):
-    """Plans of one graph with one set of options."""
-
-    bench: Bench
-    options: Options
-    roles: dict[str, Codes]
-    """By their origin."""
-    afresh: bool = False
-    """Whether they are far from the best plans, and have a long way to go."""
-
-    @property
-    def origin(self) -> str:
-        """Where the best of them comes from."""
-        return next(iter(self.roles))
+PROCESS = 150
+"""Units from which on a process of its own pays."""
 
 
 class _Walk(NamedTuple):
@@ -82,7 +66,7 @@ def walked(
 ) -> Iterator[tuple[Start, Codes]]:
     """The best roles of every start."""
     processes = min(cores, len(starts), most_processes())
-    if processes > 1 and any(len(start.bench.units) >= LARGE for start in starts):
+    if processes > 1 and any(len(start.bench.units) >= PROCESS for start in starts):
         work = [_task(n, own, seconds, proposals, seed) for n, own in enumerate(starts)]
         found = dict(spread(_apart, work, processes))
         yield from ((starts[n], roles) for n in sorted(found) if (roles := found[n]) is not None)
