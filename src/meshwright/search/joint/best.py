@@ -4,7 +4,8 @@
     frames      the layouts that add up to the least in every frame (`sketches`); the best few are
                 simulated and laid out finer (`field`)
     algebra     graphs that compute the same (`rewrites`) in the best frames
-    options     one option of the best plan after the other is changed
+    options     one option of the best plan after the other is changed, and whether it copies
+                (`copied`)
     walks       Metropolis walks with delta simulation from the best plans (`walks`)
     everything  where a question has few plans, all of them (`everything`)
     tidy        copies of a layer that differ for nothing are laid out alike (`tidy`)
@@ -25,7 +26,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.units import units
-from meshwright.plan.model import Plan
+from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
@@ -38,6 +39,7 @@ from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import stays
+from meshwright.search.joint.copied import copied
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Frame, neighbours
@@ -230,6 +232,9 @@ class _Run:
                 for other in neighbours(self.question, self.bench.units, frame):
                     if not self.enough():
                         self._change(own, other)
+                for roles in copied(own.bench.units, own.roles, own.bench.factors):
+                    if not self.enough():
+                        self._relaid(own, frame.options, roles)
 
     def walks(self) -> None:
         """Walk from the best plans, and from baselines."""
@@ -379,13 +384,20 @@ class _Run:
             sketch = bench.again(entry.sketch, frame)
             if sketch is not None:
                 self._try(bench, sketch)
-        elif not self.kept.seen(bench, frame.options, entry.roles):
-            origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
-            try:
-                candidate = bench.simulated(origin, frame.options, entry.roles)
-            except InputError:
-                return  # Micro-batches are too small, or go through a stage twice.
-            self._add(candidate, bench, None)
+        else:
+            self._relaid(entry, frame.options, entry.roles)
+
+    def _relaid(self, entry: Entry, options: Options, roles: Codes) -> None:
+        """Simulate a plan with other options or roles, if it can be cut so."""
+        bench = entry.bench
+        if self.kept.seen(bench, options, roles):
+            return
+        origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
+        try:
+            candidate = bench.simulated(origin, options, roles)
+        except InputError:
+            return  # Micro-batches are too small, or go through a stage twice.
+        self._add(candidate, bench, None)
 
     def _add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> Entry | None:
         entry = self.kept.add(candidate, bench, sketch)

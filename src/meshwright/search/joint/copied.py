@@ -1,0 +1,30 @@
+"""Plans that compute the same in several places. Enters: the roles of a plan. Leaves: roles in
+which samples are no longer cut along one factor, but everything is copied along it.
+
+Where a network is slow, twice the work may take less than sums over twice as many devices; no
+single unit shows it, and sums of costs, which do not know what overlaps, do not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from meshwright.parallel.layout import Factor
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE
+from meshwright.parallel.unit import Unit
+
+
+def copied(units: Sequence[Unit], roles: Codes, factors: Sequence[Factor]) -> Iterator[Codes]:
+    """For each level the roles with its first factor along which samples are cut given up."""
+    samples = np.array([-1 if unit.samples is None else unit.samples for unit in units])
+    cut = (roles == samples[:, None]) & (samples >= 0)[:, None]
+    levels: set[int] = set()
+    for number, factor in enumerate(factors):
+        if factor.level not in levels and cut[:, number].any():
+            levels.add(factor.level)
+            other = roles.copy()
+            other[cut[:, number], number] = WHOLE
+            yield other
