@@ -42,7 +42,7 @@ def test_each_level_gives_up_its_first_factor() -> None:
 def test_copying_is_found_where_it_pays() -> None:
     """Four nodes of 16 GPUs that share a card: half of the nodes' worth of samples is faster."""
     cluster = Cluster.named("gcp-a100", node=4)
-    graph = in_dtype(load_model("zoo:gpt2-xl?layers=2", 256).graph, "bfloat16")
+    graph = in_dtype(load_model("zoo:gpt2-xl?layers=8", 192).graph, "bfloat16")
     question = Question(
         graph=graph,
         cluster=cluster,
