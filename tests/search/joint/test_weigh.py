@@ -22,6 +22,7 @@ from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
+from meshwright.simulate import held as held_module
 from meshwright.simulate.prices import Prices
 from support.baseline_graphs import transformer
 from support.training_graphs import tiny
@@ -108,12 +109,16 @@ def test_what_stands_and_is_kept_is_cut_with_its_dims() -> None:
 
 @pytest.mark.parametrize("options", SAVING, ids=lambda own: f"{own.zero} {own.recompute}")
 @pytest.mark.parametrize("name", MODELS)
-def test_the_sum_is_near_what_simulation_says(name: str, options: Options) -> None:
+def test_the_sum_is_near_what_simulation_says(
+    name: str, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Besides libraries and inputs, of data parallelism: from 0.75 to 1.45 times the peak.
 
     More, as all that stands counts at once and gradients do not yet stand at the peak; less, as
-    what passes does not count, and a layer that runs again holds what it keeps meanwhile.
+    what passes does not count, and a layer that runs again holds what it keeps meanwhile. Sharded
+    parameters that are fetched, here about half of a model, are left out of both.
     """
+    monkeypatch.setattr(held_module, "WHOLLY_SHARDED", None)
     graph = tiny(name, 8)
     bench = bench_of(graph, options.optimizer)
     roles = data_roles(bench)
