@@ -126,24 +126,19 @@ def _further(
     wires: _Wires, count: int, bones: Skeleton, edges: list[tuple[Label, Label]], *, always: bool
 ) -> _Wires:
     """The first edges, and some more."""
-    ends = [[_task(bones, label) for label in both] for both in zip(*edges, strict=True)]
-    before, after = np.array(ends or [[], []], np.int32)
-    return _Wires(
-        np.concatenate((wires.before[:count], before)),
-        np.concatenate((wires.after[:count], after)),
-        np.concatenate((wires.always[:count], np.full(len(edges), always))),
-    )
-
-
-def _task(bones: Skeleton, label: Label) -> int:
-    kind, subject, micro_batch = label
     tasks = {
         "forward": bones.forward,
         "backward": bones.backward,
         "carry": bones.carry,
         "again": bones.again,
     }
-    return int(tasks[kind][subject, micro_batch])
+    ends = [[tasks[kind][own, m] for kind, own, m in both] for both in zip(*edges, strict=True)]
+    before, after = np.array(ends or [[], []], np.int32)
+    return _Wires(
+        np.concatenate((wires.before[:count], before)),
+        np.concatenate((wires.after[:count], after)),
+        np.concatenate((wires.always[:count], np.full(len(edges), always))),
+    )
 
 
 @compiled

@@ -45,6 +45,13 @@ class Move(NamedTuple):
         """How long it takes by itself."""
         return Seconds(self.way.fixed + self.way.slope * self.held)
 
+    @property
+    def steps(self) -> tuple[tuple[int, ...], ...]:
+        """The factors of each collective that carries it out, one after the other."""
+        if not self.way.steps:
+            return (self.over,)
+        return tuple(tuple(self.over[place] for place in step) for step in self.way.steps)
+
     def link(self, cluster: Cluster) -> str:
         """The link that paces it, with its level."""
         (level, link), _ = max(self.way.busy, key=lambda own: own[1])

@@ -41,10 +41,9 @@ def _chains(every: Iterable[Move]) -> Iterator[PlannedChain]:
     in_steps = {(move.operation, move.over) for move in own if move.way.steps}
     for move in own:
         if (move.operation, move.over) in in_steps:
-            places = move.way.steps or (tuple(range(len(move.over))),)
             yield PlannedChain(
                 collective=move.operation,
                 over=move.over,
                 bytes=move.held,
-                steps=tuple(tuple(move.over[place] for place in step) for step in places),
+                steps=move.steps,
             )

@@ -167,12 +167,10 @@ class _Explanation:
         """How a collective is carried out."""
         if own.operation == NAMES[ALL_REDUCE]:
             return str(own.way.program or dsl.ALL_REDUCE)
-        if not own.way.steps:
+        if len(own.steps) == 1:
             return f"one {own.operation}"
-        steps = ([own.over[place] for place in step] for step in own.way.steps)
-        return f"{own.operation} along " + ", ".join(
-            ways_by_level(self.plan.cluster, step) for step in steps
-        )
+        along = ", ".join(ways_by_level(self.plan.cluster, step) for step in own.steps)
+        return f"{own.operation} along {along}"
 
     def layouts(self) -> Iterator[Decision]:
         """The layout of every class of units."""
