@@ -7,26 +7,41 @@ With w_i(x) the cost of choice x at node i and e_ij(x, y) that of choices x and 
     minimise Σ w_i(x_i) + Σ e_ij(x_i, x_j)                                            `cost`
 OptCNN's eliminations keep the minimum: parallel edges are added up; a node with two neighbours
 becomes an edge between them, one with a single neighbour becomes part of its costs:
-    e'_ik(x, z) = min over y of e_ij(x, y) + w_j(y) + e_jk(y, z)                      `_join`
-    w'_i(x)     = w_i(x) + min over y of e_ij(x, y) + w_j(y)                          `_fold`
+    e'_ik(x, z) = min over y of e_ij(x, y) + w_j(y) + e_jk(y, z)                      `reducing`
+    w'_i(x)     = w_i(x) + min over y of e_ij(x, y) + w_j(y)
 What they leave over (nothing in a chain, or where branches meet again) is chosen by a beam in the
 order of the nodes, then improved node by node; that part alone may be short of the minimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
+from meshwright.search.reducing import (
+    ALIVE,
+    EDGES,
+    Rest,
+    await_all,
+    connect_all,
+    eliminate,
+    loosen,
+    rest_of,
+    settle,
+    with_room,
+)
 
 Costs = NDArray[np.float64]
 
 BEAM = 64
 """Partial choices that are kept."""
+
+ROOM = 2
+"""How many numbers there is room for, by how many edges have at first."""
 
 ROUNDING = 1e-12
 """The share of a cost below which a difference counts for nothing."""
@@ -56,13 +71,14 @@ def cost(graph: CostGraph, choice: Sequence[int]) -> float:
 
 def cheapest(graph: CostGraph) -> Answer:
     """A cheapest choice, or where eliminations do not suffice a good one."""
-    rest = _Reducing(graph)
-    rest.eliminate()
-    choice = rest.chosen()
-    left = len(choice)
-    rest.settle(choice)
-    ordered = tuple(choice[node] for node in range(len(graph.nodes)))
-    return Answer(ordered, cost(graph, ordered), left if left > 1 else 0)
+    rest = _eliminated(_loaded(graph))
+    chosen = _chosen(rest)
+    choice = np.zeros(len(graph.nodes), np.int64)
+    for node, x in chosen.items():
+        choice[node] = x
+    settle(rest, choice)
+    ordered = tuple(choice.tolist())
+    return Answer(ordered, cost(graph, ordered), len(chosen) if len(chosen) > 1 else 0)
 
 
 def between(graph: CostGraph, one: int, other: int) -> Costs:
@@ -71,18 +87,16 @@ def between(graph: CostGraph, one: int, other: int) -> Costs:
     Where eliminations do not suffice the edge whose costs differ least counts as its least cost,
     until they do: then the table is a lower bound.
     """
-    rest = _Reducing(graph)
+    rest = _loaded(graph)
     kept = {one, other}
-    rest.eliminate(kept)
-    constant = 0.0
-    while len(rest.edges) > len(kept):
-        constant += rest.loosen(kept)
-        rest.eliminate(kept)
-    table: Costs = rest.costs[one][:, None] + constant + rest.alone
+    rest.kept[list(kept)] = True
+    rest, constant = loosened(rest, len(kept))
+    table: Costs = _own(rest, one)[:, None] + constant
     if one == other:
         return table
-    table = table + rest.costs[other][None]
-    return table + rest.edges[one][other] if other in rest.edges[one] else table
+    edge = _edges(rest).get((one, other))
+    table = table + _own(rest, other)[None]
+    return table if edge is None else table + edge
 
 
 def bounded(graph: CostGraph) -> tuple[float, tuple[int, ...]]:
@@ -91,131 +105,101 @@ def bounded(graph: CostGraph) -> tuple[float, tuple[int, ...]]:
     Edges count as their least cost where eliminations do not suffice, as in `between`: the number
     is the least cost if none does.
     """
-    rest = _Reducing(graph)
-    rest.eliminate()
-    constant = 0.0
-    while len(rest.edges) > 1:
-        constant += rest.loosen(frozenset())
-        rest.eliminate()
-    choice: dict[int, int] = {}
-    least = constant + rest.alone
-    for node in rest.edges:
-        choice[node] = int(rest.costs[node].argmin())
-        least += float(rest.costs[node].min())
-    rest.settle(choice)
-    return least, tuple(choice[node] for node in range(len(graph.nodes)))
+    choice = np.zeros(len(graph.nodes), np.int64)
+    least, _ = settled(_loaded(graph), choice)
+    return least, tuple(choice.tolist())
 
 
-class _Reducing:
-    """A graph from which nodes are taken away."""
-
-    def __init__(self, graph: CostGraph) -> None:
-        self.costs = [own.astype(np.float64) for own in graph.nodes]
-        self.edges: dict[int, dict[int, Costs]] = {i: {} for i in range(len(self.costs))}
-        """For each node and neighbour the costs, choices of the node first."""
-        self.eliminated: list[tuple[int, dict[int, Costs]]] = []
-        self.alone = 0.0
-        """The least costs of nodes that nothing was joined to."""
-        for (i, j), edge in graph.edges.items():
-            self._add(i, j, edge)
-
-    def _add(self, i: int, j: int, edge: Costs) -> None:
-        both = self.edges[i][j] + edge if j in self.edges[i] else edge
-        self.edges[i][j], self.edges[j][i] = both, both.T
-
-    def eliminate(self, kept: Set[int] = frozenset()) -> None:
-        """Take nodes with at most two neighbours away, as long as there are others."""
-        waiting = sorted(self.edges, reverse=True)
-        while waiting and len(self.edges) > 1:
-            node = waiting.pop()
-            around = self.edges.get(node)
-            if around is None or len(around) > 2 or node in kept:
-                continue
-            del self.edges[node]
-            for other in around:
-                del self.edges[other][node]
-            self.eliminated.append((node, around))
-            match tuple(around):
-                case (i,):
-                    self._fold(i, node, around[i])
-                case (i, k):
-                    self._join(i, node, k, around)
-                case ():
-                    self.alone += float(self.costs[node].min())
-            waiting += sorted(around, reverse=True)
-
-    def loosen(self, kept: Set[int]) -> float:
-        """Take away the edge whose costs differ least; leaves its least cost."""
-        _, i, k = min(
-            (float(np.ptp(edge)), i, k)
-            for i, around in self.edges.items()
-            for k, edge in around.items()
-            if i < k and not {i, k} <= kept
-        )
-        edge = self.edges[i].pop(k)
-        del self.edges[k][i]
-        return float(edge.min())
-
-    def settle(self, choice: dict[int, int]) -> None:
-        """Add the best choices of nodes that were taken away to the choices of the others."""
-        for node, around in reversed(self.eliminated):
-            total = self.costs[node].copy()
-            for other, edge in around.items():
-                total += edge[:, choice[other]]
-            choice[node] = int(total.argmin())
-
-    def _fold(self, i: int, node: int, edge: Costs) -> None:
-        self.costs[i] += (edge + self.costs[node][:, None]).min(axis=0)
-
-    def _join(self, i: int, node: int, k: int, around: dict[int, Costs]) -> None:
-        first = np.ascontiguousarray(around[i].T + self.costs[node])
-        self._add(i, k, min_plus(first, np.ascontiguousarray(around[k])))
-
-    def chosen(self) -> dict[int, int]:
-        """A choice for what is left: by a beam, then node by node until nothing improves."""
-        order = sorted(self.edges)
-        beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-        for at, node in enumerate(order):
-            grown = []
-            for so_far, choices in beam:
-                total = so_far + self.costs[node]
-                for before, x in zip(order[:at], choices, strict=True):
-                    if before in self.edges[node]:
-                        total = total + self.edges[node][before][:, x]
-                for y in np.argsort(total, kind="stable")[:BEAM].tolist():
-                    grown.append((float(total[y]), (*choices, y)))
-            beam = sorted(grown)[:BEAM]
-        return self._improved(dict(zip(order, beam[0][1], strict=True)))
-
-    def _improved(self, choice: dict[int, int]) -> dict[int, int]:
-        changed = True
-        while changed:
-            changed = False
-            for node, x in choice.items():
-                total = self.costs[node].copy()
-                for other, edge in self.edges[node].items():
-                    total += edge[:, choice[other]]
-                # By more than rounding, so that it comes to an end.
-                if total.min() < total[x] - ROUNDING * abs(total[x]):
-                    choice[node], changed = int(total.argmin()), True
-        return choice
+def settled(rest: Rest, choice: NDArray[np.int64]) -> tuple[float, Rest]:
+    """As `bounded`, of a graph that is loaded; with the room that it took."""
+    rest, least = loosened(rest, 1)
+    for node in np.flatnonzero(rest.there).tolist():
+        own = _own(rest, node)
+        choice[node] = own.argmin()
+        least += float(own.min())
+    settle(rest, choice)
+    return least, rest
 
 
-def min_plus(first: Costs, second: Costs) -> Costs:
-    """For each row of the first and column of the second the least sum of their elements.
-
-    >>> min_plus(np.array([[1.0, 5.0]]), np.array([[3.0, 9.0], [0.0, 2.0]]))
-    array([[4., 7.]])
+def loosened(rest: Rest, left: int) -> tuple[Rest, float]:
+    """What is left when edges count as their least cost until no more nodes are left; and what all
+    that was taken away costs by itself.
     """
-    found = np.full((first.shape[0], second.shape[1]), np.inf)
-    _min_plus(first, second, found)
+    rest = _eliminated(rest)
+    constant = 0.0
+    while rest.counts[ALIVE] > left:
+        constant += loosen(rest)
+        rest = _eliminated(rest)
+    return rest, constant + float(rest.alone[0])
+
+
+def _loaded(graph: CostGraph) -> Rest:
+    sizes = np.array([len(own) for own in graph.nodes], np.int64)
+    tables = [edge.reshape(-1) for edge in graph.edges.values()]
+    used = sum(map(len, tables))
+    rest = rest_of(sizes, len(tables), ROOM * used)
+    if len(sizes):
+        np.concatenate(graph.nodes, out=rest.costs)
+    if tables:
+        np.concatenate(tables, out=rest.pool[:used])
+        connect_all(rest, np.array(list(graph.edges), np.int64))
+    return rest
+
+
+def _eliminated(rest: Rest) -> Rest:
+    await_all(rest)
+    while needed := eliminate(rest):
+        rest = with_room(rest, needed)
+    return rest
+
+
+def _own(rest: Rest, node: int) -> Costs:
+    """The costs of a node."""
+    return rest.costs[rest.at[node] : rest.at[node] + rest.size[node]]
+
+
+def _edges(rest: Rest) -> dict[tuple[int, int], Costs]:
+    """The costs of all edges that are left, in both directions."""
+    found: dict[tuple[int, int], Costs] = {}
+    for edge in np.flatnonzero(rest.joined[: rest.counts[EDGES]]).tolist():
+        i, k = rest.node[2 * edge : 2 * edge + 2].tolist()
+        base, shape = rest.base[edge], (rest.size[i], rest.size[k])
+        found[i, k] = rest.pool[base : base + math.prod(shape)].reshape(shape)
+        found[k, i] = found[i, k].T
     return found
 
 
-@compiled
-def _min_plus(first: Costs, second: Costs, found: Costs) -> None:
-    for x in range(first.shape[0]):
-        for y in range(first.shape[1]):
-            own = first[x, y]
-            for z in range(second.shape[1]):
-                found[x, z] = min(found[x, z], own + second[y, z])
+def _chosen(rest: Rest) -> dict[int, int]:
+    """A choice for what is left: by a beam, then node by node until nothing improves."""
+    order, edges = np.flatnonzero(rest.there).tolist(), _edges(rest)
+    beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for at, node in enumerate(order):
+        grown = []
+        for so_far, choices in beam:
+            total = so_far + _own(rest, node)
+            for before, x in zip(order[:at], choices, strict=True):
+                if (node, before) in edges:
+                    total = total + edges[node, before][:, x]
+            for y in np.argsort(total, kind="stable")[:BEAM].tolist():
+                grown.append((float(total[y]), (*choices, y)))
+        beam = sorted(grown)[:BEAM]
+    return _improved(rest, edges, dict(zip(order, beam[0][1], strict=True)))
+
+
+def _improved(
+    rest: Rest, edges: Mapping[tuple[int, int], Costs], choice: dict[int, int]
+) -> dict[int, int]:
+    around: dict[int, list[int]] = {}
+    for node, other in edges:
+        around.setdefault(node, []).append(other)
+    changed = True
+    while changed:
+        changed = False
+        for node, x in choice.items():
+            total = _own(rest, node).copy()
+            for other in around.get(node, ()):
+                total += edges[node, other][:, choice[other]]
+            # By more than rounding, so that it comes to an end.
+            if total.min() < total[x] - ROUNDING * abs(total[x]):
+                choice[node], changed = int(total.argmin()), True
+    return choice

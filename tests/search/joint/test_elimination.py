@@ -1,4 +1,6 @@
-"""What everything costs between two nodes: brute force where eliminations suffice, else below."""
+"""What everything costs between two nodes: brute force where eliminations suffice, else below; and
+always what the slow twin says.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.search.elimination import CostGraph, Costs, between, bounded, cheapest, cost
+from support import slow_elimination as slow
 
 MOST_NODES = 7
 
@@ -58,6 +61,13 @@ DENSE = weighted(
         st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] != pair[1]),
         min_size=1,
         max_size=15,
+    )
+)
+MANY = weighted(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 30)).filter(lambda pair: pair[0] != pair[1]),
+        min_size=20,
+        max_size=60,
     )
 )
 
@@ -124,3 +134,12 @@ def test_the_bound_of_series_and_parallel_parts_is_the_least_cost(graph: CostGra
 @given(DENSE)
 def test_a_bound_is_never_above_the_least(graph: CostGraph) -> None:
     assert bounded(graph)[0] <= min(cost(graph, own) for own in every(graph))
+
+
+@given(st.one_of(SERIES, DENSE, MANY), st.data())
+def test_compiled_eliminations_are_the_slow_ones(graph: CostGraph, data: st.DataObject) -> None:
+    nodes = st.integers(0, len(graph.nodes) - 1)
+    one, other = data.draw(nodes), data.draw(nodes)
+    assert cheapest(graph) == slow.cheapest(graph)
+    assert bounded(graph) == slow.bounded(graph)
+    assert np.array_equal(between(graph, one, other), slow.between(graph, one, other))

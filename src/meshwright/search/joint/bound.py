@@ -43,7 +43,8 @@ from meshwright.search.joint.bounds.crossing import (
     trips,
 )
 from meshwright.search.joint.bounds.game import value
-from meshwright.search.joint.bounds.pairs import Pairs, choices, effort
+from meshwright.search.joint.bounds.paired import Pairs
+from meshwright.search.joint.bounds.pairs import choices, effort, travelled
 from meshwright.search.joint.bounds.phases import Floats, Phases, phases
 from meshwright.search.joint.bounds.schedule import Schedule
 from meshwright.search.joint.bounds.ways import Cutter
@@ -174,7 +175,8 @@ def _value(
             if alone >= wanted:
                 return alone
         if effort(own, carried) <= EFFORT:
-            return max(alone, value(Pairs(schedule, own, carried, network), ROUNDS, wanted))
+            game = Pairs(schedule, own, travelled(own, carried, network))
+            return max(alone, value(game, ROUNDS, wanted))
     return alone
 
 

@@ -1,4 +1,4 @@
-"""Units in pairs. Enters: a schedule, ways of units, trips of tensors. Leaves: a game.
+"""Units in pairs. Enters: ways of units, trips of tensors. Leaves: choices, and what trips take.
 
 Across a network a tensor of B bytes is cut g_d ways along each dim d, a pending sum of p parts, and
 copied c times, on U = c · Π g_d positions. What a position needs and does not have must be moved to
@@ -8,11 +8,9 @@ to have. So from one way of the maker to one of the reader
     bytes >= B (c' - min(U, U') / Π max(g_d, g'_d))            else                     `_fractions`
 where dims between which a way leaves the choice (`Ways.loose`) count together, by their products;
 and whatever moves takes at least the delay of the network, as halos and sums of statistics do. Ways
-of a unit that lie alike across the network are one choice; a mean of inequalities is then a graph
-of costs of choices and of pairs, whose least value eliminations find, or a bound of it
-(`elimination.bounded`). Where choices are too many, those that are cut along the same splits, each
-about as often, are taken together: what takes least of any of them counts, for times and for what
-moves apart, so that the bound stays one.
+of a unit that lie alike across the network are one choice. Where choices are too many, those that
+are cut along the same splits, each about as often, are taken together: what takes least of any of
+them counts, for times and for what moves apart, so that the bound stays one.
 """
 
 from __future__ import annotations
@@ -25,10 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.search.elimination import CostGraph, bounded
 from meshwright.search.joint.bounds.alone import Kind
 from meshwright.search.joint.bounds.crossing import Beside, Network, States, Trips
-from meshwright.search.joint.bounds.schedule import Schedule, Shares, Spent
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -93,90 +89,30 @@ class Trip(NamedTuple):
     """[choices] to be summed up."""
 
 
-class Pairs:
-    """The game."""
-
-    def __init__(
-        self, schedule: Schedule, choices: Sequence[Choices], trips: Trips, network: Network
-    ) -> None:
-        """Enter besides: the choices of each unit."""
-        self._schedule, self._choices = schedule, choices
-        known: dict[object, tuple[Floats, Floats, Floats]] = {}
-        self._trips: list[Trip] = []
-        for n, (one, other) in enumerate(trips.units):
-            made = choices[one].lying[trips.source[n] - trips.first[one]]
-            needed = choices[other].lying[trips.target[n] - trips.first[other]]
-            key = (id(made), id(needed), trips.bytes[n])
-            if key not in known:
-                whole = float(trips.bytes[n]) * network.pace
-                priced = _priced(made, needed, whole, network.delay)
-                known[key] = _least(priced, choices[one].together, choices[other].together)
-            moved, waited, last = known[key]
-            reader, beside = (one if trips.back[n] else other), trips.beside[n]
-            if beside is not None:
+def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> list[Trip]:
+    """What all trips take; trips that take the same share their tables."""
+    known: dict[object, tuple[Floats, Floats, Floats]] = {}
+    later: dict[object, Floats] = {}
+    found = []
+    for n, (one, other) in enumerate(trips.units):
+        made = choices[one].lying[trips.source[n] - trips.first[one]]
+        needed = choices[other].lying[trips.target[n] - trips.first[other]]
+        key = (id(made), id(needed), trips.bytes[n])
+        if key not in known:
+            whole = float(trips.bytes[n]) * network.pace
+            priced = _priced(made, needed, whole, network.delay)
+            known[key] = _least(priced, choices[one].together, choices[other].together)
+        moved, waited, last = known[key]
+        beside = trips.beside[n]
+        if beside is not None:
+            reader = one if trips.back[n] else other
+            longer = (key, reader == one, beside)
+            if longer not in later:
                 more = choices[reader].exchanging(beside, network)
-                waited = waited + (more[:, None] if reader == one else more[None, :])
-            self._trips.append(Trip((one, other), moved, waited, last))
-
-    def first(self) -> Shares:
-        """The weights of devices alone: as if nothing had to move."""
-        own = self._schedule.phases
-        nothing = np.zeros(len(self._trips))
-        tasks = len(own.number)
-        weights = Shares(
-            np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing, nothing
-        )
-        spent = self.costs(self.least(weights)[1])
-        return self._schedule.worst(spent._replace(moved=nothing, waited=nothing, last=nothing))[1]
-
-    def least(self, weights: Shares) -> tuple[float, Whole]:
-        """No more than the least mean, and the seat of every unit."""
-        chain, load = (np.append(w, 0.0) for w in (weights.chain, weights.load))
-        there, back = self._schedule.there, self._schedule.back
-        counts = np.stack((chain[there], load[there], chain[back], load[back]), axis=1)
-        every = [c @ own.times for c, own in zip(counts, self._choices, strict=True)]
-        nodes = [
-            np.minimum.reduceat(costs, own.first)
-            for costs, own in zip(every, self._choices, strict=True)
-        ]
-        edges: dict[tuple[int, int], Floats] = {}
-        for n, trip in enumerate(self._trips):
-            i, j = trip.units
-            if weights.last[n]:
-                nodes[i] = nodes[i] + weights.last[n] * trip.last
-            if not (weights.moved[n] or weights.waited[n]):
-                continue
-            cost = weights.moved[n] * trip.moved + weights.waited[n] * trip.waited
-            if i == j:
-                nodes[i] = nodes[i] + np.diagonal(cost)
-                continue
-            pair, cost = ((i, j), cost) if i < j else ((j, i), cost.T)
-            edges[pair] = edges[pair] + cost if pair in edges else cost
-        total, choice = bounded(CostGraph(nodes, edges))
-        seats = np.zeros(len(every), np.int64)
-        for unit, (x, costs, own) in enumerate(zip(choice, every, self._choices, strict=True)):
-            start, stop = own.first[x], (*own.first, len(costs))[x + 1]
-            seats[unit] = start + costs[start:stop].argmin()
-        return total + float(weights.update @ self._schedule.updates), seats
-
-    def costs(self, chosen: Whole) -> Spent:
-        """What one seat of every unit costs."""
-        duration, work = (np.zeros(len(self._schedule.phases.number)) for _ in range(2))
-        choice = []
-        for unit, (seat, own) in enumerate(zip(chosen.tolist(), self._choices, strict=True)):
-            choice.append(int(np.searchsorted(own.first, seat, side="right")) - 1)
-            for task, row in ((self._schedule.there[unit], 0), (self._schedule.back[unit], 2)):
-                if task >= 0:
-                    duration[task], work[task] = own.times[row : row + 2, seat]
-        moved, waited, last = np.zeros((3, len(self._trips)))
-        for n, trip in enumerate(self._trips):
-            x, y = (choice[u] for u in trip.units)
-            moved[n], waited[n], last[n] = trip.moved[x, y], trip.waited[x, y], trip.last[x]
-        return Spent(duration, work, moved, waited, last)
-
-    def worst(self, costs: Spent) -> tuple[float, Shares]:
-        """The largest of the inequalities for some costs, and its weights."""
-        return self._schedule.worst(costs)
+                later[longer] = waited + (more[:, None] if reader == one else more[None, :])
+            waited = later[longer]
+        found.append(Trip((one, other), moved, waited, last))
+    return found
 
 
 def choices(

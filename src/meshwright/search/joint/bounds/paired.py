@@ -1,0 +1,257 @@
+"""The game of pairs. Enters: a schedule, choices of units, what trips take. Leaves: a game.
+
+A mean of inequalities is a graph of costs of choices and of pairs of them, whose least value
+eliminations find, or a bound of it (`elimination.bounded`). Tables stand once, however many units
+and trips have them, one behind the other; who needs one knows where it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.foundation.compiled import compiled, inlined
+from meshwright.search.elimination import settled
+from meshwright.search.joint.bounds.pairs import Choices, Trip
+from meshwright.search.joint.bounds.schedule import Schedule, Shares, Spent
+from meshwright.search.reducing import NONE, Rest, connect, rest_of, restart
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+PASSES = 4
+"""Numbers of a seat: how long each pass takes, by itself and by the share of devices."""
+
+
+class Tables(NamedTuple):
+    """All that compiled code has to know."""
+
+    there: Whole
+    """[units] tasks, or NONE."""
+    back: Whole
+    """[units]"""
+    seats: Whole
+    """[units] where the times of its seats begin."""
+    times: Floats
+    """For each seat PASSES numbers."""
+    choices: Whole
+    """[units] where the first seats of its choices begin."""
+    first: Whole
+    """The first seat of each choice, and then how many seats there are."""
+    one: Whole
+    """[trips] the unit that it leads from."""
+    other: Whole
+    """[trips]"""
+    pair: Whole
+    """[trips] the number of its pair of units, NONE within a unit."""
+    moved: Whole
+    """[trips] where the table begins."""
+    waited: Whole
+    """[trips]"""
+    last: Whole
+    """[trips]"""
+    prices: Floats
+    lower: Whole
+    """[pairs] the lower unit."""
+    upper: Whole
+    """[pairs]"""
+    used: Whole
+    """[pairs] the edge, NONE if nothing of it counts."""
+
+
+Number = TypeVar("Number", np.float64, np.int64)
+
+
+class _Shelf(Generic[Number]):
+    """Arrays one behind the other, each once."""
+
+    def __init__(self, kind: type[Number]) -> None:
+        self._held: list[NDArray[Number]] = [np.zeros(0, kind)]
+        self._place: dict[int, int] = {}
+        self._used = 0
+
+    def place(self, own: NDArray[Number]) -> int:
+        """Where an array begins."""
+        if id(own) not in self._place:
+            self._place[id(own)] = self._used
+            self._held.append(own.reshape(-1))
+            self._used += own.size
+        return self._place[id(own)]
+
+    @property
+    def laid(self) -> NDArray[Number]:
+        """All of them."""
+        return np.concatenate(self._held)
+
+
+class Pairs:
+    """The game."""
+
+    def __init__(
+        self, schedule: Schedule, choices: Sequence[Choices], trips: Sequence[Trip]
+    ) -> None:
+        """Enter besides: the choices of each unit."""
+        self._schedule = schedule
+        self._tables = _tables(schedule, choices, trips)
+        sizes = np.array([len(own.first) for own in choices], np.int64)
+        pairs = self._tables.lower, self._tables.upper
+        room = int((sizes[pairs[0]] * sizes[pairs[1]]).sum())
+        self._rest = rest_of(sizes, len(pairs[0]), 2 * room)
+
+    def first(self) -> Shares:
+        """The weights of devices alone: as if nothing had to move."""
+        own = self._schedule.phases
+        nothing = np.zeros(len(self._tables.one))
+        tasks = len(own.number)
+        weights = Shares(
+            np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing, nothing
+        )
+        spent = self.costs(self.least(weights)[1])
+        return self._schedule.worst(spent._replace(moved=nothing, waited=nothing, last=nothing))[1]
+
+    def least(self, weights: Shares) -> tuple[float, Whole]:
+        """No more than the least mean, and the seat of every unit."""
+        weigh(self._tables, weights, self._rest)
+        chosen = np.zeros(len(self._rest.size), np.int64)
+        total, self._rest = settled(self._rest, chosen)
+        seat(self._tables, weights, chosen)
+        return total + float(weights.update @ self._schedule.updates), chosen
+
+    def costs(self, chosen: Whole) -> Spent:
+        """What one seat of every unit costs."""
+        tasks, trips = len(self._schedule.phases.number), len(self._tables.one)
+        spent = Spent(*(np.zeros(size) for size in (tasks, tasks, trips, trips, trips)))
+        spend(self._tables, self._rest.size, chosen, np.zeros_like(chosen), spent)
+        return spent
+
+    def worst(self, costs: Spent) -> tuple[float, Shares]:
+        """The largest of the inequalities for some costs, and its weights."""
+        return self._schedule.worst(costs)
+
+
+def _tables(schedule: Schedule, choices: Sequence[Choices], trips: Sequence[Trip]) -> Tables:
+    times, first, prices = _Shelf(np.float64), _Shelf(np.int64), _Shelf(np.float64)
+    alike = {id(own): own for own in choices}
+    rows = {key: np.ascontiguousarray(own.times.T) for key, own in alike.items()}
+    ends = {key: np.append(own.first, own.times.shape[1]) for key, own in alike.items()}
+    pairs: dict[tuple[int, int], int] = {}
+    for trip in trips:
+        if trip.units[0] != trip.units[1]:
+            pairs.setdefault((min(trip.units), max(trip.units)), len(pairs))
+    both = np.array(list(pairs), np.int64).reshape(-1, 2).T.copy()
+    return Tables(
+        there=schedule.there,
+        back=schedule.back,
+        seats=_whole([times.place(rows[id(own)]) for own in choices]),
+        times=times.laid,
+        choices=_whole([first.place(ends[id(own)]) for own in choices]),
+        first=first.laid,
+        one=_whole([trip.units[0] for trip in trips]),
+        other=_whole([trip.units[1] for trip in trips]),
+        pair=_whole([pairs.get((min(own.units), max(own.units)), NONE) for own in trips]),
+        moved=_whole([prices.place(trip.moved) for trip in trips]),
+        waited=_whole([prices.place(trip.waited) for trip in trips]),
+        last=_whole([prices.place(trip.last) for trip in trips]),
+        prices=prices.laid,
+        lower=both[0],
+        upper=both[1],
+        used=np.zeros(len(pairs), np.int64),
+    )
+
+
+def _whole(numbers: Sequence[int]) -> Whole:
+    return np.array(numbers, np.int64)
+
+
+@compiled
+def weigh(own: Tables, weights: Shares, rest: Rest) -> None:
+    """Put what choices and pairs of them cost by some weights into a graph of costs."""
+    restart(rest)
+    for unit in range(len(rest.size)):
+        for choice in range(rest.size[unit]):
+            _, cost = _cheapest(own, weights, unit, choice)
+            rest.costs[rest.at[unit] + choice] = cost
+    for pair in range(len(own.used)):
+        own.used[pair] = NONE
+    for n in range(len(own.one)):
+        unit, last = own.one[n], weights.last[n]
+        if last:
+            for x in range(rest.size[unit]):
+                rest.costs[rest.at[unit] + x] += last * own.prices[own.last[n] + x]
+        if weights.moved[n] or weights.waited[n]:
+            _charge(own, weights.moved[n], weights.waited[n], n, rest)
+
+
+@inlined
+def _charge(own: Tables, moved: float, waited: float, n: int, rest: Rest) -> None:
+    """Put what a trip costs between its units."""
+    one, other, pair, prices = own.one[n], own.other[n], own.pair[n], own.prices
+    there, then, width = own.moved[n], own.waited[n], rest.size[other]
+    if pair < 0:
+        for x in range(width):
+            at = x * width + x
+            rest.costs[rest.at[one] + x] += moved * prices[there + at] + waited * prices[then + at]
+        return
+    fresh = own.used[pair] < 0
+    if fresh:
+        own.used[pair] = connect(rest, own.lower[pair], own.upper[pair])
+    base = rest.base[own.used[pair]]
+    across, down = (width, 1) if one < other else (1, rest.size[one])
+    for x in range(rest.size[one]):
+        for y in range(width):
+            at, to = x * width + y, base + x * across + y * down
+            cost = moved * prices[there + at] + waited * prices[then + at]
+            rest.pool[to] = cost if fresh else rest.pool[to] + cost
+
+
+@inlined
+def _cheapest(own: Tables, weights: Shares, unit: int, choice: int) -> tuple[int, float]:
+    """The seat of a choice that costs the least by itself, and what it costs."""
+    there, back, at = own.there[unit], own.back[unit], own.choices[unit] + choice
+    by_pass = (
+        weights.chain[there] if there >= 0 else 0.0,
+        weights.load[there] if there >= 0 else 0.0,
+        weights.chain[back] if back >= 0 else 0.0,
+        weights.load[back] if back >= 0 else 0.0,
+    )
+    best, least = NONE, np.inf
+    for seat in range(own.first[at], own.first[at + 1]):
+        place, cost = own.seats[unit] + PASSES * seat, 0.0
+        for n in range(PASSES):
+            cost += by_pass[n] * own.times[place + n]
+        if cost < least:
+            best, least = seat, cost
+    return best, least
+
+
+@compiled
+def seat(own: Tables, weights: Shares, chosen: Whole) -> None:
+    """Turn the choice of every unit into a seat."""
+    for unit in range(len(chosen)):
+        chosen[unit], _ = _cheapest(own, weights, unit, chosen[unit])
+
+
+@compiled
+def spend(own: Tables, sizes: Whole, chosen: Whole, choice: Whole, spent: Spent) -> None:
+    """What the seats of all units take."""
+    for unit in range(len(chosen)):
+        choice[unit] = 0
+        at = own.choices[unit] + 1
+        while own.first[at + choice[unit]] <= chosen[unit]:
+            choice[unit] += 1
+        place = own.seats[unit] + PASSES * chosen[unit]
+        for task, n in ((own.there[unit], 0), (own.back[unit], 2)):
+            if task >= 0:
+                spent.duration[task], spent.work[task] = (
+                    own.times[place + n],
+                    own.times[place + n + 1],
+                )
+    for n in range(len(own.one)):
+        x, y = choice[own.one[n]], choice[own.other[n]]
+        at = x * sizes[own.other[n]] + y
+        spent.moved[n] = own.prices[own.moved[n] + at]
+        spent.waited[n] = own.prices[own.waited[n] + at]
+        spent.last[n] = own.prices[own.last[n] + x]
