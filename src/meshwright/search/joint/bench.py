@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meshwright.foundation.integers import to_digits
 from meshwright.graph.model import OperatorGraph
@@ -34,8 +33,9 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
 from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.pipelines import Pipelines
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.staging import Staging, staged
+from meshwright.search.joint.staging import Staging
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of, layouts_of
@@ -82,6 +82,7 @@ class Bench:
             lambda unit: pins_of(question.constraints, unit),
         )
         self._costings: dict[int, Costing] = {}
+        self._pipelines: dict[int, Pipelines] = {}
         self._fields: dict[object, Field] = {}
 
     def field(self, frame: Frame) -> Field:
@@ -207,49 +208,17 @@ class Bench:
 
     def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
         totals = field.totals(chosen)
-        cut = self._staged(frame, field, field.roles(chosen)) if frame.stages else None
+        cut = self._staged(frame, chosen) if frame.stages else None
         estimate = _estimate(frame, frame.degree(self.factors), cut, totals)
         stage = () if cut is None else cut.stage
         return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
 
-    def _staged(self, frame: Frame, field: Field, roles: Codes) -> Staging:
-        """Where the pipeline of a frame is cut, if units lie so beside their stages."""
-        crossing = self._crossing(frame, field, roles)
-        stages, micro = frame.degree(self.factors), frame.options.micro_batches
-        return staged(self._loads(field, roles), crossing, stages, micro)
-
-    def _crossing(self, frame: Frame, field: Field, roles: Codes) -> NDArray[np.float64]:
-        """Nanoseconds of what a micro-batch sends over the cut before each unit, and back.
-
-        A tensor counts at all cuts between its maker and its last reader, once.
-        """
-        costing, beyond = field.costing, roles.copy()
-        beyond[:, frame.stages[-1]] = at(1)
-        last: dict[int, tuple[int, float]] = {}
-        for joint in costing.joints:
-            maker, reader = roles[joint.maker][None], joint.reader
-            near = costing.leg(joint.kind, maker, roles[reader][None])
-            far = costing.leg(joint.kind, maker, beyond[reader][None])
-            more = float((far.there + far.back - near.there - near.back)[0, 0])
-            stop, price = last.get(joint.maker, (0, 0.0))
-            last[joint.maker] = max(stop, reader), max(price, more)
-        change = np.zeros(len(self.units) + 2)
-        for maker, (stop, price) in last.items():
-            change[maker + 1] += price
-            change[stop + 1] -= price
-        return np.maximum(np.cumsum(change)[:-1], 0.0)
-
-    def _loads(self, field: Field, roles: Codes) -> list[int]:
-        """Nanoseconds of each unit on one micro-batch, both passes."""
-        known: dict[object, int] = {}
-        loads = []
-        for unit, own in enumerate(roles):
-            key = (field.costing.kind[unit], own.tobytes())
-            if key not in known:
-                costs = field.costing.unit(unit, own[None])
-                known[key] = round(float(costs.there[0] + costs.back[0]))
-            loads.append(known[key])
-        return loads
+    def _staged(self, frame: Frame, chosen: Codes) -> Staging:
+        """Where the pipeline of a frame is cut, if nodes lie so beside their stages."""
+        micro = frame.options.micro_batches
+        if micro not in self._pipelines:
+            self._pipelines[micro] = Pipelines(self._costing(frame), self.node)
+        return self._pipelines[micro].staged(chosen, frame.stages, frame.degree(self.factors))
 
 
 def _estimate(frame: Frame, stages: int, cut: Staging | None, totals: Totals) -> float:

@@ -8,7 +8,9 @@ both of its ends; with m micro-batches, one behind the other,
     time       = load of all + sum of crossing over cuts + (m - 1) · max of pace over stages
 
 For a bound on the pace the least sum over cuts is a shortest path over (stage, position), `_paths`;
-bounds are tried from the least that is possible upwards (`SLACK`), and the least time is taken.
+bounds are tried from the least that is possible upwards (`SLACK`), and the least time is taken. Of
+all positions s stages with a pace P can only end where the load before is at most s P, and the load
+behind no more than the other stages can take.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ from meshwright.foundation.compiled import compiled
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
 """How much slower than possible the slowest stage may be if less crosses."""
 
+DOUBLING = 2.0
+"""By how much a bound on the pace grows while no cuts keep it."""
+
+ROUNDING = 1e-9
+"""The share by which sums of loads may be off."""
+
 Times = NDArray[np.float64]
 
 
@@ -40,7 +48,10 @@ class Staging(NamedTuple):
 
 
 def staged(
-    loads: Sequence[float], crossing: Sequence[float] | Times, stages: int, micro_batches: int
+    loads: Sequence[float] | Times,
+    crossing: Sequence[float] | Times,
+    stages: int,
+    micro_batches: int,
 ) -> Staging:
     """The stages of a pipeline, as many as asked for and no more than units.
 
@@ -71,8 +82,15 @@ def _within(before: Times, crossing: Times, count: int, pace: float) -> Staging:
 
 
 def _least_pace(before: Times, crossing: Times, count: int) -> float:
-    best, _ = _paths(before, crossing, count, np.inf, adding=False)
-    return float(best[count, -1])
+    """The pace of the slowest stage, at best: within a bound that is doubled until there is any."""
+    most = float(before[-1] / count)
+    if not most:
+        return float(_paths(before, crossing, count, np.inf, adding=False)[0][count, -1])
+    while True:
+        most *= DOUBLING
+        best, _ = _paths(before, crossing, count, most, adding=False)
+        if best[count, -1] < np.inf or most == np.inf:
+            return float(best[count, -1])
 
 
 def _paths(
@@ -97,8 +115,15 @@ def _fill(
     best: Times,
     back: NDArray[np.int64],
 ) -> None:
-    for s in range(1, len(best)):
+    count, total = len(best) - 1, before[-1]
+    # Sums of loads are rounded.
+    wide = most * (1 + ROUNDING)
+    for s in range(1, count + 1):
         for stop in range(s, len(before)):
+            if before[stop] > s * wide:
+                break
+            if total - before[stop] > (count - s) * wide:
+                continue
             for start in range(stop - 1, s - 2, -1):
                 load = before[stop] - before[start]
                 if load > most or (not adding and load >= best[s, stop]):

@@ -7,18 +7,19 @@ counts at the first. `simulate` tells the truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.foundation.once import once
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
-from meshwright.graph.model import ITEM_BYTES
+from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
-from meshwright.parallel.unit import Unit
+from meshwright.parallel.unit import Member
+from meshwright.parallel.units import units
 from meshwright.price.memory import STATES, UPDATE
 from meshwright.search.additive import Costing, Costs
 
@@ -46,20 +47,10 @@ class Scales:
 
     def __init__(self, costing: Costing, zero: int, recompute: bool) -> None:
         self._costing, self._zero = costing, zero
-        self._operators = {own.name: own for own in costing.graph.operators}
-        self._roots = view_roots(costing.graph)
-        self._layers = layer_of(costing.graph) if recompute else {}
-        self._made = {
-            t.name: self._layers.get(own.name)
-            for own in costing.graph.operators
-            for t in own.outputs
-        }
-        """For each tensor the layer that makes it and runs again."""
-        taken = set[str]()
-        self._keeps = [tuple(self._keeps_of(unit, taken)) for unit in costing.units]
+        self._keeps = _keeping(costing.graph, recompute)
         numbers: dict[object, int] = {}
         self.kind = [
-            numbers.setdefault((kind, keeps), len(numbers))
+            numbers.setdefault((kind, id(keeps)), len(numbers))
             for kind, keeps in zip(costing.kind, self._keeps, strict=True)
         ]
         """For each unit the number of its kind: of those that cost and take the same."""
@@ -123,22 +114,34 @@ class Scales:
                 total += family_of(piece.kind).saved(piece, member.wanted).extra
         return total
 
-    def _keeps_of(self, unit: Unit, taken: set[str]) -> Iterator[_Keeps]:
-        """What each member keeps of what no unit before keeps; adds it to what is taken."""
-        specs = self._costing.graph.specs
-        for member in unit.members:
-            own = self._operators[member.operator]
-            layer = self._layers.get(own.name)
-            saved = family_of(member.call.kind).saved(member.call, member.wanted)
-            names = [*own.inputs, *(tensor.name for tensor in own.outputs)]
-            places = [*saved.inputs, *(len(own.inputs) + i for i in saved.outputs)]
-            found = []
-            for place in places if any(member.wanted) else ():
-                name = names[place]
-                root = None if name is None else self._roots[name]
-                if name is None or root is None or root in taken or root not in self._made:
-                    continue
-                if layer is None or self._made[root] != layer:
-                    taken.add(root)
-                    found.append((place, specs[root].bytes / max(1, specs[name].elements)))
-            yield _Keeps(tuple(found), layer is not None)
+
+@once
+def _keeping(graph: OperatorGraph, recompute: bool) -> tuple[tuple[_Keeps, ...], ...]:
+    """What the members of each unit keep of what no unit before keeps, if layers run again or not;
+    units that keep the same have the same object.
+    """
+    operators, roots, specs = graph.named, view_roots(graph), graph.specs
+    layers = layer_of(graph) if recompute else {}
+    made = {t.name: layers.get(own.name) for own in graph.operators for t in own.outputs}
+    taken = set[str]()
+    alike: dict[tuple[_Keeps, ...], tuple[_Keeps, ...]] = {}
+
+    def keeps(member: Member) -> _Keeps:
+        own = operators[member.operator]
+        layer = layers.get(own.name)
+        saved = family_of(member.call.kind).saved(member.call, member.wanted)
+        names = [*own.inputs, *(tensor.name for tensor in own.outputs)]
+        places = [*saved.inputs, *(len(own.inputs) + i for i in saved.outputs)]
+        found = []
+        for place in places if any(member.wanted) else ():
+            name = names[place]
+            root = None if name is None else roots[name]
+            if name is None or root is None or root in taken or root not in made:
+                continue
+            if layer is None or made[root] != layer:
+                taken.add(root)
+                found.append((place, specs[root].bytes / max(1, specs[name].elements)))
+        return _Keeps(tuple(found), layer is not None)
+
+    every = [tuple(map(keeps, unit.members)) for unit in units(graph)]
+    return tuple(alike.setdefault(own, own) for own in every)

@@ -1,0 +1,85 @@
+"""Units in a row, to be cut into stages. Enters: costs of a graph, layouts of its nodes. Leaves:
+a `Staging`.
+
+What units and readings cost is asked once for all of a node and kind: layers repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import at
+from meshwright.search.additive import Costing, Costs
+from meshwright.search.joint.staging import Staging, staged
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Pipelines:
+    """The units of one graph with one number of micro-batches."""
+
+    def __init__(self, costing: Costing, node: Sequence[int]) -> None:
+        """Enter besides: the node of each unit."""
+        self._costing = costing
+        self._units, self._unit = _grouped(zip(costing.kind, node, strict=True))
+        self._legs, self._leg = _grouped(
+            (own.kind, node[own.maker], node[own.reader]) for own in costing.joints
+        )
+        self._first = np.unique(self._unit, return_index=True)[1].tolist()
+        """Of each kind and node the first unit."""
+        self._maker = np.array([own.maker for own in costing.joints], np.int64)
+        self._last = np.zeros(len(costing.units), np.int64)
+        """[units] the last reader of what it makes."""
+        for own in costing.joints:
+            self._last[own.maker] = max(self._last[own.maker], own.reader)
+        self._known: dict[object, Staging] = {}
+
+    def staged(self, chosen: Codes, factors: tuple[int, ...], stages: int) -> Staging:
+        """Where it is cut if nodes lie so beside their stages, which sit along some factors."""
+        key = (chosen.tobytes(), factors)
+        if key not in self._known:
+            micro = self._costing.options.micro_batches
+            crossing = self._crossing(chosen, factors[-1])
+            self._known[key] = staged(self._loads(chosen), crossing, stages, micro)
+        return self._known[key]
+
+    def _crossing(self, chosen: Codes, factor: int) -> Costs:
+        """Nanoseconds of what a micro-batch sends over the cut before each unit, and back.
+
+        A tensor counts at all cuts between its maker and its last reader, once.
+        """
+        beyond = chosen.copy()
+        beyond[:, factor] = at(1)
+        more = np.zeros(len(self._legs))
+        for n, (kind, maker, reader) in enumerate(self._legs):
+            near, far = (
+                self._costing.leg(kind, chosen[maker][None], own[reader][None])
+                for own in (chosen, beyond)
+            )
+            more[n] = (far.there + far.back - near.there - near.back)[0, 0]
+        price = np.zeros(len(self._last))
+        np.maximum.at(price, self._maker, more[self._leg])
+        change = np.zeros(len(price) + 2)
+        change[1:-1] = price
+        np.subtract.at(change, self._last + 1, price)
+        return np.maximum(np.cumsum(change)[:-1], 0.0)
+
+    def _loads(self, chosen: Codes) -> Costs:
+        """Nanoseconds of each unit on one micro-batch, both passes."""
+        found = np.zeros(len(self._units))
+        for n, ((_, node), unit) in enumerate(zip(self._units, self._first, strict=True)):
+            costs = self._costing.unit(unit, chosen[node][None])
+            found[n] = round(float(costs.there[0] + costs.back[0]))
+        return found[self._unit]
+
+
+def _grouped(keys: Iterable[Key]) -> tuple[list[Key], NDArray[np.int64]]:
+    """The different keys, and for each which of them it is."""
+    number: dict[Key, int] = {}
+    which = [number.setdefault(key, len(number)) for key in keys]
+    return list(number), np.array(which, np.int64)
