@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Set
 
 import numpy as np
@@ -80,9 +81,9 @@ class _Reducing:
 
     def eliminate(self, kept: Set[int] = frozenset()) -> None:
         """Take nodes with at most two neighbours away, as long as there are others."""
-        waiting = sorted(self.edges, reverse=True)
+        waiting = deque(sorted(self.edges))
         while waiting and len(self.edges) > 1:
-            node = waiting.pop()
+            node = waiting.popleft()
             around = self.edges.get(node)
             if around is None or len(around) > 2 or node in kept:
                 continue
@@ -97,7 +98,7 @@ class _Reducing:
                     self._join(i, node, k, around)
                 case ():
                     self.alone += float(self.costs[node].min())
-            waiting += sorted(around, reverse=True)
+            waiting += sorted(around)
 
     def loosen(self, kept: Set[int]) -> float:
         """Take away the edge whose costs differ least; leaves its least cost."""

@@ -16,7 +16,7 @@ order of the nodes, then improved node by node; that part alone may be short of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +27,8 @@ from meshwright.search.reducing import (
     EDGES,
     Rest,
     await_all,
-    connect_all,
     eliminate,
+    load,
     loosen,
     rest_of,
     settle,
@@ -40,8 +40,8 @@ Costs = NDArray[np.float64]
 BEAM = 64
 """Partial choices that are kept."""
 
-ROOM = 2
-"""How many numbers there is room for, by how many edges have at first."""
+ROOM = 16
+"""Tables of the two largest nodes for which there is room at first."""
 
 ROUNDING = 1e-12
 """The share of a cost below which a difference counts for nothing."""
@@ -134,16 +134,31 @@ def loosened(rest: Rest, left: int) -> tuple[Rest, float]:
 
 
 def _loaded(graph: CostGraph) -> Rest:
+    """A graph to be eliminated; equal costs, as in repeated layers, stand there once."""
     sizes = np.array([len(own) for own in graph.nodes], np.int64)
-    tables = [edge.reshape(-1) for edge in graph.edges.values()]
-    used = sum(map(len, tables))
-    rest = rest_of(sizes, len(tables), ROOM * used)
-    if len(sizes):
-        np.concatenate(graph.nodes, out=rest.costs)
-    if tables:
-        np.concatenate(tables, out=rest.pool[:used])
-        connect_all(rest, np.array(list(graph.edges), np.int64))
+    edges = list(graph.edges.values())
+    tables = {_memory(own): own for own in edges}
+    lengths = [own.size for own in tables.values()]
+    used, begins = sum(lengths), np.cumsum([0, *lengths])
+    rest = rest_of(sizes, len(edges), used + ROOM * int(sizes.max(initial=0)) ** 2)
+    np.concatenate([*graph.nodes, []], out=rest.costs)
+    np.concatenate([*(own.reshape(-1) for own in tables.values()), []], out=rest.pool[:used])
+    marks = _numbers([own.tobytes() for own in graph.nodes])
+    which = _numbers([_memory(own) for own in edges])
+    ends = np.array(list(graph.edges), np.int64).reshape(-1, 2)
+    load(rest, marks, ends, which, begins[which], used)
     return rest
+
+
+def _memory(table: Costs) -> Hashable:
+    """What tells the tables of living arrays apart: where they are, and how they are read."""
+    return table.ctypes.data, table.strides, table.shape
+
+
+def _numbers(keys: Sequence[Hashable]) -> NDArray[np.int64]:
+    """For each key its number among the different ones."""
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
 
 
 def _eliminated(rest: Rest) -> Rest:

@@ -5,7 +5,9 @@ other. Leaves: what is left of them, and the choices of nodes that were taken aw
     e_ij(x, y)  of choices x and y of i < j             `pool[base[e] + x * size[j] + y]`
 An edge e has two ends, 2e at its lower node and 2e + 1 at the other; the ends of a node are a list
 with links in both directions, so that taking one away costs the same however many there are.
-Compiled code makes no arrays: where `pool` is too small, a function says how much is needed.
+What costs the same by how it came about has the same mark, and a table that is made of the same
+tables as another is that one: repeated layers are joined once. Compiled code makes no arrays: where
+`pool` is too small, a function says how much is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ Flags = NDArray[np.bool_]
 
 NONE = -1
 
-ALIVE, EDGES, USED, TAKEN, WAITING = range(5)
+ALIVE, EDGES, USED, TAKEN, NEXT, WAITING, MARKS = range(7)
 """In `Rest.counts`: nodes that are left, edges, numbers in the pool, nodes taken away, nodes that
-may have to be looked at."""
+were looked at and that wait for it, marks."""
+
+SPARE = 4
+"""Places to remember tables in, for each table that may be made: more than twice as many, so that
+a free one is near."""
 
 
 class Rest(NamedTuple):
@@ -55,6 +61,10 @@ class Rest(NamedTuple):
     """[ends]"""
     base: Whole
     """[edges]"""
+    mark: Whole
+    """[nodes] of its costs."""
+    edge_mark: Whole
+    """[edges]"""
     joined: Flags
     """[edges] whether it is left."""
     range: Floats
@@ -63,6 +73,8 @@ class Rest(NamedTuple):
     taken: Whole
     """[nodes taken away, 3] the node and its ends, in the order in which they were taken."""
     waiting: Whole
+    known: Whole
+    """[places, 5] of tables: what they are made of, the mark, where they begin."""
     row: Floats
     """Room for the costs of all choices of a node."""
     square: Floats
@@ -74,7 +86,7 @@ def rest_of(sizes: Whole, edges: int, room: int) -> Rest:
     nodes, most = len(sizes), int(sizes.max(initial=1))
     ends = 2 * (edges + nodes)
     return Rest(
-        counts=np.array([nodes, 0, 0, 0, 0], np.int64),
+        counts=np.array([nodes, 0, 0, 0, 0, 0, nodes], np.int64),
         size=sizes,
         at=np.cumsum(sizes) - sizes,
         costs=np.zeros(int(sizes.sum())),
@@ -87,11 +99,14 @@ def rest_of(sizes: Whole, edges: int, room: int) -> Rest:
         next=np.zeros(ends, np.int64),
         before=np.zeros(ends, np.int64),
         base=np.zeros(ends // 2, np.int64),
+        mark=np.arange(nodes),
+        edge_mark=np.zeros(ends // 2, np.int64),
         joined=np.zeros(ends // 2, np.bool_),
         range=np.zeros(ends // 2),
         pool=np.zeros(room),
         taken=np.zeros((nodes, 3), np.int64),
         waiting=np.zeros(3 * nodes, np.int64),
+        known=np.full((1 << int(2 * SPARE * nodes).bit_length(), 5), NONE, np.int64),
         row=np.zeros(most),
         square=np.zeros((most, most)),
     )
@@ -108,24 +123,38 @@ def with_room(rest: Rest, needed: int) -> Rest:
 def restart(rest: Rest) -> None:
     """All nodes, no edges."""
     nodes = len(rest.size)
-    rest.counts[ALIVE] = nodes
-    for what in (EDGES, USED, TAKEN, WAITING):
+    rest.counts[ALIVE] = rest.counts[MARKS] = nodes
+    for what in (EDGES, USED, TAKEN, NEXT, WAITING):
         rest.counts[what] = 0
     rest.alone[0] = 0.0
+    for place in range(len(rest.known)):
+        rest.known[place, 0] = NONE
     for node in range(nodes):
-        rest.there[node] = True
+        rest.there[node], rest.mark[node] = True, node
         rest.degree[node] = 0
         rest.head[node] = NONE
+
+
+@inlined
+def _fresh(rest: Rest) -> int:
+    """A mark that nothing has."""
+    rest.counts[MARKS] += 1
+    return int(rest.counts[MARKS]) - 1
 
 
 @compiled
 def connect(rest: Rest, i: int, k: int) -> int:
     """A new edge between two nodes, the lower first; its costs are what the pool holds next."""
+    base = rest.counts[USED]
+    rest.counts[USED] += rest.size[i] * rest.size[k]
+    return _connected(rest, i, k, _fresh(rest), base)
+
+
+@inlined
+def _connected(rest: Rest, i: int, k: int, mark: int, base: int) -> int:
     edge = int(rest.counts[EDGES])
     rest.counts[EDGES] += 1
-    rest.base[edge] = rest.counts[USED]
-    rest.counts[USED] += rest.size[i] * rest.size[k]
-    rest.joined[edge] = True
+    rest.edge_mark[edge], rest.base[edge], rest.joined[edge] = mark, base, True
     rest.range[edge] = NONE
     for end, node in ((2 * edge, i), (2 * edge + 1, k)):
         first = rest.head[node]
@@ -138,10 +167,15 @@ def connect(rest: Rest, i: int, k: int) -> int:
 
 
 @compiled
-def connect_all(rest: Rest, ends: Whole) -> None:
-    """New edges [edges, 2], whose costs lie in the pool in their order."""
+def load(rest: Rest, marks: Whole, ends: Whole, tables: Whole, bases: Whole, used: int) -> None:
+    """Give nodes marks, and connect nodes [edges, 2] by tables that are in the pool already, each
+    edge by the one of its number.
+    """
+    rest.counts[USED], rest.counts[MARKS] = used, len(marks) + len(ends)
+    for node in range(len(marks)):
+        rest.mark[node] = marks[node]
     for n in range(len(ends)):
-        connect(rest, ends[n, 0], ends[n, 1])
+        _connected(rest, ends[n, 0], ends[n, 1], len(marks) + tables[n], bases[n])
 
 
 @inlined
@@ -173,8 +207,8 @@ def _edge(rest: Rest, i: int, k: int) -> int:
 @compiled
 def await_all(rest: Rest) -> None:
     """Look at all nodes that are left once more, the lowest first."""
-    rest.counts[WAITING] = 0
-    for node in range(len(rest.size) - 1, -1, -1):
+    rest.counts[NEXT] = rest.counts[WAITING] = 0
+    for node in range(len(rest.size)):
         if rest.there[node]:
             rest.waiting[rest.counts[WAITING]] = node
             rest.counts[WAITING] += 1
@@ -184,13 +218,14 @@ def await_all(rest: Rest) -> None:
 def eliminate(rest: Rest) -> int:
     """Take nodes with at most two neighbours away, as long as there are others.
 
+    All are looked at before any is once more: so repeated layers become less in the same way.
     Leaves 0, or how large the pool must be before it can go on.
     """
     count = rest.counts
-    while count[WAITING] > 0 and count[ALIVE] > 1:
-        node = rest.waiting[count[WAITING] - 1]
+    while count[NEXT] < count[WAITING] and count[ALIVE] > 1:
+        node = rest.waiting[count[NEXT]]
         if not rest.there[node] or rest.degree[node] > 2 or rest.kept[node]:
-            count[WAITING] -= 1
+            count[NEXT] += 1
             continue
         low = rest.head[node]
         high = rest.next[low] if low >= 0 else NONE
@@ -200,13 +235,13 @@ def eliminate(rest: Rest) -> int:
         if high >= 0:
             i, k = rest.node[low ^ 1], rest.node[high ^ 1]
             between = _edge(rest, i, k)
-            needed = count[USED] + rest.size[i] * rest.size[k]
-            if between < 0 and needed > len(rest.pool):
+            # A table is made, and maybe added to another.
+            needed = count[USED] + 2 * rest.size[i] * rest.size[k]
+            if needed > len(rest.pool):
                 return int(needed)
-        count[WAITING] -= 1
+        count[NEXT] += 1
         _take(rest, node, low, high, between)
-        # The lower neighbour is looked at next.
-        for end in (high, low):
+        for end in (low, high):
             if end >= 0:
                 rest.waiting[count[WAITING]] = rest.node[end ^ 1]
                 count[WAITING] += 1
@@ -225,14 +260,52 @@ def _take(rest: Rest, node: int, low: int, high: int, between: int) -> None:
         _disconnect(rest, low // 2)
     if high >= 0:
         _disconnect(rest, high // 2)
-        fresh = between < 0
-        if fresh:
-            between = connect(rest, rest.node[low ^ 1], rest.node[high ^ 1])
-        _join(rest, node, low, high, between, fresh)
+        mark, base = _join(rest, node, low, high)
+        if between < 0:
+            _connected(rest, rest.node[low ^ 1], rest.node[high ^ 1], mark, base)
+        else:
+            _add(rest, between, mark, base)
     elif low >= 0:
         _fold(rest, node, low)
     else:
         rest.alone[0] += least_of(rest, node)
+
+
+@inlined
+def _place(rest: Rest, one: int, between: int, other: int) -> int:
+    """Where the table that is made of some others is remembered, or would be."""
+    known, mask = rest.known, len(rest.known) - 1
+    at = ((one * 0x9E3779B1) ^ (between * 0x85EBCA77) ^ (other * 0xC2B2AE3D)) & mask
+    while known[at, 0] >= 0 and not (
+        known[at, 0] == one and known[at, 1] == between and known[at, 2] == other
+    ):
+        at = (at + 1) & mask
+    return at
+
+
+@inlined
+def _made(rest: Rest, at: int, one: int, between: int, other: int, size: int) -> int:
+    """Remember a table that the pool holds next; leaves where it begins."""
+    base = rest.counts[USED]
+    rest.counts[USED] += size
+    rest.known[at, 0], rest.known[at, 1], rest.known[at, 2] = one, between, other
+    rest.known[at, 3], rest.known[at, 4] = _fresh(rest), base
+    return int(base)
+
+
+@inlined
+def _add(rest: Rest, edge: int, mark: int, base: int) -> None:
+    """Add a table to that of an edge."""
+    (i, k), before = _nodes(rest, edge), rest.base[edge]
+    one, other = 2 * rest.edge_mark[edge], 2 * mark
+    at = _place(rest, one, NONE, other)
+    if rest.known[at, 0] < 0:
+        size = rest.size[i] * rest.size[k]
+        made = _made(rest, at, one, NONE, other, size)
+        for n in range(size):
+            rest.pool[made + n] = rest.pool[before + n] + rest.pool[base + n]
+    rest.edge_mark[edge], rest.base[edge] = rest.known[at, 3], rest.known[at, 4]
+    rest.range[edge] = NONE
 
 
 @compiled
@@ -260,11 +333,27 @@ def _fold(rest: Rest, node: int, end: int) -> None:
         for y in range(rest.size[node]):
             least = min(least, rest.pool[base + y * own + x * step] + rest.costs[rest.at[node] + y])
         rest.costs[rest.at[other] + x] += least
+    rest.mark[other] = _fresh(rest)
 
 
 @inlined
-def _join(rest: Rest, node: int, low: int, high: int, edge: int, fresh: bool) -> None:
-    """Put the least that a node costs between its two neighbours."""
+def _join(rest: Rest, node: int, low: int, high: int) -> tuple[int, int]:
+    """The mark of what a node costs at least between its two neighbours, and where it begins."""
+    one, other = (
+        2 * rest.edge_mark[low // 2] + (low & 1),
+        2 * rest.edge_mark[high // 2] + (high & 1),
+    )
+    at = _place(rest, one, rest.mark[node], other)
+    if rest.known[at, 0] < 0:
+        size = rest.size[rest.node[low ^ 1]] * rest.size[rest.node[high ^ 1]]
+        made = _made(rest, at, one, rest.mark[node], other, size)
+        _least_sums(rest, node, low, high, made)
+    return rest.known[at, 3], rest.known[at, 4]
+
+
+@inlined
+def _least_sums(rest: Rest, node: int, low: int, high: int, target: int) -> None:
+    """For each pair of choices of its neighbours the least that a node costs between them."""
     pool, square, row = rest.pool, rest.square, rest.row
     sizes, width = rest.size[node], rest.size[rest.node[high ^ 1]]
     own, step = _strides(rest, high)
@@ -281,10 +370,8 @@ def _join(rest: Rest, node: int, low: int, high: int, edge: int, fresh: bool) ->
             known = pool[base + y * own + x * step] + rest.costs[costs + y]
             for z in range(width):
                 row[z] = min(row[z], known + square[y, z])
-        target = rest.base[edge] + x * width
         for z in range(width):
-            pool[target + z] = row[z] if fresh else pool[target + z] + row[z]
-    rest.range[edge] = NONE
+            pool[target + x * width + z] = row[z]
 
 
 @compiled

@@ -38,7 +38,9 @@ def _grown(moves: list[int]) -> list[tuple[int, int]]:
 def weighted(
     draw: st.DrawFn, edges: st.SearchStrategy[list[tuple[int, int]]], infinite: bool = False
 ) -> CostGraph:
-    """Whole costs, so that sums in any order are equal; some edges may have no way at all."""
+    """Whole costs, so that sums in any order are equal; some edges may have no way at all, and some
+    share their table with others.
+    """
     pairs = sorted({(min(pair), max(pair)) for pair in draw(edges)})
     count = max((j for _, j in pairs), default=1) + 1
     sizes = [draw(st.integers(1, 3)) for _ in range(count)]
@@ -49,9 +51,14 @@ def weighted(
         found = random.integers(0, 20, shape).astype(np.float64)
         return np.where(random.random(shape) < 0.1, np.inf, found) if infinite else found
 
-    return CostGraph(
-        [drawn(size) for size in sizes], {(i, j): drawn(sizes[i], sizes[j]) for i, j in pairs}
-    )
+    known: dict[tuple[int, int], Costs] = {}
+    edges_of = {}
+    for i, j in pairs:
+        shape = sizes[i], sizes[j]
+        if shape not in known or random.random() < 0.5:
+            known[shape] = drawn(*shape)
+        edges_of[i, j] = known[shape]
+    return CostGraph([drawn(size) for size in sizes], edges_of)
 
 
 SERIES = weighted(pairs_of(st.lists(st.integers(0, 30), max_size=MOST_NODES - 2)))
