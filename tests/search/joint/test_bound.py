@@ -167,7 +167,8 @@ def test_of_what_is_taken_together_the_least_counts(
     costs: NDArray[np.float64], one: set[int], other: set[int]
 ) -> None:
     rows, columns = (np.array([0, *sorted(own)]) for own in (one, other))
-    moved, waited, last = _least((costs, costs + 1, costs[:, 0]), rows, columns)
+    priced, order = (costs[::-1], costs[::-1] + 1, costs[::-1, 0]), np.arange(6)[::-1]
+    moved, waited, last = _least(priced, order, np.arange(5), rows, columns)
     for x, y in product(range(6), range(5)):
         i, j = (int(np.searchsorted(own, at, "right")) - 1 for own, at in ((rows, x), (columns, y)))
         assert moved[i, j] <= costs[x, y]

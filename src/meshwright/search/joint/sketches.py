@@ -2,12 +2,13 @@
 
 For every number of stages and of micro-batches the layouts are found that cost the least, and then
 what saves memory is added until they should fit: ZeRO, then recomputation, or layouts that weigh
-memory against time. Numbers of micro-batches that cannot beat what fits already are left out.
+memory against time. Numbers of micro-batches that cannot beat what fits already are left out, and
+more stages where more and more of them only took longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from meshwright.price.memory import LIBRARY
 from meshwright.search.joint.bench import Bench, Sketch
@@ -33,8 +34,9 @@ def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
     best: dict[tuple[int, ...], float] = {}
     settled = False
     for stages, micro in shapes(bench.question, bench.units):
-        lowest = min(best.values(), default=float("inf"))
-        far = best.get(stages, 0.0) > FAR * lowest
+        if bench.question.minimize == "time" and _more_and_more(best, stages):
+            best[stages] = float("inf")
+        far = best.get(stages, 0.0) > FAR * min(best.values(), default=float("inf"))
         if enough() or far or (settled and not stages):
             continue
         own = list(_saved(bench, stages, micro))
@@ -45,6 +47,14 @@ def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
             # Without a pipeline more micro-batches only save memory.
             settled = settled or not (stages or options.recompute or options.zero == 3)
     return sorted(found, key=bench.order)
+
+
+def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...]) -> bool:
+    """Whether two numbers of fewer stages on the same level were far, the larger one even more."""
+    if len(stages) < 3:
+        return False
+    fewer, fewest = (best.get(stages[:-n], 0.0) for n in (1, 2))
+    return fewer >= fewest > FAR * min(best.values())
 
 
 def _saved(bench: Bench, stages: tuple[int, ...], micro: int) -> Iterator[Sketch]:

@@ -93,6 +93,8 @@ def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> lis
     """What all trips take; trips that take the same share their tables."""
     known: dict[object, tuple[Floats, Floats, Floats]] = {}
     later: dict[object, Floats] = {}
+    every = {id(own): own for unit in choices for own in unit.lying}
+    distinct = {key: _distinct(own) for key, own in every.items()}
     found = []
     for n, (one, other) in enumerate(trips.units):
         made = choices[one].lying[trips.source[n] - trips.first[one]]
@@ -100,8 +102,9 @@ def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> lis
         key = (id(made), id(needed), trips.bytes[n])
         if key not in known:
             whole = float(trips.bytes[n]) * network.pace
-            priced = _priced(made, needed, whole, network.delay)
-            known[key] = _least(priced, choices[one].together, choices[other].together)
+            (few, row), (fewer, column) = distinct[id(made)], distinct[id(needed)]
+            priced = _priced(few, fewer, whole, network.delay)
+            known[key] = _least(priced, row, column, choices[one].together, choices[other].together)
         moved, waited, last = known[key]
         beside = trips.beside[n]
         if beside is not None:
@@ -192,14 +195,21 @@ def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> Lying:
     return Lying(parts, copies, cuts, frozenset(states[s] for s in loose if states[s] >= 0))
 
 
+def _distinct(own: Lying) -> tuple[Lying, Whole]:
+    """The different ways in which a tensor lies, and for each choice which of them it is."""
+    rows = np.vstack((own.parts, own.copies, own.cuts))
+    few, which = np.unique(rows, axis=1, return_inverse=True)
+    return Lying(few[0], few[1], few[2:], own.loose), which.reshape(-1)
+
+
 def _least(
-    priced: tuple[Floats, Floats, Floats], one: Whole, other: Whole
+    priced: tuple[Floats, Floats, Floats], row: Whole, column: Whole, one: Whole, other: Whole
 ) -> tuple[Floats, Floats, Floats]:
-    """The least of what is taken together."""
-    moved, waited, last = (np.minimum.reduceat(own, one, axis=0) for own in priced)
+    """The least of choices that are taken together, whose prices are in some rows and columns."""
+    moved, waited, last = (np.minimum.reduceat(own[row], one, axis=0) for own in priced)
     return (
-        np.minimum.reduceat(moved, other, axis=1),
-        np.minimum.reduceat(waited, other, axis=1),
+        np.minimum.reduceat(moved[:, column], other, axis=1),
+        np.minimum.reduceat(waited[:, column], other, axis=1),
         last,
     )
 
