@@ -129,14 +129,15 @@ def _input_box(spec: Spec, split: Split, index: int, start: int, stop: int) -> B
 
 def _box(spec: Spec, dim: int | None, extent: int, start: int, stop: int) -> Box:
     """Units start to stop of a dim, all of the others."""
-    return tuple(
-        (start * size // extent, stop * size // extent) if own == dim else (0, size)
-        for own, size in enumerate(spec.shape)
-    )
+    box = [(0, size) for size in spec.shape]
+    if dim is not None:
+        size = spec.shape[dim]
+        box[dim] = (start * size // extent, stop * size // extent)
+    return tuple(box)
 
 
 def _cut(spec: Spec, box: Box) -> Spec:
-    return Spec(spec.dtype, tuple(last - first for first, last in box))
+    return Spec(spec.dtype, tuple([last - first for first, last in box]))
 
 
 def representative(call: Call) -> Call:

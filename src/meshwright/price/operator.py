@@ -104,18 +104,6 @@ class OperatorPricer:
             self._known[key] = self._price(*key)
         return self._known[key]
 
-    def estimate(self, counts: Counts, call: Call, kernels: int) -> Seconds:
-        """The roofline of one pass."""
-        if not counts.bytes and not counts.flops:
-            return Seconds(0.0)
-        rates = self.rates
-        rate = self._peak(call) * (
-            efficiency(call, rates) if family_of(call.kind).products else 1.0
-        )
-        share = rates.scanning if call.kind in SCANNING else rates.streaming
-        moving = counts.bytes / (self.device.memory_bandwidth * share)
-        return Seconds(rates.launch * kernels + max(counts.flops / rate, moving))
-
     def ideal(self, counts: Counts, call: Call) -> Seconds:
         """The least that one pass takes at the peak rates of the device."""
         moving = counts.bytes / self.device.memory_bandwidth
@@ -153,11 +141,20 @@ class OperatorPricer:
         return PassPrice(seconds, "interpolated", spread)
 
     def _estimates(self, call: Call, wanted: tuple[bool, ...]) -> tuple[Seconds, Seconds]:
-        gradients = max(1, sum(wanted))
-        return (
-            self.estimate(forward(call), call, 1),
-            self.estimate(backward(call, wanted), call, gradients),
-        )
+        """The rooflines of both passes."""
+        rates = self.rates
+        products = family_of(call.kind).products
+        rate = self._peak(call) * (efficiency(call, rates) if products else 1.0)
+        share = rates.scanning if call.kind in SCANNING else rates.streaming
+        bandwidth = self.device.memory_bandwidth * share
+
+        def estimate(counts: Counts, kernels: int) -> Seconds:
+            if not counts.bytes and not counts.flops:
+                return Seconds(0.0)
+            moving = counts.bytes / bandwidth
+            return Seconds(rates.launch * kernels + max(counts.flops / rate, moving))
+
+        return estimate(forward(call), 1), estimate(backward(call, wanted), max(1, sum(wanted)))
 
     def _point(self, row: MeasuredCall) -> _Point:
         there, back = self._estimates(row.call, all_gradients(row.call))

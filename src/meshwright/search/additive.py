@@ -36,7 +36,14 @@ from meshwright.script.bundles import Bundle, Leg, Source
 from meshwright.simulate.carry import SHARD
 from meshwright.simulate.joined import joined
 from meshwright.simulate.prices import NANO, Prices, Table, price
-from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, Times, found_rows, runs
+from meshwright.simulate.times import (
+    DEGREE_BITS,
+    MOST_SPLITS,
+    Times,
+    TimeTable,
+    found_rows,
+    runs,
+)
 
 Costs = NDArray[np.float64]
 
@@ -162,12 +169,9 @@ class Costing:
 
     def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
         """Which layouts a unit can and may be cut in."""
-        sizes, table = self.prices.table.sizes, self.times.table
         found = np.ones(len(roles), np.bool_)
-        for split in range(len(self.units[number].splits)):
-            degrees = np.where(roles == split, sizes, 1).prod(axis=1)
-            places = table.place[degrees]
-            found &= table.cuttable[self.times.type[number], split, places] > 0
+        splits, kind = len(self.units[number].splits), int(self.times.type[number])
+        _mark_legal(self.times.table, self.prices.table.sizes, kind, splits, roles, found)
         return found
 
     def _kinds(self) -> list[int]:
@@ -343,6 +347,25 @@ class _Room(NamedTuple):
     busy: NDArray[np.float64]
     missing: NDArray[np.int64]
     """The operation, its members and those beside that a table lacks."""
+
+
+@compiled
+def _mark_legal(
+    table: TimeTable,
+    sizes: NDArray[np.int64],
+    kind: int,
+    splits: int,
+    roles: Codes,
+    found: NDArray[np.bool_],
+) -> None:
+    """Mark layouts of a type of units in which it can be cut."""
+    for row in range(len(roles)):
+        for split in range(splits):
+            degree = 1
+            for factor in range(len(sizes)):
+                if roles[row, factor] == split:
+                    degree *= sizes[factor]
+            found[row] &= table.cuttable[kind, split, table.place[degree]] > 0
 
 
 @compiled
