@@ -77,6 +77,8 @@ class Rest(NamedTuple):
     """[places, 5] of tables: what they are made of, the mark, where they begin."""
     row: Floats
     """Room for the costs of all choices of a node."""
+    after: Floats
+    """The same."""
     square: Floats
     """Room for those of an edge."""
 
@@ -108,6 +110,7 @@ def rest_of(sizes: Whole, edges: int, room: int) -> Rest:
         waiting=np.zeros(3 * nodes, np.int64),
         known=np.full((1 << int(2 * SPARE * nodes).bit_length(), 5), NONE, np.int64),
         row=np.zeros(most),
+        after=np.zeros(most),
         square=np.zeros((most, most)),
     )
 
@@ -354,7 +357,7 @@ def _join(rest: Rest, node: int, low: int, high: int) -> tuple[int, int]:
 @inlined
 def _least_sums(rest: Rest, node: int, low: int, high: int, target: int) -> None:
     """For each pair of choices of its neighbours the least that a node costs between them."""
-    pool, square, row = rest.pool, rest.square, rest.row
+    pool, square, row, after = rest.pool, rest.square, rest.row, rest.after
     sizes, width = rest.size[node], rest.size[rest.node[high ^ 1]]
     own, step = _strides(rest, high)
     base = rest.base[high // 2]
@@ -363,15 +366,21 @@ def _least_sums(rest: Rest, node: int, low: int, high: int, target: int) -> None
             square[y, z] = pool[base + y * own + z * step]
     own, step = _strides(rest, low)
     base, costs = rest.base[low // 2], rest.at[node]
-    for x in range(rest.size[rest.node[low ^ 1]]):
+    last = rest.size[rest.node[low ^ 1]] - 1
+    for x in range(0, last + 1, 2):
+        # Two rows at a time, as reading costs more than adding; the last may be one of them twice.
+        then = min(x + 1, last)
         for z in range(width):
-            row[z] = np.inf
+            row[z] = after[z] = np.inf
         for y in range(sizes):
-            known = pool[base + y * own + x * step] + rest.costs[costs + y]
+            one = pool[base + y * own + x * step] + rest.costs[costs + y]
+            other = pool[base + y * own + then * step] + rest.costs[costs + y]
             for z in range(width):
-                row[z] = min(row[z], known + square[y, z])
+                row[z] = min(row[z], one + square[y, z])
+                after[z] = min(after[z], other + square[y, z])
         for z in range(width):
             pool[target + x * width + z] = row[z]
+            pool[target + then * width + z] = after[z]
 
 
 @compiled

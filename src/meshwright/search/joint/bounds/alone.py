@@ -93,6 +93,19 @@ class Alone:
         slots = [np.arange(*trips.first[u : u + 2]) for u in range(len(trips.slots))]
         self._slots = [np.array([slots[u] for u in kind.units]) for kind in kinds]
         """For each kind [units, slots]."""
+        self._flat = np.concatenate([np.zeros(0), *(own.reshape(-1) for own in self._costs)])
+        """All costs, one behind the other."""
+        self._passes = np.zeros((4, len(trips.slots)), np.int64)
+        """[what a pass takes, units] where it begins, for all seats of a unit."""
+        self._parts, self._copies, self._owner = np.zeros((3, trips.first[-1]), np.int64)
+        """[slots] where its parts and copies begin, and its unit."""
+        begin = 0
+        for kind, table, own in zip(kinds, self._costs, self._slots, strict=True):
+            rows = begin + np.arange(len(table)) * table.shape[1]
+            begin += table.size
+            self._passes[:, kind.units] = rows[:4, None]
+            self._parts[own], self._copies[own] = np.split(rows[4:], 2)
+            self._owner[own] = kind.units[:, None]
 
     def first(self) -> Weights:
         """The weights of devices alone: as if nothing had to move."""
@@ -126,16 +139,14 @@ class Alone:
 
     def costs(self, chosen: Whole) -> Costs:
         """What one seat of every unit costs."""
-        duration, work = (np.zeros(len(self._schedule.phases.number)) for _ in range(2))
-        copies, parts = (np.ones(self._trips.first[-1]) for _ in range(2))
-        for kind, table, slots in zip(self._kinds, self._costs, self._slots, strict=True):
-            at = chosen[kind.units]
-            for tasks, row in ((self._schedule.there, 0), (self._schedule.back, 2)):
-                has = tasks[kind.units] >= 0
-                duration[tasks[kind.units[has]]] = table[row, at[has]]
-                work[tasks[kind.units[has]]] = table[row + 1, at[has]]
-            copies[slots] = kind.seats.copies[:, at].T
-            parts[slots] = kind.seats.parts[:, at].T
+        duration, work = np.zeros((2, len(self._schedule.phases.number)))
+        for tasks, first in ((self._schedule.there, 0), (self._schedule.back, 2)):
+            has = np.flatnonzero(tasks >= 0)
+            duration[tasks[has]], work[tasks[has]] = self._flat[
+                self._passes[first : first + 2, has] + chosen[has]
+            ]
+        seat = chosen[self._owner]
+        copies, parts = self._flat[self._copies + seat], self._flat[self._parts + seat]
         return Costs(duration, work, copies, parts)
 
     def worst(self, costs: Costs) -> tuple[float, Weights]:

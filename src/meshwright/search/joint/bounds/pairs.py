@@ -149,12 +149,16 @@ def _choices(
     kind: Kind, slots: tuple[States, ...], micro_batches: int, parts: int | None
 ) -> Choices:
     seats = kind.seats
-    states = [_lying(seats.across, own, kind.ways.loose) for own in slots]
-    rows = np.vstack([np.ones((1, len(seats.way))), *(np.vstack(own[:3]) for own in states)])
+    # Seats that are cut and copied alike stand together.
+    changes = (seats.across[1:] != seats.across[:-1]).any(axis=1)
+    runs = np.flatnonzero(np.concatenate(([True], changes)))
+    states = [_lying(seats.across[runs], own, kind.ways.loose) for own in slots]
+    rows = np.vstack([np.ones((1, len(runs))), *(np.vstack(own[:3]) for own in states)])
     alike = rows if parts is None else np.vstack([_ranges(rows, parts), rows])
-    _, first, which = np.unique(alike, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(which.reshape(-1), kind="stable")
-    starts = np.searchsorted(which.reshape(-1)[order], np.arange(len(first)))
+    _, first, run = np.unique(alike, axis=1, return_index=True, return_inverse=True)
+    which = np.repeat(run.reshape(-1), np.diff(np.append(runs, len(seats.way))))
+    order = np.argsort(which, kind="stable")
+    starts = np.searchsorted(which[order], np.arange(len(first)))
     together = np.arange(len(first))
     if parts is not None:
         # Sorted by ranges first, so that those of a range stand together.
