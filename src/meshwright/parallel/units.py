@@ -9,7 +9,7 @@ Nothing here knows of machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from meshwright.foundation.once import once
 from meshwright.graph.counts import gradients_of, needing_gradient
@@ -57,7 +57,8 @@ def units(graph: OperatorGraph) -> tuple[Unit, ...]:
             number = len(forming)
             forming.append(_Forming(operator, graph, needing))
         home.update((tensor.name, number) for tensor in operator.outputs)
-    return with_samples([unit.finished(graph, needing) for unit in forming], graph)
+    fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
+    return with_samples([unit.finished(graph, needing, fixed) for unit in forming], graph)
 
 
 class _Forming:
@@ -109,19 +110,18 @@ class _Forming:
     def _remember(self, operator: Operator, splits: tuple[Split | None, ...]) -> None:
         self.states |= made_by(operator, splits, self.states)
 
-    def finished(self, graph: OperatorGraph, needing: frozenset[str]) -> Unit:
-        """The unit with its ports."""
+    def finished(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> Unit:
+        """The unit with its ports; what is given and not trained is none."""
         return Unit(
             name=self.name,
             splits=self.splits,
             members=tuple(self.members),
-            inputs=tuple(self._inputs(graph, needing)),
+            inputs=tuple(self._inputs(graph, needing, fixed)),
             outputs=tuple(self._outputs(graph, needing)),
         )
 
-    def _inputs(self, graph: OperatorGraph, needing: frozenset[str]) -> Iterator[Port]:
+    def _inputs(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> Iterator[Port]:
         seen: set[object] = set()
-        fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
         for operator, member in zip(self.operators, self.members, strict=True):
             for index, name in enumerate(operator.inputs):
                 if name is None or name in self.states or name in fixed:
@@ -131,7 +131,7 @@ class _Forming:
                     seen.add(port)
                     yield port
 
-    def _outputs(self, graph: OperatorGraph, needing: frozenset[str]) -> Iterator[Port]:
+    def _outputs(self, graph: OperatorGraph, needing: Set[str]) -> Iterator[Port]:
         own = {operator.name for operator in self.operators}
         for name, states in self.states.items():
             readers = {reader.name for reader in graph.consumers[name]}

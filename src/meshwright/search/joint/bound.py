@@ -150,7 +150,8 @@ def _for_micro_batches(
             )
             for (kind, slots), members in alike.items()
         ]
-        least = _value(schedule, kinds, carried, network, micro, wanted + rounded)
+        known = max((own for own, _ in found), default=0.0) + rounded
+        least = _value(schedule, kinds, carried, network, micro, wanted + rounded, known)
         found.append((least - rounded, network.name))
         if found[-1][0] >= wanted:
             break
@@ -164,19 +165,23 @@ def _value(
     network: Network,
     micro: int,
     wanted: float,
+    known: float,
 ) -> float:
-    """The value of the game of pairs, if it does not take too long, and of units alone else."""
+    """The value of the game of pairs, if it does not take too long, and of units alone else; less
+    than that if none is above what is known.
+    """
     alone = 0.0
     for parts in PARTS:
         own = choices(kinds, carried, micro, parts)
         if parts is not None and not alone:
             # What is taken together in pairs may tell less than units by themselves.
-            alone = value(Alone(schedule, kinds, carried, network, micro), ROUNDS, wanted)
+            own_ways = Alone(schedule, kinds, carried, network, micro)
+            alone = value(own_ways, ROUNDS, wanted, known)
             if alone >= wanted:
                 return alone
         if effort(own, carried) <= EFFORT:
-            game = Pairs(schedule, own, travelled(own, carried, network))
-            return max(alone, value(game, ROUNDS, wanted))
+            pairs = Pairs(schedule, own, travelled(own, carried, network))
+            return max(alone, value(pairs, ROUNDS, wanted, max(known, alone)))
     return alone
 
 

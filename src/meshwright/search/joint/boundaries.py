@@ -48,7 +48,7 @@ class Boundaries:
         own = factors(question.cluster)
         levels = range(len(question.cluster.levels))
         self._blocks = [tuple(f for f, x in enumerate(own) if x.level == level) for level in levels]
-        self._factors = len(own)
+        self._level = [factor.level for factor in own]
         self._alone: dict[object, tuple[Costs, Costs]] = {}
 
     def table(self, segment: Segment, variant: OperatorGraph) -> Costs:
@@ -79,13 +79,9 @@ class Boundaries:
 
     def states(self, tensor: Tensor) -> Codes:
         """All states of a tensor, a dim or none for each level."""
-        rows = []
-        for dims in product((WHOLE, *range(len(tensor.dims))), repeat=len(self._blocks)):
-            row = np.full(self._factors, WHOLE, np.int8)
-            for dim, block in zip(dims, self._blocks, strict=True):
-                row[list(block)] = dim
-            rows.append(row)
-        return np.array(rows, np.int8)
+        dims = (WHOLE, *range(len(tensor.dims)))
+        rows = np.array(list(product(dims, repeat=len(self._blocks))), np.int8)
+        return rows[:, self._level]
 
     def _own(self, tensor: Tensor) -> tuple[Costs, Costs]:
         """What the maker and the reader of a tensor cost by themselves, for each of SUMS."""
@@ -120,7 +116,7 @@ class Boundaries:
         )
 
     def _choices(self, field: Field) -> list[Codes]:
-        whole = np.full(self._factors, WHOLE, np.int8)
+        whole = np.full(len(self._level), WHOLE, np.int8)
         return [field.choices(n, whole, self._blocks) for n in range(len(field.first))]
 
     def _legal(

@@ -48,15 +48,19 @@ class Game(Protocol[Weights, Costs]):
         """The largest of the inequalities for some costs, and its weights."""
 
 
-def value(game: Game[Weights, Costs], rounds: int, wanted: float = np.inf) -> float:
-    """The largest least mean that was found; the first that is as large as is wanted."""
+def value(
+    game: Game[Weights, Costs], rounds: int, wanted: float = np.inf, known: float = 0.0
+) -> float:
+    """The largest least mean that was found; the first that is as large as is wanted, or what was
+    found when none can be larger than what is known.
+    """
     weights = game.first()
     costs: Costs | None = None
     best, most = 0.0, np.inf
     for number in range(rounds):
         total, chosen = game.least(weights)
         best = max(best, total)
-        if best >= min(wanted, most * (1 - CLOSE)):
+        if best >= min(wanted, most * (1 - CLOSE)) or most <= known:
             break
         part = 3 / (number + 4)
         own = game.costs(chosen)

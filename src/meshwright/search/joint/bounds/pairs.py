@@ -93,18 +93,23 @@ def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> lis
     """What all trips take; trips that take the same share their tables."""
     known: dict[object, tuple[Floats, Floats, Floats]] = {}
     later: dict[object, Floats] = {}
+    shares: dict[object, tuple[Floats, Floats]] = {}
     every = {id(own): own for unit in choices for own in unit.lying}
     distinct = {key: _distinct(own) for key, own in every.items()}
     found = []
     for n, (one, other) in enumerate(trips.units):
         made = choices[one].lying[trips.source[n] - trips.first[one]]
         needed = choices[other].lying[trips.target[n] - trips.first[other]]
-        key = (id(made), id(needed), trips.bytes[n])
+        pair = id(made), id(needed)
+        if pair not in shares:
+            (few, row), (fewer, column) = distinct[id(made)], distinct[id(needed)]
+            groups = choices[one].together, choices[other].together
+            share = _least(_fractions(few, fewer), row, column, *groups)
+            shares[pair] = share, np.minimum.reduceat(made.parts - 1, groups[0])
+        key = (pair, trips.bytes[n])
         if key not in known:
             whole = float(trips.bytes[n]) * network.pace
-            (few, row), (fewer, column) = distinct[id(made)], distinct[id(needed)]
-            priced = _priced(few, fewer, whole, network.delay)
-            known[key] = _least(priced, row, column, choices[one].together, choices[other].together)
+            known[key] = _priced(*shares[pair], whole, network.delay)
         moved, waited, last = known[key]
         beside = trips.beside[n]
         if beside is not None:
@@ -206,22 +211,18 @@ def _distinct(own: Lying) -> tuple[Lying, Whole]:
     return Lying(few[0], few[1], few[2:], own.loose), which.reshape(-1)
 
 
-def _least(
-    priced: tuple[Floats, Floats, Floats], row: Whole, column: Whole, one: Whole, other: Whole
-) -> tuple[Floats, Floats, Floats]:
-    """The least of choices that are taken together, whose prices are in some rows and columns."""
-    moved, waited, last = (np.minimum.reduceat(own[row], one, axis=0) for own in priced)
-    return (
-        np.minimum.reduceat(moved[:, column], other, axis=1),
-        np.minimum.reduceat(waited[:, column], other, axis=1),
-        last,
-    )
+def _least(costs: Floats, row: Whole, column: Whole, one: Whole, other: Whole) -> Floats:
+    """The least of choices that are taken together, whose costs are in some rows and columns."""
+    rows = np.minimum.reduceat(costs[row], one, axis=0)
+    return np.minimum.reduceat(rows[:, column], other, axis=1)
 
 
 def _priced(
-    made: Lying, needed: Lying, whole: float, delay: float
+    share: Floats, summed: Floats, whole: float, delay: float
 ) -> tuple[Floats, Floats, Floats]:
-    share, summed = _fractions(made, needed), made.parts - 1
+    """For what moves of a tensor: how long it holds the network, how long it is waited for, and how
+    long for what is summed up; more takes no less.
+    """
     return (
         whole * share,
         whole * share + delay * (share > SLIGHT),
