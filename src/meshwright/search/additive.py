@@ -335,7 +335,8 @@ def _distinct(rows: Codes) -> tuple[Codes, list[int]]:
     number: dict[bytes, int] = {}
     which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
     found = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
-    return found, which
+    # Compiled code would be compiled once more for what cannot be written.
+    return found.copy(), which
 
 
 class _Room(NamedTuple):

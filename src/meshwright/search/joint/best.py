@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
+from meshwright.foundation.garbage import rarely_collected
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.reshard import Codes
@@ -120,20 +121,8 @@ def best_plan(
     warm_up()
     pricer = operators or pricer_of(question.cluster.device)
     run = _Run(question, budget, backend, pricer, programs, seed, cores, progress)
-    stopped: Stopped = "complete"
-    try:
-        run.baselines(start)
-        run.frames()
-        if rewrites:
-            run.algebra()
-        run.options()
-        run.walks()
-        run.everything(rewrites)
-        stopped = "budget" if run.enough() else "complete"
-        run.tidy()
-    except KeyboardInterrupt:
-        stopped = "interrupted"
-    return run.planned(stopped)
+    with rarely_collected():
+        return run.planned(run.searched(start, rewrites))
 
 
 class _Run:
@@ -176,6 +165,23 @@ class _Run:
     def enough(self) -> bool:
         """Whether the time is used up."""
         return self.budget.seconds is not None and self.seconds >= self.budget.seconds
+
+    def searched(self, start: Plan | None, rewrites: bool) -> Stopped:
+        """All phases, one after the other; leaves why they ended."""
+        stopped: Stopped = "complete"
+        try:
+            self.baselines(start)
+            self.frames()
+            if rewrites:
+                self.algebra()
+            self.options()
+            self.walks()
+            self.everything(rewrites)
+            stopped = "budget" if self.enough() else "complete"
+            self.tidy()
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        return stopped
 
     def baselines(self, start: Plan | None) -> None:
         """Simulate what needs no search, and the plan to start from."""

@@ -5,18 +5,30 @@ from __future__ import annotations
 import logging
 import time
 from functools import cache
+from itertools import combinations
+
+import numpy as np
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compilations
+from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
+from meshwright.plan.model import Options
+from meshwright.price.step import Pricer
+from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
+from meshwright.search.elimination import CostGraph, bounded
 from meshwright.search.exhaustive import exhaustive
+from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.bound import lower_bound
-from meshwright.search.joint.staging import staged
+from meshwright.search.joint.field import Weights
+from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.question import Question
 from meshwright.search.mcmc import search
 from meshwright.simulate.held import within
+from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 
@@ -28,6 +40,14 @@ operator z: z: float32[n=4, o=8] = relu(y)
 output z"""
 
 _log = logging.getLogger(__name__)
+
+
+def _sketch(graph: OperatorGraph, cluster: Cluster) -> None:
+    """Lay out a pipeline of two stages."""
+    question = Question(graph=graph, cluster=cluster, memory=cluster.device.memory)
+    prices = Prices(Pricer(cluster, algorithm="best"))
+    bench = Bench(question, graph, prices, pricer_of(cluster.device))
+    bench.sketch(Frame((0,), Options(micro_batches=2)), Weights(), fine=True)
 
 
 @cache
@@ -44,7 +64,11 @@ def warm_up() -> None:
     exhaustive(problem, fits=within(problem, cluster.device.memory))
     optcnn(tiny, cluster)
     lower_bound(tiny, cluster)
-    staged([1.0, 1.0], [0.0, 0.0, 0.0], 2, 2)
+    _sketch(tiny, cluster)
+    # Four nodes joined each with each are not eliminated without loosening one of them.
+    bounded(
+        CostGraph([np.zeros(1)] * 4, dict.fromkeys(combinations(range(4), 2), np.zeros((1, 1))))
+    )
     made, kept = compilations()
     taken = time.monotonic() - began
     _log.info("%d functions compiled, %d found on disk, in %.2f s", made, kept, taken)
