@@ -103,7 +103,7 @@ class _Reducing:
     def loosen(self, kept: Set[int]) -> float:
         """Take away the edge whose costs differ least; leaves its least cost."""
         _, i, k = min(
-            (float(np.ptp(edge)), i, k)
+            (_range(edge), i, k)
             for i, around in self.edges.items()
             for k, edge in around.items()
             if i < k and not {i, k} <= kept
@@ -155,3 +155,8 @@ class _Reducing:
                 if total.min() < total[x] - ROUNDING * abs(total[x]):
                     choice[node], changed = int(total.argmin()), True
         return choice
+
+
+def _range(edge: Costs) -> float:
+    """By how much costs differ; not at all where nothing is possible."""
+    return float(np.ptp(edge)) if edge.max() > edge.min() else 0.0

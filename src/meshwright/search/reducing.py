@@ -342,10 +342,8 @@ def _fold(rest: Rest, node: int, end: int) -> None:
 @inlined
 def _join(rest: Rest, node: int, low: int, high: int) -> tuple[int, int]:
     """The mark of what a node costs at least between its two neighbours, and where it begins."""
-    one, other = (
-        2 * rest.edge_mark[low // 2] + (low & 1),
-        2 * rest.edge_mark[high // 2] + (high & 1),
-    )
+    marks = rest.edge_mark
+    one, other = 2 * marks[low // 2] + (low & 1), 2 * marks[high // 2] + (high & 1)
     at = _place(rest, one, rest.mark[node], other)
     if rest.known[at, 0] < 0:
         size = rest.size[rest.node[low ^ 1]] * rest.size[rest.node[high ^ 1]]
@@ -390,7 +388,7 @@ def loosen(rest: Rest) -> float:
     for edge in range(rest.counts[EDGES]):
         if not rest.joined[edge]:
             continue
-        i, k = rest.node[2 * edge], rest.node[2 * edge + 1]
+        i, k = _nodes(rest, edge)
         if rest.kept[i] and rest.kept[k]:
             continue
         if rest.range[edge] < 0:
@@ -398,7 +396,7 @@ def loosen(rest: Rest) -> float:
             # Where nothing is possible, nothing differs.
             rest.range[edge] = most - least if most > least else 0.0
         own = rest.range[edge]
-        if own < best or (own == best and (i, k) < _nodes(rest, chosen)):
+        if chosen < 0 or own < best or (own == best and (i, k) < _nodes(rest, chosen)):
             best, chosen = own, edge
     _disconnect(rest, chosen)
     return _extremes(rest, chosen)[0]
@@ -412,11 +410,9 @@ def _nodes(rest: Rest, edge: int) -> tuple[int, int]:
 @inlined
 def _extremes(rest: Rest, edge: int) -> tuple[float, float]:
     """The least and the largest cost of an edge."""
-    base = rest.base[edge]
+    (i, k), base = _nodes(rest, edge), rest.base[edge]
     least, most = np.inf, -np.inf
-    for n in range(
-        base, base + rest.size[rest.node[2 * edge]] * rest.size[rest.node[2 * edge + 1]]
-    ):
+    for n in range(base, base + rest.size[i] * rest.size[k]):
         least, most = min(least, rest.pool[n]), max(most, rest.pool[n])
     return least, most
 

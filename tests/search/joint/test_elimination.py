@@ -63,13 +63,12 @@ def weighted(
 
 SERIES = weighted(pairs_of(st.lists(st.integers(0, 30), max_size=MOST_NODES - 2)))
 ENDLESS = weighted(pairs_of(st.lists(st.integers(0, 30), max_size=MOST_NODES - 2)), infinite=True)
-DENSE = weighted(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] != pair[1]),
-        min_size=1,
-        max_size=15,
-    )
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair[0] != pair[1]),
+    min_size=1,
+    max_size=15,
 )
+DENSE, BLOCKED = weighted(PAIRS), weighted(PAIRS, infinite=True)
 MANY = weighted(
     st.lists(
         st.tuples(st.integers(0, 30), st.integers(0, 30)).filter(lambda pair: pair[0] != pair[1]),
@@ -149,4 +148,12 @@ def test_compiled_eliminations_are_the_slow_ones(graph: CostGraph, data: st.Data
     one, other = data.draw(nodes), data.draw(nodes)
     assert cheapest(graph) == slow.cheapest(graph)
     assert bounded(graph) == slow.bounded(graph)
+    assert np.array_equal(between(graph, one, other), slow.between(graph, one, other))
+
+
+@given(BLOCKED, st.data())
+def test_what_cannot_be_is_loosened_as_slowly(graph: CostGraph, data: st.DataObject) -> None:
+    nodes = st.integers(0, len(graph.nodes) - 1)
+    one, other = data.draw(nodes), data.draw(nodes)
+    assert bounded(graph)[0] == slow.bounded(graph)[0]
     assert np.array_equal(between(graph, one, other), slow.between(graph, one, other))
