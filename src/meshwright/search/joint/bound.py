@@ -8,7 +8,7 @@ optimizer), is simulated to be faster. What is added up:
     `updates`   19 (adam) times the bytes of every parameter, read or written by some device
     `schedule`  the inequalities that these make
     `game`      the mixture of them whose least value over all ways is largest: with what moves
-                between every two ways (`pairs`), or for large graphs without (`alone`)
+                between every two ways (`pairs`, `paired`), or for large graphs without (`alone`)
 The bound is the least over the numbers of micro-batches of the largest over the networks.
 Memory does not count. What it leaves out: bubbles of pipelines, all but the first message of what
 moves, bytes of halos and statistics, and what is told of pairs where these would take too long.
