@@ -67,6 +67,7 @@ def without_caches(patches: ExitStack) -> None:
     def fields(own: bench.Bench) -> None:
         own._costings.clear()
         own._fields.clear()
+        own._pipelines.clear()
 
     for own, method, forget in (
         (Costing, "unit", costs),

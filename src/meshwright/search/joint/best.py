@@ -16,18 +16,15 @@ from the seed, unless time runs out; an interrupt or the end of the budget leads
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.garbage import rarely_collected
 from meshwright.foundation.units import Seconds
-from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.units import units
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
@@ -35,21 +32,22 @@ from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.bench import Bench, Sketch
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
+from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import stays
 from meshwright.search.joint.copied import copied
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Frame, neighbours
-from meshwright.search.joint.kept import Entry, Kept
+from meshwright.search.joint.kept import Entry
 from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.search.joint.rewrites import rewritten
-from meshwright.search.joint.sketches import finer, sketches, varied
+from meshwright.search.joint.sketches import sketches, varied
 from meshwright.search.joint.starts import starts
 from meshwright.search.joint.tidy import tidied
+from meshwright.search.joint.trials import Trials
 from meshwright.search.joint.variants import algebra
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.walks import walked
@@ -60,9 +58,6 @@ from meshwright.simulate.simulation import simulate
 
 FINE = 2
 """Frames that other graphs are laid out in."""
-
-LEADING = 3
-"""Weights, of those with which the first frame was laid out best, for other frames and graphs."""
 
 TIGHT = 0.99
 """A bound with so much of the step is near enough: nothing is spent on a nearer one."""
@@ -139,15 +134,14 @@ class _Run:
         cores: int,
         progress: Progress,
     ) -> None:
-        self._began = time.monotonic()
+        self.clock = Clock(budget)
         self.question, self.budget, self.seed, self.cores = question, budget, seed, cores
         self._progress = progress
         self.prices = Prices(Pricer(question.cluster, backend, algorithm="best"), programs=programs)
         self.operators = operators
-        self.bench = Bench(question, question.graph, self.prices, self.operators)
-        self.benches = [self.bench]
-        self.steps: dict[int, tuple[str, ...]] = {id(self.bench): ()}
-        self.kept = Kept(question)
+        self.trials = Trials(question, self.prices, operators, self.clock.enough, self._better)
+        self.kept = self.trials.kept
+        self.bench = self.trials.bench(question.graph)
         self.framed: list[Frame] = []
         self.leading: Sequence[Weights] = WEIGHTS
         self.named: list[tuple[str, Candidate]] = []
@@ -156,15 +150,6 @@ class _Run:
         self.history: list[tuple[float, float]] = []
         self.proved = False
         self._doing = ""
-
-    @property
-    def seconds(self) -> float:
-        """Since the search began."""
-        return time.monotonic() - self._began
-
-    def enough(self) -> bool:
-        """Whether the time is used up."""
-        return self.budget.seconds is not None and self.seconds >= self.budget.seconds
 
     def searched(self, start: Plan | None, rewrites: bool) -> Stopped:
         """All phases, one after the other; leaves why they ended."""
@@ -177,7 +162,7 @@ class _Run:
             self.options()
             self.walks()
             self.everything(rewrites)
-            stopped = "budget" if self.enough() else "complete"
+            stopped = "budget" if self.clock.enough() else "complete"
             self.tidy()
         except KeyboardInterrupt:
             stopped = "interrupted"
@@ -191,23 +176,23 @@ class _Run:
             if isinstance(plan, InputError):
                 self.refused.append((name, str(plan)))
                 continue
-            if self.kept.best is not None and self.enough():
+            if self.kept.best is not None and self.clock.enough():
                 self.refused.append((name, "there was no time left for it; give a larger budget"))
                 continue
-            candidate = self._simulated(plan)
+            candidate = self.trials.simulated(plan)
             self.named.append((name, candidate))
-            self._add(candidate, self.bench, None)
+            self.trials.add(candidate, self.bench)
         if start is not None:
-            bench = self._bench(start.graph, ("as in the plan to start from",))
-            self.started = self._simulated(start)
-            self._add(self.started, bench, None)
+            bench = self.trials.bench(start.graph, ("as in the plan to start from",))
+            self.started = self.trials.simulated(start)
+            self.trials.add(self.started, bench)
 
     def frames(self) -> None:
         """Lay all frames out; simulate the best few, and those finer."""
         self._tell("frames")
-        found = sketches(self.bench, self.enough)
+        found = sketches(self.bench, self.clock.enough)
         self.framed = [own.frame for own in varied(found)]
-        self.leading = self._explore(self.bench, found, WEIGHTS)
+        self.leading = self.trials.explore(self.bench, found, WEIGHTS)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
@@ -215,38 +200,38 @@ class _Run:
         ranked = [own.sketch.frame for own in self.kept.ranked() if own.sketch is not None]
         # Where a sketch is no other plan than a baseline, as on one device, it has no entry.
         frames = list(dict.fromkeys((*ranked, *self.framed)))
-        if not frames or self.enough():
+        if not frames or self.clock.enough():
             return
         tables = Boundaries(self.question, frames[0].options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules)
         stay = stays(self.question.constraints, self.question.graph)
-        for own in rewritten(self.question.graph, rules, tables, self._hurry(0.5), stay):
-            bench = self._bench(own.graph, own.steps)
+        for own in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
+            bench = self.trials.bench(own.graph, own.steps)
             weights = Weights(sums=0.5)
             found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
-            self._explore(bench, found, self.leading)
+            self.trials.explore(bench, found, self.leading)
 
     def options(self) -> None:
         """Change one option of the best plans after the other, as long as they get better."""
         self._tell("options")
         before: list[Entry] = []
-        while (leaders := self.kept.leaders()) != before and not self.enough():
+        while (leaders := self.kept.leaders()) != before and not self.clock.enough():
             before = leaders
             for own in leaders:
                 stages = own.sketch.frame.stages if own.sketch is not None else ()
                 frame = Frame(stages, own.candidate.plan.options)
                 for other in neighbours(self.question, self.bench.units, frame):
-                    if not self.enough():
-                        self._change(own, other)
+                    if not self.clock.enough():
+                        self.trials.change(own, other)
                 for roles in copied(own.bench.units, own.roles, own.bench.factors):
-                    if not self.enough():
-                        self._relaid(own, frame.options, roles)
+                    if not self.clock.enough():
+                        self.trials.relaid(own, frame.options, roles)
 
     def walks(self) -> None:
         """Walk from the best plans, and from baselines."""
         self._tell("walking")
         names = {own.plan.origin for _, own in self.named}
-        left = None if self.budget.seconds is None else self.budget.seconds - self.seconds
+        left = self.clock.left
         if left is not None and left <= 0:
             return
         for start, roles in walked(
@@ -258,18 +243,21 @@ class _Run:
             lambda now: self._tell(now.doing),
         ):
             origin = f"joint: walk from {start.origin}"
-            self._add(start.bench.simulated(origin, start.options, roles), start.bench, None)
+            found = start.bench.simulated(origin, start.options, roles)
+            self.trials.add(found, start.bench)
 
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""
         self._tell("everything")
         best = None if self.kept.best is None else self.kept.best.candidate
-        found = everything(self.question, self.prices, self.operators, best, rewrites, self.enough)
+        found = everything(
+            self.question, self.prices, self.operators, best, rewrites, self.clock.enough
+        )
         if found is not None:
             self.proved = self.question.minimize == "time"
             if found.candidate is not None:
-                bench = self._bench(found.candidate.plan.graph, found.steps)
-                self._add(found.candidate, bench, None)
+                bench = self.trials.bench(found.candidate.plan.graph, found.steps)
+                self.trials.add(found.candidate, bench)
 
     def tidy(self) -> None:
         """Lay copies of a layer out alike where a step gets no longer than that of the fastest
@@ -281,7 +269,7 @@ class _Run:
         others = [own for _, own in self.named] + ([self.started] if self.started else [])
         fitting = [own.prediction.step for own in others if own.fits(self.question.memory)]
         most = min((best.step * (1 + UNTIDY), *(own for own in fitting if own >= best.step)))
-        late = self._until(TIDYING * (self.budget.seconds or 0.0))
+        late = self.clock.soon(TIDYING)
         plan, found = best.candidate.plan, list[Candidate]()
 
         def cheap(roles: Codes) -> bool:
@@ -317,11 +305,11 @@ class _Run:
             refused=tuple(self.refused),
             front=self.kept.front(),
             bound=Seconds(min(self._bound(best), simulation.prediction.step)),
-            graphs=len(self.benches),
-            rewrites=self.steps[id(best.bench)],
+            graphs=len(self.trials.benches),
+            rewrites=self.trials.steps(best.bench),
             simulated=self.kept.simulated,
             history=tuple(self.history),
-            seconds=self.seconds,
+            seconds=self.clock.seconds,
             stopped=stopped,
         )
 
@@ -331,7 +319,7 @@ class _Run:
         micro = sorted({1, best.candidate.plan.options.micro_batches})
         least = best.step
         # The best graph's bound is likely to be the lowest, and none above it counts.
-        for bench in sorted(self.benches, key=lambda own: own is not best.bench):
+        for bench in sorted(self.trials.benches, key=lambda own: own is not best.bench):
             found = lower_bound(
                 bench.graph,
                 self.question.cluster,
@@ -344,105 +332,19 @@ class _Run:
             least = min(least, found.seconds)
         return least
 
-    def _explore(
-        self, bench: Bench, found: list[Sketch], weights: Sequence[Weights]
-    ) -> list[Weights]:
-        """Simulate the first sketches, and lay out finer what is best of them; leaves the weights
-        that led to the best plans.
-        """
-        tried: list[Entry] = []
-        for sketch in varied(found):
-            if self.enough():
-                break
-            entry = self._try(bench, sketch)
-            if entry is not None:
-                tried.append(entry)
-        ranked = [own.sketch.frame for own in sorted(tried, key=self.kept.score) if own.sketch]
-        leading = list(weights)
-        for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
-            leading = self._laid_out(bench, frame, leading)[:LEADING] or leading
-        return leading[:LEADING]
-
-    def _laid_out(self, bench: Bench, frame: Frame, weights: Sequence[Weights]) -> list[Weights]:
-        """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
-        found: list[tuple[tuple[bool, float, float], int]] = []
-        for n, own in enumerate(weights):
-            if self.enough():
-                break
-            entry = self._try(bench, bench.sketch(frame, own, fine=True))
-            if entry is not None:
-                found.append((self.kept.score(entry), n))
-        return [weights[n] for _, n in sorted(found)]
-
-    def _try(self, bench: Bench, sketch: Sketch) -> Entry | None:
-        """Simulate a sketch, unless its plan has been; None if so."""
-        roles, options = bench.roles(sketch), sketch.frame.options
-        if self.kept.seen(bench, options, roles):
-            return None
-        stages = sketch.frame.degree(bench.factors)
-        origin = f"joint: {stages} stages" if stages > 1 else "joint"
-        return self._add(bench.simulated(origin, options, roles), bench, sketch)
-
-    def _change(self, entry: Entry, frame: Frame) -> None:
-        """Simulate a plan with other options, if it can be cut so."""
-        bench = entry.bench
-        if entry.sketch is not None:
-            sketch = bench.again(entry.sketch, frame)
-            if sketch is not None:
-                self._try(bench, sketch)
-        else:
-            self._relaid(entry, frame.options, entry.roles)
-
-    def _relaid(self, entry: Entry, options: Options, roles: Codes) -> None:
-        """Simulate a plan with other options or roles, if it can be cut so."""
-        bench = entry.bench
-        if self.kept.seen(bench, options, roles):
-            return
-        origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
-        try:
-            candidate = bench.simulated(origin, options, roles)
-        except InputError:
-            return  # Micro-batches are too small, or go through a stage twice.
-        self._add(candidate, bench, None)
-
-    def _add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> Entry | None:
-        entry = self.kept.add(candidate, bench, sketch)
-        if entry is not None and entry is self.kept.best:
-            self.history.append((self.seconds, entry.step))
-            _log.debug("%s: %.6g s a step", candidate.plan.origin, entry.step)
-            self._tell("")
-        return entry
-
-    def _bench(self, graph: OperatorGraph, steps: tuple[str, ...]) -> Bench:
-        """The bench of a graph; equal graphs share one."""
-        for bench in self.benches:
-            if bench.graph == graph:
-                return bench
-        bench = Bench(self.question, graph, self.prices, self.operators)
-        self.benches.append(bench)
-        self.steps[id(bench)] = steps
-        return bench
-
-    def _simulated(self, plan: Plan) -> Candidate:
-        return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
-
-    def _hurry(self, share: float) -> Callable[[], bool]:
-        """Whether a share of what time is left now is used up."""
-        left = 0.0 if self.budget.seconds is None else self.budget.seconds - self.seconds
-        return self._until(share * left)
-
-    def _until(self, seconds: float) -> Callable[[], bool]:
-        """Whether so many seconds from now are over; never if the budget is none of time."""
-        end = math.inf if self.budget.seconds is None else self.seconds + seconds
-        return lambda: self.seconds >= end
+    def _better(self, entry: Entry) -> None:
+        """Remember and tell that there is a better plan."""
+        self.history.append((self.clock.seconds, entry.step))
+        _log.debug("%s: %.6g s a step", entry.candidate.plan.origin, entry.step)
+        self._tell("")
 
     def _tell(self, doing: str) -> None:
+        seconds, simulated = self.clock.seconds, self.kept.simulated
         if doing and doing != self._doing:
             self._doing = doing
-            _log.info("%.2f s: %s, %d plans simulated", self.seconds, doing, self.kept.simulated)
-        used = 0.0 if self.budget.seconds is None else self.seconds / self.budget.seconds
+            _log.info("%.2f s: %s, %d plans simulated", seconds, doing, simulated)
         step = None if self.kept.best is None else self.kept.best.step
-        self._progress(Doing(min(1.0, used), step, self.kept.simulated, doing))
+        self._progress(Doing(self.clock.used, step, simulated, doing))
 
 
 def _refuse_impossible(question: Question) -> None:

@@ -1,0 +1,47 @@
+"""How long a search has been going on, and what is left of its budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from meshwright.search.budget import Budget
+
+
+class Clock:
+    """Runs from when it is made."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._began, self._most = time.monotonic(), budget.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds of the budget, less than 0 if it is exceeded; None if it is none of time."""
+        return None if self._most is None else self._most - self.seconds
+
+    @property
+    def used(self) -> float:
+        """The share of the budget, 1 at most; 0 if it is none of time."""
+        return 0.0 if self._most is None else min(1.0, self.seconds / self._most)
+
+    def enough(self) -> bool:
+        """Whether the time is used up."""
+        return self.left is not None and self.left <= 0
+
+    def hurry(self, share: float) -> Callable[[], bool]:
+        """Whether a share of what time is left now is used up."""
+        return self._until(share * (self.left or 0.0))
+
+    def soon(self, share: float) -> Callable[[], bool]:
+        """Whether a share of the whole budget is used up from now on."""
+        return self._until(share * (self._most or 0.0))
+
+    def _until(self, seconds: float) -> Callable[[], bool]:
+        end = math.inf if self._most is None else self.seconds + seconds
+        return lambda: self.seconds >= end

@@ -1,0 +1,133 @@
+"""Plans that are simulated, from sketches on. Enters: graphs, frames, weights. Leaves: candidates,
+which are kept.
+
+Every graph has its bench. A sketch is simulated unless its plan has been; the best are laid out
+finer, with several weights, and the weights that led to the best plans come first the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from meshwright.foundation.errors import InputError
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.reshard import Codes
+from meshwright.plan.model import Options, Plan
+from meshwright.price.operator import OperatorPricer
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.bench import Bench, Sketch
+from meshwright.search.joint.field import Weights
+from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.kept import Entry, Kept
+from meshwright.search.joint.question import Question
+from meshwright.search.joint.sketches import finer, varied
+from meshwright.simulate.prices import Prices
+from meshwright.simulate.simulation import simulate
+
+LEADING = 3
+"""Weights, of those with which the first frame was laid out best, for other frames and graphs."""
+
+
+class Trials:
+    """What has been tried for one question."""
+
+    def __init__(
+        self,
+        question: Question,
+        prices: Prices,
+        operators: OperatorPricer,
+        enough: Callable[[], bool],
+        better: Callable[[Entry], None],
+    ) -> None:
+        """`better` is told of every plan that is better than all before."""
+        self._question, self._enough, self._better = question, enough, better
+        self._prices, self._operators = prices, operators
+        self.benches: list[Bench] = []
+        self._steps: dict[int, tuple[str, ...]] = {}
+        self.kept = Kept(question)
+
+    def bench(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> Bench:
+        """The bench of a graph that some rewrites led to; equal graphs share one."""
+        for bench in self.benches:
+            if bench.graph == graph:
+                return bench
+        bench = Bench(self._question, graph, self._prices, self._operators)
+        self.benches.append(bench)
+        self._steps[id(bench)] = steps
+        return bench
+
+    def steps(self, bench: Bench) -> tuple[str, ...]:
+        """The rewrites that led to the graph of a bench."""
+        return self._steps[id(bench)]
+
+    def simulated(self, plan: Plan) -> Candidate:
+        """A plan with what is predicted of it."""
+        return Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
+
+    def add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None = None) -> Entry | None:
+        """Keep a candidate; None if it breaks a constraint."""
+        entry = self.kept.add(candidate, bench, sketch)
+        if entry is not None and entry is self.kept.best:
+            self._better(entry)
+        return entry
+
+    def explore(
+        self, bench: Bench, found: list[Sketch], weights: Sequence[Weights]
+    ) -> list[Weights]:
+        """Simulate the first sketches, and lay out finer what is best of them; leaves the weights
+        that led to the best plans.
+        """
+        tried: list[Entry] = []
+        for sketch in varied(found):
+            if self._enough():
+                break
+            entry = self._try(bench, sketch)
+            if entry is not None:
+                tried.append(entry)
+        ranked = [own.sketch.frame for own in sorted(tried, key=self.kept.score) if own.sketch]
+        leading = list(weights)
+        for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
+            leading = self._laid_out(bench, frame, leading)[:LEADING] or leading
+        return leading[:LEADING]
+
+    def change(self, entry: Entry, frame: Frame) -> None:
+        """Simulate a plan with other options, if it can be cut so."""
+        bench = entry.bench
+        if entry.sketch is not None:
+            sketch = bench.again(entry.sketch, frame)
+            if sketch is not None:
+                self._try(bench, sketch)
+        else:
+            self.relaid(entry, frame.options, entry.roles)
+
+    def relaid(self, entry: Entry, options: Options, roles: Codes) -> None:
+        """Simulate a plan with other options or roles, if it can be cut so."""
+        bench = entry.bench
+        if self.kept.seen(bench, options, roles):
+            return
+        origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
+        try:
+            candidate = bench.simulated(origin, options, roles)
+        except InputError:
+            return  # Micro-batches are too small, or go through a stage twice.
+        self.add(candidate, bench)
+
+    def _laid_out(self, bench: Bench, frame: Frame, weights: Sequence[Weights]) -> list[Weights]:
+        """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
+        found: list[tuple[tuple[bool, float, float], int]] = []
+        for n, own in enumerate(weights):
+            if self._enough():
+                break
+            entry = self._try(bench, bench.sketch(frame, own, fine=True))
+            if entry is not None:
+                found.append((self.kept.score(entry), n))
+        return [weights[n] for _, n in sorted(found)]
+
+    def _try(self, bench: Bench, sketch: Sketch) -> Entry | None:
+        """Simulate a sketch, unless its plan has been; None if so."""
+        roles, options = bench.roles(sketch), sketch.frame.options
+        if self.kept.seen(bench, options, roles):
+            return None
+        stages = sketch.frame.degree(bench.factors)
+        origin = f"joint: {stages} stages" if stages > 1 else "joint"
+        return self.add(bench.simulated(origin, options, roles), bench, sketch)
