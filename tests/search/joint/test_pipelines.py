@@ -1,0 +1,74 @@
+"""What units and cuts of a pipeline cost, against asking for each unit and reading by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.reshard import Codes
+from meshwright.parallel.states import WHOLE, at
+from meshwright.plan.model import Options
+from meshwright.price.operator import OperatorPricer
+from meshwright.price.step import Pricer
+from meshwright.script.bundles import bundles
+from meshwright.search.additive import Costing
+from meshwright.search.joint.field import nodes
+from meshwright.search.joint.pipelines import Pipelines
+from meshwright.search.joint.staging import staged
+from meshwright.simulate.prices import Prices
+from support.training_graphs import tiny
+
+FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
+
+
+def costing_of(graph: OperatorGraph, micro: int) -> Costing:
+    prices = Prices(Pricer(FOUR, algorithm="best"))
+    options = Options(micro_batches=micro)
+    return Costing(graph, FOUR, prices, OperatorPricer(FOUR.device), options)
+
+
+def crossing(costing: Costing, roles: Codes, factor: int) -> list[float]:
+    """Reading by reading."""
+    beyond = roles.copy()
+    beyond[:, factor] = at(1)
+    price = [0.0] * len(costing.units)
+    last = [0] * len(costing.units)
+    for joint in costing.joints:
+        legs = [
+            costing.leg(joint.kind, roles[joint.maker][None], own[joint.reader][None])
+            for own in (roles, beyond)
+        ]
+        near, far = (float((own.there + own.back)[0, 0]) for own in legs)
+        price[joint.maker] = max(price[joint.maker], far - near)
+        last[joint.maker] = max(last[joint.maker], joint.reader)
+    return [
+        max(0.0, sum(p for maker, p in enumerate(price) if maker < cut <= last[maker]))
+        for cut in range(len(costing.units) + 1)
+    ]
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("name", ["bert-large", "nmt", "inception-v3", "dlrm"])
+def test_stages_are_those_of_all_units_one_by_one(name: str, micro: int) -> None:
+    graph = tiny(name)
+    costing = costing_of(graph, micro)
+    node = nodes(graph, costing.units, bundles(graph, costing.units), lambda _: ())
+    chosen = np.full((max(node) + 1, len(costing.factors)), WHOLE, np.int8)
+    chosen[:, 0] = at(0)
+    # Every other node that can be is cut along its first split.
+    for unit, own in enumerate(node):
+        cut = chosen[own].copy()
+        cut[1] = 0
+        if own % 2 and costing.units[unit].splits and costing.legal(unit, cut[None])[0]:
+            chosen[own] = cut
+    roles = chosen[node]
+    loads = []
+    for unit in range(len(costing.units)):
+        costs = costing.unit(unit, roles[unit][None])
+        loads.append(round(float(costs.there[0] + costs.back[0])))
+    found = Pipelines(costing, node).staged(chosen, (0,), 2)
+    expected = staged(loads, crossing(costing, roles, 0), 2, micro)
+    assert found.stage == expected.stage
+    assert (found.pace, found.crossing) == pytest.approx((expected.pace, expected.crossing))
