@@ -16,24 +16,15 @@ order of the nodes, then improved node by node; that part alone may be short of 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.search.reducing import (
-    ALIVE,
-    EDGES,
-    Rest,
-    await_all,
-    eliminate,
-    load,
-    loosen,
-    rest_of,
-    settle,
-    with_room,
-)
+from meshwright.foundation.grouped import grouped
+from meshwright.search.reducing import await_all, eliminate, loosen, settle
+from meshwright.search.rest import ALIVE, EDGES, Rest, load, rest_of, with_room
 
 Costs = NDArray[np.float64]
 
@@ -90,7 +81,7 @@ def between(graph: CostGraph, one: int, other: int) -> Costs:
     rest = _loaded(graph)
     kept = {one, other}
     rest.kept[list(kept)] = True
-    rest, constant = loosened(rest, len(kept))
+    rest, constant = _loosened(rest, len(kept))
     table: Costs = _own(rest, one)[:, None] + constant
     if one == other:
         return table
@@ -112,7 +103,7 @@ def bounded(graph: CostGraph) -> tuple[float, tuple[int, ...]]:
 
 def settled(rest: Rest, choice: NDArray[np.int64]) -> tuple[float, Rest]:
     """As `bounded`, of a graph that is loaded; with the room that it took."""
-    rest, least = loosened(rest, 1)
+    rest, least = _loosened(rest, 1)
     for node in np.flatnonzero(rest.there).tolist():
         own = _own(rest, node)
         choice[node] = own.argmin()
@@ -121,7 +112,7 @@ def settled(rest: Rest, choice: NDArray[np.int64]) -> tuple[float, Rest]:
     return least, rest
 
 
-def loosened(rest: Rest, left: int) -> tuple[Rest, float]:
+def _loosened(rest: Rest, left: int) -> tuple[Rest, float]:
     """What is left when edges count as their least cost until no more nodes are left; and what all
     that was taken away costs by itself.
     """
@@ -137,28 +128,22 @@ def _loaded(graph: CostGraph) -> Rest:
     """A graph to be eliminated; equal costs, as in repeated layers, stand there once."""
     sizes = np.array([len(own) for own in graph.nodes], np.int64)
     edges = list(graph.edges.values())
-    tables = {_memory(own): own for own in edges}
-    lengths = [own.size for own in tables.values()]
+    tables, which = grouped(map(_memory, edges))
+    lengths = [math.prod(shape) for _, _, shape in tables]
     used, begins = sum(lengths), np.cumsum([0, *lengths])
     rest = rest_of(sizes, len(edges), used + ROOM * int(sizes.max(initial=0)) ** 2)
     np.concatenate([*graph.nodes, []], out=rest.costs)
-    np.concatenate([*(own.reshape(-1) for own in tables.values()), []], out=rest.pool[:used])
-    marks = _numbers([own.tobytes() for own in graph.nodes])
-    which = _numbers([_memory(own) for own in edges])
+    for table, begin in {n: (edges[e], begins[n]) for e, n in enumerate(which)}.values():
+        rest.pool[begin : begin + table.size] = table.reshape(-1)
+    _, marks = grouped(own.tobytes() for own in graph.nodes)
     ends = np.array(list(graph.edges), np.int64).reshape(-1, 2)
     load(rest, marks, ends, which, begins[which], used)
     return rest
 
 
-def _memory(table: Costs) -> Hashable:
+def _memory(table: Costs) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """What tells the tables of living arrays apart: where they are, and how they are read."""
     return table.ctypes.data, table.strides, table.shape
-
-
-def _numbers(keys: Sequence[Hashable]) -> NDArray[np.int64]:
-    """For each key its number among the different ones."""
-    number: dict[Hashable, int] = {}
-    return np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
 
 
 def _eliminated(rest: Rest) -> Rest:

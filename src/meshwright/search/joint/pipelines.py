@@ -6,18 +6,15 @@ What units and readings cost is asked once for all of a node and kind: layers re
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from meshwright.foundation.grouped import grouped
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import at
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.joint.staging import Staging, staged
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Pipelines:
@@ -26,8 +23,8 @@ class Pipelines:
     def __init__(self, costing: Costing, node: Sequence[int]) -> None:
         """Enter besides: the node of each unit."""
         self._costing = costing
-        self._units, self._unit = _grouped(zip(costing.kind, node, strict=True))
-        self._legs, self._leg = _grouped(
+        self._units, self._unit = grouped(zip(costing.kind, node, strict=True))
+        self._legs, self._leg = grouped(
             (own.kind, node[own.maker], node[own.reader]) for own in costing.joints
         )
         self._first = np.unique(self._unit, return_index=True)[1].tolist()
@@ -76,10 +73,3 @@ class Pipelines:
             costs = self._costing.unit(unit, chosen[node][None])
             found[n] = round(float(costs.there[0] + costs.back[0]))
         return found[self._unit]
-
-
-def _grouped(keys: Iterable[Key]) -> tuple[list[Key], NDArray[np.int64]]:
-    """The different keys, and for each which of them it is."""
-    number: dict[Key, int] = {}
-    which = [number.setdefault(key, len(number)) for key in keys]
-    return list(number), np.array(which, np.int64)

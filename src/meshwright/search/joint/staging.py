@@ -83,9 +83,7 @@ def _within(before: Times, crossing: Times, count: int, pace: float) -> Staging:
 
 def _least_pace(before: Times, crossing: Times, count: int) -> float:
     """The pace of the slowest stage, at best: within a bound that is doubled until there is any."""
-    most = float(before[-1] / count)
-    if not most:
-        return float(_paths(before, crossing, count, np.inf, adding=False)[0][count, -1])
+    most = float(before[-1] / count) or 1.0
     while True:
         most *= DOUBLING
         best, _ = _paths(before, crossing, count, most, adding=False)

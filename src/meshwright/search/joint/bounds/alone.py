@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from meshwright.search.joint.bounds.crossing import Network, Seats, Trips
 from meshwright.search.joint.bounds.schedule import Schedule, Spent
+from meshwright.search.joint.bounds.shelf import Shelf
 from meshwright.search.joint.bounds.ways import Ways
 
 Floats = NDArray[np.float64]
@@ -93,19 +94,17 @@ class Alone:
         slots = [np.arange(*trips.first[u : u + 2]) for u in range(len(trips.slots))]
         self._slots = [np.array([slots[u] for u in kind.units]) for kind in kinds]
         """For each kind [units, slots]."""
-        self._flat = np.concatenate([np.zeros(0), *(own.reshape(-1) for own in self._costs)])
-        """All costs, one behind the other."""
         self._passes = np.zeros((4, len(trips.slots)), np.int64)
         """[what a pass takes, units] where it begins, for all seats of a unit."""
         self._parts, self._copies, self._owner = np.zeros((3, trips.first[-1]), np.int64)
         """[slots] where its parts and copies begin, and its unit."""
-        begin = 0
+        shelf = Shelf(np.float64)
         for kind, table, own in zip(kinds, self._costs, self._slots, strict=True):
-            rows = begin + np.arange(len(table)) * table.shape[1]
-            begin += table.size
+            rows = shelf.place(table) + np.arange(len(table)) * table.shape[1]
             self._passes[:, kind.units] = rows[:4, None]
             self._parts[own], self._copies[own] = np.split(rows[4:], 2)
             self._owner[own] = kind.units[:, None]
+        self._flat = shelf.laid
 
     def first(self) -> Weights:
         """The weights of devices alone: as if nothing had to move."""

@@ -8,7 +8,7 @@ and trips have them, one behind the other; who needs one knows where it begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from meshwright.foundation.compiled import compiled, inlined
 from meshwright.search.elimination import settled
 from meshwright.search.joint.bounds.pairs import Choices, Trip
 from meshwright.search.joint.bounds.schedule import Schedule, Shares, Spent
-from meshwright.search.reducing import NONE, Rest, connect, rest_of, restart
+from meshwright.search.joint.bounds.shelf import Shelf
+from meshwright.search.rest import NONE, Rest, connect, rest_of, restart
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -60,31 +61,6 @@ class Tables(NamedTuple):
     """[pairs]"""
     used: Whole
     """[pairs] the edge, NONE if nothing of it counts."""
-
-
-Number = TypeVar("Number", np.float64, np.int64)
-
-
-class _Shelf(Generic[Number]):
-    """Arrays one behind the other, each once."""
-
-    def __init__(self, kind: type[Number]) -> None:
-        self._held: list[NDArray[Number]] = [np.zeros(0, kind)]
-        self._place: dict[int, int] = {}
-        self._used = 0
-
-    def place(self, own: NDArray[Number]) -> int:
-        """Where an array begins."""
-        if id(own) not in self._place:
-            self._place[id(own)] = self._used
-            self._held.append(own.reshape(-1))
-            self._used += own.size
-        return self._place[id(own)]
-
-    @property
-    def laid(self) -> NDArray[Number]:
-        """All of them."""
-        return np.concatenate(self._held)
 
 
 class Pairs:
@@ -133,7 +109,7 @@ class Pairs:
 
 
 def _tables(schedule: Schedule, choices: Sequence[Choices], trips: Sequence[Trip]) -> Tables:
-    times, first, prices = _Shelf(np.float64), _Shelf(np.int64), _Shelf(np.float64)
+    times, first, prices = Shelf(np.float64), Shelf(np.int64), Shelf(np.float64)
     alike = {id(own): own for own in choices}
     rows = {key: np.ascontiguousarray(own.times.T) for key, own in alike.items()}
     ends = {key: np.append(own.first, own.times.shape[1]) for key, own in alike.items()}
