@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.capture.dims import Names, output_dims
-from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.model import NAME, Attributes, Call, Spec
 
 
 def named(
@@ -33,8 +33,8 @@ def named(
 
 @st.composite
 def regroupings(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two shapes with the same number of elements."""
-    factors = draw(st.lists(st.integers(1, 4), max_size=6))
+    """Two shapes with the same number of elements, ones and zeros among their sizes."""
+    factors = draw(st.lists(st.sampled_from((0, 1, 1, 2, 3, 4)), max_size=6))
 
     def grouped() -> tuple[int, ...]:
         cuts = sorted(draw(st.lists(st.integers(0, len(factors)), max_size=4)))
@@ -50,6 +50,31 @@ def test_a_reshape_names_every_dim_once(shapes: tuple[tuple[int, ...], tuple[int
     names = named("reshape", [(tuple("abcdef")[: len(before)], before)], after)
     assert len(names) == len(after)
     assert len(set(names)) == len(names)
+    assert all(map(NAME.fullmatch, names))
+
+
+@given(regroupings())
+def test_ones_put_in_keep_the_other_names(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    """Dims that stay keep their names, wherever dims of size 1 come in."""
+    whole, _ = shapes
+    if 0 in whole:
+        return
+    sizes = tuple(size for size in whole if size > 1)
+    names = tuple("abcdef")[: len(sizes)]
+    with_ones = named("view", [(names, sizes)], (*sizes, 1, 1))
+    assert with_ones[: len(sizes)] == names
+
+
+def test_channels_as_an_image_of_one_pixel() -> None:
+    scale = named("view", [(("batch", "channel"), (4, 8))], (4, 8, 1, 1))
+    assert scale == ("batch", "channel", "d2", "d3")
+
+
+def test_a_name_given_twice_takes_no_other_dims_name() -> None:
+    names = named("add", [(("a", "a", "a_2"), (2, 3, 4))], (2, 3, 4))
+    assert names == ("a", "a_2", "a_2_2")
 
 
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=4))

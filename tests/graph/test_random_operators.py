@@ -73,7 +73,7 @@ def products(draw: st.DrawFn) -> Case:
 
 @st.composite
 def views(draw: st.DrawFn) -> Case:
-    factors = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
+    factors = draw(st.lists(st.sampled_from((0, 1, 1, 2, 3, 4)), min_size=1, max_size=5))
 
     def grouped() -> tuple[int, ...]:
         shape = [1]
@@ -84,7 +84,10 @@ def views(draw: st.DrawFn) -> Case:
                 shape[-1] *= factor
         return tuple(shape)
 
-    return case("view", real(*grouped()), size=grouped())
+    wanted = list(grouped())
+    if 0 not in wanted and draw(st.booleans()):
+        wanted[draw(st.integers(0, len(wanted) - 1))] = -1
+    return case("view", real(*grouped()), size=tuple(wanted))
 
 
 @given(convolutions())

@@ -7,6 +7,7 @@ dims whose place and size it keeps, and numbers the others.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -145,7 +146,11 @@ def _permute(call: Call, inputs: Sequence[Names | None], shape: tuple[int, ...])
 
 
 def _reshaped(call: Call, inputs: Sequence[Names | None], shape: tuple[int, ...]) -> Names:
-    """Joins and cuts names along with the dims, group by group of equal size."""
+    """Joins and cuts names along with the dims, group by group of equal size.
+
+    Dims of size 1 that are left over when the old dims are used up are new: numbered. A shape with
+    a 0 in it falls into no groups.
+    """
     spec, names = call.inputs[0], inputs[0]
     if spec is None or names is None or math.prod(spec.shape) != math.prod(shape):
         return numbered(len(shape))
@@ -174,9 +179,9 @@ def _regrouped(names: list[str], parts: int, place: int) -> list[str]:
         words = [*stems]
     if parts == len(words):
         return words
-    if parts == 1:
-        return [JOINED.join(words)]
     stem = JOINED.join(words) or f"d{place}"
+    if parts == 1:
+        return [stem]
     return [f"{stem}{PART}{part}" for part in range(parts)]
 
 
@@ -207,9 +212,8 @@ _RULES: dict[str, Rule] = {
 
 
 def _unique(names: Names) -> Names:
-    seen: dict[str, int] = {}
-    found = []
+    found: list[str] = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        alike = (f"{name}_{count}" for count in itertools.count(2))
+        found.append(next(n for n in itertools.chain((name,), alike) if n not in found))
     return tuple(found)
