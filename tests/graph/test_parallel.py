@@ -11,8 +11,8 @@ from meshwright.graph.families import family_of
 from meshwright.graph.families.parallel import FRONT_AXES, KINDS
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Call, Spec, Value
+from meshwright.graph.notation import MisfitError
 from meshwright.graph.text import parse_graph
-from meshwright.rewrite.language.definitions import MisfitError
 from meshwright.rewrite.language.terms import AXES
 from meshwright.rewrite.language.types import FRONT, PARALLEL, Axis, infer
 

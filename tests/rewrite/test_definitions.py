@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.graph.notation import Definition, Label, MisfitError
 from meshwright.rewrite.language.compute import Array, compute
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, Label, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import Shards, cut, run
 from meshwright.rewrite.language.types import FRONT, Axis, rank
 from support.shard_strategies import Case, cases, ranked

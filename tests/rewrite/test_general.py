@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from meshwright.graph.model import Call, Spec
+from meshwright.graph.notation import parse_definitions
 from meshwright.rewrite.generate.general import generalised
 from meshwright.rewrite.graphs.kinds import read, write
-from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.text import parse_rule
 from meshwright.rewrite.verify.verdict import is_certain
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.foundation.errors import InputError
+from meshwright.graph.notation import parse_definitions
 from meshwright.rewrite.generate.operators import (
     UNITY,
     Templates,
@@ -20,7 +21,7 @@ from meshwright.rewrite.generate.operators import (
 )
 from meshwright.rewrite.generate.run import Found, generate
 from meshwright.rewrite.generate.trial import agrees
-from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definitions
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.text import lines, parse_rule, parse_rules

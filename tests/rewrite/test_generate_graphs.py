@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.generate.explore import Job, explore, extensions, nothing
 from meshwright.rewrite.generate.field import (
     PRIME,
@@ -36,7 +37,7 @@ from meshwright.rewrite.generate.graphs import (
 from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.words import graph_of
-from meshwright.rewrite.language.definitions import DEFINITIONS, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import cut, run
 from meshwright.rewrite.language.text import parse_term
 

@@ -18,10 +18,11 @@ from meshwright.capture.zoo import ENTRIES
 from meshwright.graph.families import forget, register
 from meshwright.graph.families.elementwise import Elementwise
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec
+from meshwright.graph.notation import MisfitError, parse_definition
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.language.compute import FUNCTIONS
-from meshwright.rewrite.language.definitions import DEFINITIONS, MisfitError, parse_definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import of_array, run
 from meshwright.rewrite.language.types import STRUCTURAL
 from support.operator_cases import CASES, Case, Operand, case, real, whole

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definitions
+from meshwright.graph.notation import parse_definitions
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.text import parse_rules
 from meshwright.rewrite.library import certified
 from meshwright.rewrite.verify.many import as_proved, certificates, judge

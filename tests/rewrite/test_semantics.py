@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.capture.shards import Pieces, moved
-from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.language.shards import Shards, cut, evaluate, of_array, run
 from meshwright.rewrite.language.terms import AXES, Attribute
 from meshwright.rewrite.language.text import parse_term

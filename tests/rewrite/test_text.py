@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definition, parse_definitions
+from meshwright.graph.notation import parse_definition, parse_definitions
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import (
     Condition,

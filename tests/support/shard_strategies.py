@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
+from meshwright.graph.notation import Definition, Index, Label, Window
 from meshwright.rewrite.language.compute import Array
-from meshwright.rewrite.language.definitions import Definition, Index, Label, Window
 from meshwright.rewrite.language.shards import Shards, cut, run
 from meshwright.rewrite.language.terms import AXES, Attribute
 from meshwright.rewrite.language.types import FRONT, Axis, Type, replaced

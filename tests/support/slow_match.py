@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.graphs.kinds import read
 from meshwright.rewrite.graphs.readings import Reading, normal
 from meshwright.rewrite.graphs.types_of import types_of
 from meshwright.rewrite.language.conditions import holds, quantity
-from meshwright.rewrite.language.definitions import MisfitError
 from meshwright.rewrite.language.terms import (
     AXES,
     Condition,

@@ -17,9 +17,10 @@ from meshwright.capture.shards import Pieces, in_one_piece, moved, without_overl
 from meshwright.capture.tasks import defined_work, run_tasks, structural_work
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Call, OperatorGraph
+from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read
 from meshwright.rewrite.graphs.readings import Reading
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import FRONT, PARALLEL, infer
 
 Known = Mapping[str, Definition]

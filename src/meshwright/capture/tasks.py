@@ -22,9 +22,9 @@ from meshwright.capture.shards import Pieces, piece
 from meshwright.foundation.errors import InputError
 from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
+from meshwright.graph.notation import Definition, Label
 from meshwright.graph.pieces import pieces, splits_of
 from meshwright.rewrite.graphs.readings import Reading
-from meshwright.rewrite.language.definitions import Definition, Label
 from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, Axis, Type, meet
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from meshwright.graph.model import OperatorGraph
-    from meshwright.rewrite.language.definitions import Definition
+    from meshwright.graph.notation import Definition
     from meshwright.rewrite.language.terms import Rule
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from meshwright.graph.notation import Definition
     from meshwright.rewrite.generate.operators import Templates
     from meshwright.rewrite.generate.run import Found
     from meshwright.rewrite.generate.verdicts import Prove
-    from meshwright.rewrite.language.definitions import Definition
     from meshwright.rewrite.language.terms import Rule
 
 

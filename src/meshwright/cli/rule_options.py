@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from meshwright.rewrite.language.definitions import Definition
+    from meshwright.graph.notation import Definition
     from meshwright.rewrite.language.terms import Rule
     from meshwright.rewrite.verify.verdict import Verdict
 

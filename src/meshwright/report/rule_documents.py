@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.notation import Definition
 from meshwright.report.documents import Document
 from meshwright.report.rules import conditions_in_words, meanings
 from meshwright.rewrite.generate.run import Found
 from meshwright.rewrite.graphs.chain import Applied
 from meshwright.rewrite.graphs.places import Match
-from meshwright.rewrite.language.definitions import Definition
 from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import Certificate, Section
 from meshwright.rewrite.verify.many import Judged

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from meshwright.foundation.units import counted
+from meshwright.graph.notation import Definition
 from meshwright.report.layers import Box, Port, layout
 from meshwright.report.tables import new_table
 from meshwright.report.wires import draw
 from meshwright.rewrite.generate.pairs import Tally
 from meshwright.rewrite.graphs.chain import Applied, chosen_symbols
 from meshwright.rewrite.graphs.places import Match
-from meshwright.rewrite.language.definitions import Definition
 from meshwright.rewrite.language.terms import (
     AXES,
     Attribute,

@@ -14,6 +14,7 @@ from itertools import combinations_with_replacement, permutations, product
 
 import msgspec
 
+from meshwright.graph.notation import parse_definitions
 from meshwright.rewrite.generate.field import TYPE, digest, value_of
 from meshwright.rewrite.generate.graphs import (
     FIRST,
@@ -34,7 +35,6 @@ from meshwright.rewrite.generate.graphs import (
 from meshwright.rewrite.generate.operators import Templates
 from meshwright.rewrite.generate.parts import Lesser, Reducer
 from meshwright.rewrite.generate.values import Store
-from meshwright.rewrite.language.definitions import parse_definitions
 
 OUTPUTS = 2
 """Of a side of a rule, at most."""

@@ -16,19 +16,11 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.graph.notation import Apply, Definition, Expression, MisfitError, Plus, Times, Total
 from meshwright.rewrite.generate.operators import SPLIT, Template
 from meshwright.rewrite.language import shards
 from meshwright.rewrite.language.compute import Array
-from meshwright.rewrite.language.definitions import (
-    DEFINITIONS,
-    Apply,
-    Definition,
-    Expression,
-    MisfitError,
-    Plus,
-    Times,
-    Total,
-)
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import COPIES, Attribute
 from meshwright.rewrite.language.types import COPY, SUM, Type, axis_number, infer, meet, plain, rank
 

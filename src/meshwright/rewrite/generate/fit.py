@@ -11,8 +11,9 @@ from itertools import combinations, product
 
 import msgspec
 
+from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.language.conditions import holds, quantity
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Attribute, Condition, Rule, Size, Tensor, variables
 from meshwright.rewrite.language.types import Type, plain
 from meshwright.rewrite.verify import sample

@@ -10,14 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.rewrite.language.definitions import (
-    DEFINITIONS,
-    Definition,
-    Plus,
-    Read,
-    Times,
-    definition,
-)
+from meshwright.graph.notation import Definition, Plus, Read, Times
+from meshwright.rewrite.language.definitions import DEFINITIONS, definition
 from meshwright.rewrite.language.terms import COPIES, Attribute
 from meshwright.rewrite.language.types import PARALLEL
 

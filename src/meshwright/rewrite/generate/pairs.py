@@ -11,6 +11,7 @@ from itertools import chain
 
 import msgspec
 
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.graphs import Names, renamed
@@ -18,7 +19,6 @@ from meshwright.rewrite.generate.parts import Lesser, merged
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.generate.words import rule_of
-from meshwright.rewrite.language.definitions import Definition
 from meshwright.rewrite.language.terms import Plain, Rule, variables
 
 

@@ -21,6 +21,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
 from meshwright.foundation.processes import leave_interrupts_alone
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
 from meshwright.rewrite.generate.operators import Templates
@@ -28,7 +29,7 @@ from meshwright.rewrite.generate.pairs import Connector, Tally, lesser
 from meshwright.rewrite.generate.values import Store
 from meshwright.rewrite.generate.verdicts import Prove, Verdicts
 from meshwright.rewrite.generate.words import graph_of
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Rule, variables
 
 Progress = Callable[[str, int, int], None]

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshwright.foundation.errors import InputError, nearest
+from meshwright.graph.notation import Apply, Definition, parts
 from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates, defined, parallel
-from meshwright.rewrite.language.definitions import DEFINITIONS, Apply, Definition, parts
+from meshwright.rewrite.language.definitions import DEFINITIONS
 
 SETS: Mapping[str, Templates] = {
     "algebra": ALGEBRA,
@@ -25,7 +26,7 @@ _BESIDE = ("neg", "add", "mul")
 def chosen_set(name: str | None, own: Mapping[str, Definition]) -> Templates:
     """A set by its name, with a user's operators and the shipped ones that use their functions.
 
-    >>> from meshwright.rewrite.language.definitions import parse_definitions
+    >>> from meshwright.graph.notation import parse_definitions
     >>> own = parse_definitions("gate(x, y)[i..] = silu(x[i..]) * y[i..]")
     >>> print(*chosen_set(None, own))
     neg add mul silu gate

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.fit import Types, bound, fit, matrices
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import cut, evaluate
 from meshwright.rewrite.language.terms import Rule
 

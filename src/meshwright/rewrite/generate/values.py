@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.field import TYPE, Field, Values, digest, value_of
 from meshwright.rewrite.generate.graphs import FIRST, VARIABLES, Graph, Node, outputs, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Templates
 from meshwright.rewrite.generate.words import LETTERS, Places, term_of
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Tensor, Term, Variable
 from meshwright.rewrite.language.types import FRONT, Type
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.model import Operator, Tensor
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.fit import Blueprint, Piece
 from meshwright.rewrite.graphs.names import Names, Naming, dim_names, fresh
 from meshwright.rewrite.graphs.site import Node, Site
-from meshwright.rewrite.language.definitions import Definition
 
 
 class Change(NamedTuple):

@@ -11,11 +11,12 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import counted
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.fit import Parameters
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Condition, Rule, symbols
 
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.model import Attributes, Spec
+from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import write
 from meshwright.rewrite.graphs.readings import Reading, normal
 from meshwright.rewrite.language.conditions import holds, quantity
-from meshwright.rewrite.language.definitions import Definition, MisfitError
 from meshwright.rewrite.language.terms import (
     AXES,
     Condition,

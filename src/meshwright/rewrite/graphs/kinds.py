@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 from meshwright.graph.families import family_of, is_known
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Attributes, Call, Spec, Value
+from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.readings import (
     DEFAULT_EPS,
     KEYS,
@@ -25,7 +26,7 @@ from meshwright.rewrite.graphs.readings import (
     Settings,
     normal,
 )
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Setting
 from meshwright.rewrite.language.types import FRONT, PARALLEL, infer, plain
 

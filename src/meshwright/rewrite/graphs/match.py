@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.apply import Change, replace
 from meshwright.rewrite.graphs.fit import Parameters
 from meshwright.rewrite.graphs.names import naming
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Found, Key, Match, Memory
 from meshwright.rewrite.graphs.site import Ancestry, Site, site_of
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import Type
 
 _Group = Mapping[Key, Found]

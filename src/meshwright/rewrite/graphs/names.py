@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from meshwright.graph.notation import Definition, Label
 from meshwright.rewrite.graphs.fit import Blueprint
 from meshwright.rewrite.graphs.readings import Reading
 from meshwright.rewrite.graphs.site import Site
-from meshwright.rewrite.language.definitions import Definition, Label
 
 DERIVED = "~"
 """Before the number that tells a derived name from others with the same stem."""

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.readings import Settings, normal
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Rule, Tensor, Term, Variable, nodes, variables
 from meshwright.rewrite.language.types import DIMS
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from meshwright.graph.model import Call, Value
-from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.language.terms import COPIES, SUMS, Setting
 from meshwright.rewrite.language.types import DIMS, PARALLEL
 

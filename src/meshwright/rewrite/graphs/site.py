@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.graph.model import Operator, OperatorGraph, Tensor
+from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.graphs.types_of import readings_of, typed
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import Type
 
 

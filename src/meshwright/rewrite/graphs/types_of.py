@@ -14,9 +14,10 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
 from meshwright.graph.model import Tensor as GraphTensor
+from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Reading
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import FRONT, PARALLEL, Type, infer, plain
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.rewrite.language.definitions import (
+from meshwright.graph.notation import (
     Apply,
     Definition,
     Expression,

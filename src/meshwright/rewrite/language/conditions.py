@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshwright.rewrite.language.definitions import MisfitError
+from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.language.terms import (
     Condition,
     Degree,

@@ -15,12 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.graph.notation import Definition, Label
 from meshwright.rewrite.language.compute import FUNCTIONS, Array, Functions, compute
-from meshwright.rewrite.language.definitions import (
-    DEFINITIONS,
-    Definition,
-    Label,
-)
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Attribute, Tensor, Term, nodes
 from meshwright.rewrite.language.types import (
     COPY,

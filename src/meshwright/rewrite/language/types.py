@@ -20,13 +20,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.rewrite.language.definitions import (
-    DEFINITIONS,
-    Definition,
-    Label,
-    MisfitError,
-    Window,
-)
+from meshwright.graph.notation import Definition, Label, MisfitError, Window
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import AXES
 
 FRONT = len(AXES)

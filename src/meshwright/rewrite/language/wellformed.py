@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.language.definitions import (
+from meshwright.graph.notation import (
     Apply,
     Definition,
     Expression,
@@ -102,7 +102,8 @@ def _require_positive(rule: Rule, node: Term) -> None:
 def require_definition(own: Definition, known: Mapping[str, Definition]) -> None:
     """Refuse a line that defines what is there already, or reads what is not.
 
-    >>> from meshwright.rewrite.language.definitions import DEFINITIONS, parse_definition
+    >>> from meshwright.graph.notation import parse_definition
+    >>> from meshwright.rewrite.language.definitions import DEFINITIONS
     >>> require_definition(parse_definition("f(x)[i, j] = x[i]"), DEFINITIONS)
     Traceback (most recent call last):
     ...

@@ -14,7 +14,8 @@ from importlib.resources import files
 import msgspec
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.graph.notation import Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.text import parse_rules
 from meshwright.rewrite.language.types import arities

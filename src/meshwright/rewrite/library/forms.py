@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from meshwright.rewrite.language.definitions import Definition, Index, Label, Window
+from meshwright.graph.notation import Definition, Index, Label, Window
 from meshwright.rewrite.language.terms import (
     STEPS,
     Attribute,

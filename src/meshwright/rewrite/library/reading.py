@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from meshwright.foundation.errors import InputError
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, parse_definitions
+from meshwright.graph.notation import Definition, parse_definitions
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import (
     for_plain_inputs,
     is_published_form,

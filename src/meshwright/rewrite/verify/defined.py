@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.rewrite.language.definitions import (
+from meshwright.graph.notation import (
     Apply,
     Definition,
     Expression,

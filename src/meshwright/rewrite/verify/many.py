@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from meshwright.foundation.processes import spread
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, parse_definition
+from meshwright.graph.notation import Definition, parse_definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import for_plain_inputs
 from meshwright.rewrite.language.terms import Rule
 from meshwright.rewrite.library import Certificate, digest

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition
+from meshwright.graph.notation import Definition
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import (
     Condition,
     Plain,

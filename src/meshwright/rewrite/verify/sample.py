@@ -14,15 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.graph.notation import Definition, Label, MisfitError, Window
 from meshwright.rewrite.language.compute import Array
 from meshwright.rewrite.language.conditions import holds, quantity
-from meshwright.rewrite.language.definitions import (
-    DEFINITIONS,
-    Definition,
-    Label,
-    MisfitError,
-    Window,
-)
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import Shards, cut
 from meshwright.rewrite.language.terms import (
     AXES,

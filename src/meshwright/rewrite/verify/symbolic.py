@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, Label
+from meshwright.graph.notation import Definition, Label
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import AXES, Rule, Tensor, Term, Variable, nodes
 from meshwright.rewrite.language.types import COPY, DIMS, FRONT
 from meshwright.rewrite.verify.context import Context, Places, Value

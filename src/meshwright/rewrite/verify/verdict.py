@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from meshwright.foundation.units import counted
-from meshwright.rewrite.language.definitions import DEFINITIONS, Definition, MisfitError
+from meshwright.graph.notation import Definition, MisfitError
+from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import for_plain_inputs
 from meshwright.rewrite.language.shards import Shards, evaluate
 from meshwright.rewrite.language.terms import AXES, Attribute, Rule
