@@ -58,7 +58,7 @@ def random_calls(
 def _call(kind: str, *inputs: Spec | None, **attributes: Value) -> Call:
     ordered = tuple(sorted(attributes.items()))
     unfinished = Call(kind=kind, inputs=inputs, outputs=(), attributes=ordered)
-    outputs = family_of(kind).outputs(unfinished)
+    outputs = family_of(unfinished).outputs(unfinished)
     return Call(kind=kind, inputs=inputs, outputs=outputs, attributes=ordered)
 
 

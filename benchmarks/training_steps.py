@@ -144,7 +144,7 @@ def host_seconds(place: Place, table: PriceTable) -> Seconds:
     plan = Plan.of("copies", graph, place.cluster, every, TRAINING)
     alone = predicted(plan, OperatorPricer(place.cluster.device, table))
     taken = statistics.median(measured(place, plan, TINY, steps=20))
-    passes = 2 * sum(not family_of(own.kind).view for own in graph.operators)
+    passes = 2 * sum(not family_of(own).view for own in graph.operators)
     return Seconds(max(0.0, taken - alone) / passes)
 
 

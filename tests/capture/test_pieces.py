@@ -30,7 +30,7 @@ def test_pieces_run_as_their_judge_says(case: Case) -> None:
             ours = run_call(piece.call, own)
             torch.manual_seed(0)
             torch.testing.assert_close(ours, judged(piece.call, own), rtol=1e-9, atol=1e-12)
-            if family_of(case.kind).differentiable:
+            if family_of(case.call).differentiable:
                 _compare_gradients(ours, judged(piece.call, own), tensors)
 
 

@@ -169,7 +169,7 @@ def call_of(case: Case) -> Call:
     for number, whole in zip(order, case.wholes, strict=True):
         inputs[number] = Spec("float64", whole.shape[FRONT:])
     call = Call(kind=kind, inputs=tuple(inputs), outputs=(), attributes=attributes_of(case))
-    outputs = family_of(kind).outputs(call)
+    outputs = family_of(call).outputs(call)
     return Call(kind=kind, inputs=call.inputs, outputs=outputs, attributes=call.attributes)
 
 

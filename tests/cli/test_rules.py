@@ -206,12 +206,12 @@ def test_what_cannot_be_read_is_told(folder: Path, text: str, sentence: str) -> 
         ("f(x)[i] = x[i", "o: line 1: 'f(x)[i] = x[i' has the end of the line at column 14;"),
         (
             "f(x)[i, j] = x[i]",
-            "o: operator 'f': no operand is read at j, so its size is not known;",
+            "o: line 1: operator 'f': no operand is read at j, so its size is not known;",
         ),
-        ("f(x)[i] = x[i] * q", "o: operator 'f': 'q' is not known there; use i."),
-        ("relu(x)[i..] = x[i..]", "o: operator 'relu': there is one of this name already;"),
-        ("f(x)[i] = relu(x[i], 2)", "o: operator 'f': relu is given 2 numbers; give it 1."),
-        ("f(x)[i] = sum(k, k) x[i, k]", "o: operator 'f': label k occurs twice;"),
+        ("f(x)[i] = x[i] * q", "o: line 1: operator 'f': 'q' is not known there; use i."),
+        ("relu(x)[i..] = x[i..]", "o: line 1: operator 'relu': there is one of this name already;"),
+        ("f(x)[i] = relu(x[i], 2)", "o: line 1: operator 'f': relu is given 2 numbers; give it 1."),
+        ("f(x)[i] = sum(k, k) x[i, k]", "o: line 1: operator 'f': label k occurs twice;"),
     ],
 )
 def test_operators_that_cannot_be_read_are_told(folder: Path, line: str, sentence: str) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import final
-
 import pytest
 
-from meshwright.foundation.errors import InputError
-from meshwright.graph.check import check, unknown_kinds
+from meshwright.graph.check import unknown_kinds
 from meshwright.graph.counts import (
     Counts,
     backward,
@@ -20,10 +16,7 @@ from meshwright.graph.counts import (
     product_flops,
     view_roots,
 )
-from meshwright.graph.families import family_of, forget, register
-from meshwright.graph.families.elementwise import Elementwise
-from meshwright.graph.family import Family, Split, tensor
-from meshwright.graph.model import Call, Spec
+from meshwright.graph.families import family_of
 from meshwright.graph.pieces import pieces, splits_of
 from meshwright.graph.text import parse_graph
 from support.operator_cases import CASES, Case, case, flags, real, whole
@@ -113,7 +106,7 @@ def test_pieces_can_be_counted_and_share_the_products(operator: Case) -> None:
     for split in splits_of(operator.call):
         parts = [piece.call for piece in pieces(operator.call, split, 2)]
         shares = [(forward(part).flops, backward(part, wanted).flops) for part in parts]
-        if family_of(operator.kind).products and split.name != "value":
+        if family_of(operator.call).products and split.name != "value":
             assert tuple(map(sum, zip(*shares, strict=True))) == whole, f"{operator}: {split.name}"
 
 
@@ -121,13 +114,6 @@ SWISH = """graph g
     input x: float32[batch=4, d=8]
     operator s: y: float32[batch=4, d=8] = mylib.swish(x)
     output y"""
-
-
-@pytest.fixture
-def swish() -> Iterator[None]:
-    register("mylib.swish", Elementwise(keeps="inputs", flops=4))
-    yield
-    forget("mylib.swish")
 
 
 def test_an_unknown_operator_is_counted_in_bytes_and_not_split() -> None:
@@ -141,38 +127,3 @@ def test_an_unknown_operator_is_split_where_a_capture_proved_it() -> None:
     graph = parse_graph(SWISH.replace("swish(x)", "swish(x) {independent=[0, 0]}"))
     (split,) = splits_of(graph.call(graph.operators[0]))
     assert (split.name, split.extent, split.inputs, split.outputs) == ("sample", 4, (0,), (0,))
-
-
-@pytest.mark.usefixtures("swish")
-def test_a_user_s_operator_is_like_any_other() -> None:
-    graph = parse_graph(SWISH)
-    assert unknown_kinds(graph) == ()
-    assert [split.name for split in splits_of(graph.call(graph.operators[0]))] == ["sample", "dim1"]
-    assert forward_counts(graph).flops == 4 * 32
-    assert check(parse_graph(SWISH.replace("y: float32[batch=4", "y: float32[batch=5"))) != ()
-
-
-@final
-class Fold(Family):
-    """A user's own family: the second half of the last dim is added to the first."""
-
-    def outputs(self, call: Call) -> tuple[Spec, ...]:
-        x = tensor(call, 0)
-        return (Spec(x.dtype, (*x.shape[:-1], x.shape[-1] // 2)),)
-
-    def splits(self, call: Call) -> tuple[Split, ...]:
-        extent = tensor(call, 0).shape[0]
-        return (Split(name="sample", role="sample", extent=extent, inputs=(0,), outputs=(0,)),)
-
-
-def test_a_family_of_a_user_s_own() -> None:
-    register("mylib.fold", Fold())
-    graph = parse_graph(SWISH.replace("d=8] = mylib.swish", "d=4] = mylib.fold"))
-    assert check(graph) == ()
-    assert splits_of(graph.call(graph.operators[0]))[0].extent == 4
-    forget("mylib.fold")
-
-
-def test_nobody_redefines_what_is_known() -> None:
-    with pytest.raises(InputError, match="the kind 'linear' is known already"):
-        register("linear", Fold())

@@ -108,4 +108,4 @@ def test_fused_attention(case: Case) -> None:
 def test_a_grouped_product_is_a_product_for_each_row() -> None:
     (grouped,) = (c for c in PRODUCTS if c.kind == "_grouped_mm")
     assert forward(grouped.call).flops == 2 * 9 * 4 * 6
-    assert family_of("_grouped_mm").products
+    assert family_of(grouped.call).products

@@ -27,6 +27,10 @@ def call(kind: str, shape: tuple[int, ...], *values: Value) -> Call:
     return Call(kind=kind, inputs=(Spec("float32", shape),), outputs=(), attributes=attributes)
 
 
+def outputs_of(own: Call) -> tuple[Spec, ...]:
+    return family_of(own).outputs(own)
+
+
 def test_both_rooms_name_the_same() -> None:
     assert set(KINDS) == set(PARALLEL)
     assert FRONT_AXES == AXES
@@ -59,7 +63,7 @@ def test_a_graph_of_them_is_right() -> None:
 )
 def test_what_does_not_fit(kind: str, values: tuple[Value, ...], problem: str) -> None:
     with pytest.raises(ShapeError, match=problem):
-        family_of(kind).outputs(call(kind, (4, 8), *values))
+        outputs_of(call(kind, (4, 8), *values))
 
 
 @given(
@@ -79,5 +83,5 @@ def test_sizes_are_those_of_the_types(
         [made] = infer(kind, values, [given_type])
     except MisfitError:
         return
-    [spec] = family_of(kind).outputs(call(kind, tuple(sizes[FRONT:]), *values))
+    [spec] = outputs_of(call(kind, tuple(sizes[FRONT:]), *values))
     assert spec.shape == tuple(axis.size for axis in made[FRONT:])

@@ -73,7 +73,7 @@ def test_shapes_and_dtypes_are_those_of_torch(case: Case) -> None:
 def test_pieces_make_the_whole(case: Case) -> None:
     call, tensors = case.call, case.tensors()
     expected = run(call, tensors)
-    backward = gradients(expected, tensors) if family_of(call.kind).differentiable else []
+    backward = gradients(expected, tensors) if family_of(call).differentiable else []
     for split in splits_of(call):
         if split.statistics:
             continue  # see test_batch_norm_over_a_cut_batch
@@ -81,7 +81,7 @@ def test_pieces_make_the_whole(case: Case) -> None:
             made = assembled(call, split, parts, tensors)
             where = f"{case} cut {parts} ways along {split.name}"
             assert all(map(close, made, expected)), where
-            if not family_of(call.kind).differentiable:
+            if not family_of(call).differentiable:
                 continue
             for one, other in zip(gradients(made, tensors), backward, strict=True):
                 nothing = one is None or not one.any(), other is None or not other.any()
@@ -102,7 +102,7 @@ def test_pieces_are_calls_of_the_family(case: Case) -> None:
                     for own, given in zip(piece.call.inputs, call.inputs, strict=True)
                 )
                 if not lacking:
-                    assert family_of(call.kind).outputs(piece.call) == piece.call.outputs
+                    assert family_of(call).outputs(piece.call) == piece.call.outputs
 
 
 SHAPE_LIKE = {

@@ -108,7 +108,7 @@ def judge_inside(graph: OperatorGraph, unit: Unit, number: int, parts: int) -> N
             if name in made:
                 assert [reads[index] for reads, _ in cut] == made[name]
                 if name in pending:
-                    assert family_of(operator.kind).view, "a sum is read before it is summed up"
+                    assert family_of(operator).view, "a sum is read before it is summed up"
         passes = any(name in pending for name in operator.inputs)
         for index, tensor in enumerate(operator.outputs):
             made[tensor.name] = [makes[index] for _, makes in cut]

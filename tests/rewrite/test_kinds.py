@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from meshwright.capture.kernels import run_operator
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
-from meshwright.graph.families import forget, register
-from meshwright.graph.families.elementwise import Elementwise
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec
-from meshwright.graph.notation import MisfitError, parse_definition
+from meshwright.graph.notation import MisfitError, parse_definitions
 from meshwright.rewrite.graphs.kinds import read, write
 from meshwright.rewrite.graphs.readings import Settings
 from meshwright.rewrite.language.compute import FUNCTIONS
@@ -227,19 +225,32 @@ def test_parallel_operators(operator: str, settings: Settings, attributes: Attri
     assert write(reading.operator, reading.settings, [x]) == made
 
 
-def test_an_operator_of_a_user_is_read_by_its_name() -> None:
-    swish = parse_definition("swish[b](x)[i..] = x[i..] * sigmoid(b * x[i..])")
-    register("swish", Elementwise(numbers=()))
-    try:
-        x = Spec("float32", (4, 8))
-        call = Call(kind="swish", inputs=(x,), outputs=(x,), attributes=(("b", 2),))
-        reading = read(call, {**DEFINITIONS, "swish": swish})
-        assert reading == ("swish", (2,), (0,))
-        assert write("swish", (2,), [x], {"swish": swish})[:2] == ("swish", (("b", 2),))
-    finally:
-        forget("swish")
+SWISH = "swish[b](x)[i..] = x[i..] * sigmoid(b * x[i..])"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "notes"),
+    [
+        ("", "swish", ()),
+        ("mylib::swish", "mylib.swish", ()),
+        ("mylib.ops:swish", "swish", (("python_kernel", "mylib.ops:swish"),)),
+    ],
+)
+def test_an_operator_of_a_user_carries_its_definition(
+    kernel: str, kind: str, notes: Attributes
+) -> None:
+    known = {**DEFINITIONS, **parse_definitions(f"{SWISH}\n{kernel and f'kernel = {kernel}'}")}
+    x = Spec("float32", (4, 8))
+    attributes: Attributes = (("b", 2), ("definition", SWISH), *notes)
+    assert write("swish", (2,), [x], known) == (kind, attributes, (0,), (x,))
+    call = Call(kind=kind, inputs=(x,), outputs=(x,), attributes=attributes)
+    assert read(call, known) == ("swish", (2,), (0,))
+    assert read(call, DEFINITIONS) is None
+
+
+def test_an_operator_that_nobody_defines_is_not_written() -> None:
     with pytest.raises(MisfitError, match="no kind computes swish"):
-        write("swish", (2,), [x])
+        write("swish", (2,), [Spec("float32", (4, 8))])
 
 
 def test_the_usual_scale_is_left_out() -> None:

@@ -172,7 +172,7 @@ def test_mistakes_in_definitions_are_sentences() -> None:
     assert str(error.value) == "'f(x, y)[i] = x[i]' does not read y; read it or drop it."
     with pytest.raises(InputError) as error:
         parse_definitions("f(x)[i] = x[i]\nf(x)[i] = x[i]\n")
-    assert str(error.value) == "line 2 defines 'f' again; rename one."
+    assert str(error.value) == "line 2: 'f' is defined again; rename one."
     with pytest.raises(InputError) as error:
         parse_definitions("f(x)[i] = x[i\n")
     assert (

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 def call_of(kind: str, *inputs: Spec, **attributes: int) -> Call:
     sorted_attributes = tuple(sorted(attributes.items()))
     unfinished = Call(kind=kind, inputs=inputs, outputs=(), attributes=sorted_attributes)
-    outputs = family_of(kind).outputs(unfinished)
+    outputs = family_of(unfinished).outputs(unfinished)
     return Call(kind=kind, inputs=inputs, outputs=outputs, attributes=sorted_attributes)
 
 

@@ -69,7 +69,7 @@ class Case(NamedTuple):
     def call(self) -> Call:
         inputs = tuple(None if o is None else o.spec for o in self.operands)
         unfinished = Call(kind=self.kind, inputs=inputs, outputs=(), attributes=self.attributes)
-        outputs = family_of(self.kind).outputs(unfinished)
+        outputs = family_of(unfinished).outputs(unfinished)
         return Call(kind=self.kind, inputs=inputs, outputs=outputs, attributes=self.attributes)
 
     def tensors(self, seed: int = 0) -> list[torch.Tensor | None]:

@@ -159,7 +159,7 @@ class Parts:
     ) -> None:
         """Count what a member keeps."""
         whole = self.problem.graph.specs
-        saved = family_of(piece.kind).saved(piece, member.wanted)
+        saved = family_of(piece).saved(piece, member.wanted)
         specs = [(own.inputs[i], piece.inputs[i]) for i in saved.inputs]
         specs += [(own.outputs[i].name, piece.outputs[i]) for i in saved.outputs]
         self._keep(number, own, None, saved.extra)
@@ -185,7 +185,7 @@ class Parts:
         if any(member.wanted):
             readers = self.problem.graph.consumers
             handed = sum(size for name, size in touched.items() if readers[name])
-            back = handed + family_of(piece.kind).scratch(piece)
+            back = handed + family_of(piece).scratch(piece)
             self.backward[number] = max(self.backward[number], back)
 
     def _keep(self, number: int, own: Operator, root: str | None, size: float) -> None:

@@ -42,7 +42,7 @@ class _Growing:
         )
         name = f"{kind}{len(self.operators)}"
         outputs = []
-        for number, spec in enumerate(family_of(kind).outputs(call)):
+        for number, spec in enumerate(family_of(call).outputs(call)):
             own = f"{name}.{number}"
             self.specs[own] = spec
             outputs.append(_tensor(own, spec.shape, spec.dtype))

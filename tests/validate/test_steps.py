@@ -61,14 +61,14 @@ def predictor() -> StepPredictor:
 @pytest.mark.parametrize("sizes", [Sizes(1024, 16, 1024, 1, 1), Sizes(2048, 16, 1024, 8, 1)])
 def test_calls_of_a_layer_have_the_shapes_of_their_families(sizes: Sizes) -> None:
     for call in (*layer_calls(sizes), *embedding_calls(sizes), *head_calls(sizes)):
-        assert family_of(call.kind).outputs(call) == call.outputs
+        assert family_of(call).outputs(call) == call.outputs
 
 
 def test_products_of_a_layer_take_the_flops_of_the_papers() -> None:
     """24 b s h² (1 + s / 6h) forward, as Narayanan et al. count."""
     sizes = Sizes(2048, 16, 1024, 1, 4)
-    products = [call for call in layer_calls(sizes) if family_of(call.kind).products]
-    flops = sum(family_of(call.kind).flops(call) for call in products)
+    products = [call for call in layer_calls(sizes) if family_of(call).products]
+    flops = sum(family_of(call).flops(call) for call in products)
     assert flops == 24 * 4 * 1024 * 2048**2 + 4 * 4 * 1024**2 * 2048
 
 

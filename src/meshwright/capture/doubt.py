@@ -38,7 +38,7 @@ def _agrees(call: Call) -> bool:
     """
     if "." in call.kind:
         return True
-    family = family_of(call.kind)
+    family = family_of(call)
     if family.products and len({spec.dtype for spec in call.inputs[:2] if spec is not None}) > 1:
         return True
     try:

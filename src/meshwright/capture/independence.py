@@ -31,7 +31,7 @@ def with_independent_samples(graph: OperatorGraph) -> OperatorGraph:
     found: dict[Call, tuple[int, ...] | None] = {}
     operators: list[Operator] = []
     for operator in graph.operators:
-        if not is_known(operator.kind):
+        if not is_known(operator):
             call = graph.call(operator)
             if call not in found:
                 found[call] = independent_dims(call)

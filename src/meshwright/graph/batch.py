@@ -87,7 +87,7 @@ def _grown(operator: Operator, specs: dict[str, Spec]) -> Operator:
         attributes=operator.attributes,
     )
     try:
-        made = family_of(operator.kind).outputs(call)
+        made = family_of(operator).outputs(call)
     except ShapeError as error:
         raise InputError(
             f"operator {operator.name!r} has its batch fixed: {error}", CAPTURE

@@ -33,7 +33,7 @@ def unknown_kinds(graph: OperatorGraph) -> tuple[tuple[str, int], ...]:
 
     They can be counted in bytes only, and be split only where a capture has proven it safe.
     """
-    found = Counter(op.kind for op in graph.operators if not is_known(op.kind))
+    found = Counter(op.kind for op in graph.operators if not is_known(op))
     return tuple(sorted(found.items()))
 
 
@@ -87,7 +87,7 @@ def _shapes(graph: OperatorGraph) -> Iterator[str]:
 
 def _shape_problem(call: Call) -> str | None:
     try:
-        expected = family_of(call.kind).outputs(call)
+        expected = family_of(call).outputs(call)
     except ShapeError as error:
         return f"{call.kind}: {error}"
     if expected == call.outputs:

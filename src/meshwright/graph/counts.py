@@ -37,7 +37,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 def forward(call: Call) -> Counts:
     """The forward pass of one operator."""
-    return _forward(family_of(call.kind), call)
+    return _forward(family_of(call), call)
 
 
 @lru_cache(maxsize=4096)
@@ -50,7 +50,7 @@ def backward(call: Call, wanted: Wanted) -> Counts:
 
     A view's gradient is a view; an operator through which no gradient flows costs nothing.
     """
-    return _backward(family_of(call.kind), call, wanted)
+    return _backward(family_of(call), call, wanted)
 
 
 @lru_cache(maxsize=4096)
@@ -78,7 +78,7 @@ def needing_gradient(graph: OperatorGraph) -> frozenset[str]:
     an output), both through operators that gradients flow through.
     """
     found = {p.tensor.name for p in graph.parameters if p.trainable}
-    flowing = [op for op in graph.operators if family_of(op.kind).differentiable]
+    flowing = [op for op in graph.operators if family_of(op).differentiable]
     for operator in flowing:
         if found.intersection(operator.inputs):
             found.update(t.name for t in operator.outputs if is_real(t.dtype))
@@ -123,7 +123,7 @@ def product_flops(graph: OperatorGraph) -> tuple[int, int]:
     needing = needing_gradient(graph)
     there = back = 0
     for operator in graph.operators:
-        if not family_of(operator.kind).products:
+        if not family_of(operator).products:
             continue
         call = graph.call(operator)
         there += forward(call).flops
@@ -143,7 +143,7 @@ def kept_bytes(graph: OperatorGraph) -> Bytes:
         if not any(tensor.name in needing for tensor in operator.outputs):
             continue
         wanted = gradients_of(operator, needing)
-        saved = family_of(operator.kind).saved(graph.call(operator), wanted)
+        saved = family_of(operator).saved(graph.call(operator), wanted)
         extra += saved.extra
         kept.update(roots[name] for i in saved.inputs if (name := operator.inputs[i]) is not None)
         kept.update(roots[operator.outputs[i].name] for i in saved.outputs)

@@ -31,6 +31,10 @@ Role = Literal["sample", "attribute", "parameter", "reduction"]
 Wanted = tuple[bool, ...]
 """For each input of an operator whether its gradient is wanted."""
 
+DEFINITION, PYTHON_KERNEL = "definition", "python_kernel"
+"""Attributes of a user's operator: its line of index notation, and the function that runs it, if
+that is not the PyTorch operator of its kind."""
+
 
 class Halo(msgspec.Struct, frozen=True, kw_only=True):
     """How a window slides along a dim: outputs next to a cut read inputs beyond it.

@@ -5,12 +5,18 @@
 A label is a dim of the output (i.., o) or is summed over (k). The ways to cut an operator are read
 off the line, never told: an output label cuts every operand that has it and copies the others; a
 label of an outermost sum cuts too, and leaves a sum to be taken. A label can be cut only if each
-operand has it at one dim in all its places; a window needs its neighbours' rows (`halo`).
+operand has it at one dim in all its places; a window needs its neighbours' rows (`halo`). An output
+label that no operand has is as long as an attribute says, `j < n`. In a file the line
+
+    kernel = mylib::swiglu        or        kernel = package.module:function
+
+below a definition says what PyTorch runs for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 
 import msgspec
@@ -102,6 +108,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     body: Expression
     line: str
     """As it was written."""
+    lengths: tuple[tuple[str, str], ...] = ()
+    """Output labels that no operand has, each with the attribute that says how long it is."""
+    kernel: str = ""
+    """What runs it: a PyTorch operator, `library::name`, or a function, `package.module:name`."""
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
@@ -121,7 +131,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def cuts(self) -> tuple[str, ...]:
         """Labels that can be cut: those of the output, then those of the outermost sum."""
         candidates = (*(own.name for own in self.output), *self.summed)
-        return tuple(label for label in candidates if self._is_clean(label))
+        told = dict(self.lengths)
+        return tuple(own for own in candidates if own not in told and self._is_clean(own))
 
     @cached_property
     def positions(self) -> frozenset[str]:
@@ -236,7 +247,7 @@ def parse_definition(line: str) -> Definition:
     operands = reader.listed(lambda: reader.name("an operand"))
     reader.expect(")")
     reader.expect("[")
-    output = () if reader.peek() == "]" else reader.listed(lambda: _label(reader))
+    labels = () if reader.peek() == "]" else reader.listed(lambda: _output_label(reader))
     reader.expect("]")
     reader.expect("=")
     body = _sum(reader, frozenset(operands))
@@ -247,24 +258,58 @@ def parse_definition(line: str) -> Definition:
             f"{line!r} does not read {', '.join(sorted(unread))}", "read it or drop it"
         )
     return Definition(
-        name=name, parameters=parameters, operands=operands, output=output, body=body, line=line
+        name=name,
+        parameters=parameters,
+        operands=operands,
+        output=tuple(label for label, _ in labels),
+        body=body,
+        line=line,
+        lengths=tuple((label.name, length) for label, length in labels if length),
     )
 
 
-def parse_definitions(text: str) -> dict[str, Definition]:
-    """Every operator of a file by its name."""
+def parse_definitions(
+    text: str, require: Callable[[Definition], None] = lambda own: None
+) -> dict[str, Definition]:
+    r"""Every operator of a file by its name; what `require` refuses is said with its line.
+
+    >>> text = "twice(x)[i..] = x[i..] + x[i..]\n    kernel = mylib::twice"
+    >>> parse_definitions(text)["twice"].kernel
+    'mylib::twice'
+    """
     found: dict[str, Definition] = {}
+    last = ""
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.partition("#")[0].strip()
-        if bare:
-            try:
+        try:
+            if kernel := _KERNEL_LINE.fullmatch(bare):
+                found[last] = _with_kernel(found.get(last), kernel[1])
+            elif bare:
                 own = parse_definition(bare)
-            except InputError as error:
-                raise error.at(f"line {number}") from None
-            if own.name in found:
-                raise InputError(f"line {number} defines {own.name!r} again", "rename one")
-            found[own.name] = own
+                if own.name in found:
+                    raise InputError(f"{own.name!r} is defined again", "rename one")
+                require(own)
+                found[own.name], last = own, own.name
+        except InputError as error:
+            raise error.at(f"line {number}") from None
     return found
+
+
+_KERNEL_LINE = re.compile(r"kernel\s*=\s*(.*)")
+_KERNEL = re.compile(r"\w+::\w+|[^\s:]+:\w+")
+
+
+def _with_kernel(own: Definition | None, kernel: str) -> Definition:
+    if own is None:
+        raise InputError(f"kernel {kernel!r} stands below no operator", "put it below its line")
+    if own.kernel:
+        raise InputError(f"{own.name!r} has two kernels", "leave one of them")
+    if not _KERNEL.fullmatch(kernel):
+        raise InputError(
+            f"the kernel of {own.name!r} is {kernel!r}",
+            "write library::operator, package.module:function or path/to/file.py:function",
+        )
+    return msgspec.structs.replace(own, kernel=kernel)
 
 
 def _sum(reader: Reader, operands: frozenset[str]) -> Expression:
@@ -316,6 +361,11 @@ def _factor(reader: Reader, operands: frozenset[str]) -> Expression:
 
 def _label(reader: Reader) -> Label:
     return Label(reader.name("a label"), reader.accept(".."))
+
+
+def _output_label(reader: Reader) -> tuple[Label, str]:
+    label = _label(reader)
+    return label, reader.name("the attribute that says its size") if reader.accept("<") else ""
 
 
 def _index(reader: Reader) -> Index:

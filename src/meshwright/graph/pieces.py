@@ -38,7 +38,7 @@ def splits_of(call: Call) -> tuple[Split, ...]:
     >>> [(split.name, split.role, split.extent) for split in splits_of(linear)]
     [('sample', 'sample', 8), ('channel', 'parameter', 5), ('inner', 'reduction', 3)]
     """
-    return _splits(family_of(call.kind), call)
+    return _splits(family_of(call), call)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -113,7 +113,7 @@ def piece_of(call: Call, split: Split, start: int, stop: int) -> Piece:
             for spec, box in zip(call.inputs, inputs, strict=True)
         ),
         outputs=tuple(map(_cut, call.outputs, outputs)),
-        attributes=family_of(call.kind).piece(call, split, start, stop),
+        attributes=family_of(call).piece(call, split, start, stop),
     )
     return Piece(call=own, inputs=inputs, outputs=outputs)
 

@@ -64,7 +64,7 @@ def unrolled(graph: OperatorGraph, steps: int | None = None) -> OperatorGraph:
 
 def is_recurrent(operator: Operator) -> bool:
     """Whether an operator runs over a sequence step by step, so that it can be unrolled."""
-    return isinstance(family_of(operator.kind), Recurrent)
+    return isinstance(family_of(operator), Recurrent)
 
 
 class _Layered(NamedTuple):

@@ -76,7 +76,7 @@ class _Forming:
     def take(self, operator: Operator, graph: OperatorGraph, needing: frozenset[str]) -> bool:
         """Add an operator if it can follow under every split."""
         call = graph.call(operator)
-        if family_of(operator.kind).products:
+        if family_of(operator).products:
             return False
         followed: list[Split | None] = []
         for number in range(len(self.splits)):
@@ -97,7 +97,7 @@ class _Forming:
             if name is not None and name in self.states
         }
         kinds = set(inside.values())
-        if kinds == {WHOLE} or (kinds == {PARTIAL} and family_of(operator.kind).view):
+        if kinds == {WHOLE} or (kinds == {PARTIAL} and family_of(operator).view):
             return None
         if kinds & {WHOLE, PARTIAL}:
             return _REFUSED

@@ -109,7 +109,7 @@ class _Kept:
             if not any(tensor.name in needing for tensor in operator.outputs):
                 continue
             wanted = gradients_of(operator, needing)
-            saved = family_of(operator.kind).saved(graph.call(operator), wanted)
+            saved = family_of(operator).saved(graph.call(operator), wanted)
             self.extra[-1] = saved.extra
             names = [operator.inputs[i] for i in saved.inputs]
             names += [operator.outputs[i].name for i in saved.outputs]
@@ -183,9 +183,9 @@ def _backward(
                 size = graph.specs[name].bytes
                 if name in parameters:
                     gradients += size
-                elif not family_of(operator.kind).view:
+                elif not family_of(operator).view:
                     passing += size
-        scratch = family_of(operator.kind).scratch(graph.call(operator))
+        scratch = family_of(operator).scratch(graph.call(operator))
         yield _Moment(gradients=gradients, kept=staying, passing=passing + scratch)
         for tensor in operator.outputs:
             if tensor.name in summed and roots[tensor.name] == tensor.name:
@@ -195,7 +195,7 @@ def _backward(
 
 def _made(graph: OperatorGraph, operator: Operator) -> dict[str, int]:
     """New memory that an operator's outputs take."""
-    if family_of(operator.kind).view:
+    if family_of(operator).view:
         return {}
     return {tensor.name: graph.specs[tensor.name].bytes for tensor in operator.outputs}
 

@@ -114,7 +114,7 @@ class OperatorPricer:
         return known or max(self._peaks.values(), default=1e12)
 
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
-        if family_of(call.kind).view:
+        if family_of(call).view:
             return OperatorPrice(NOTHING, NOTHING)
         there, back = self._estimates(call, wanted)
         row = self._measured.get(call)
@@ -143,7 +143,7 @@ class OperatorPricer:
     def _estimates(self, call: Call, wanted: tuple[bool, ...]) -> tuple[Seconds, Seconds]:
         """The rooflines of both passes."""
         rates = self.rates
-        products = family_of(call.kind).products
+        products = family_of(call).products
         rate = self._peak(call) * (efficiency(call, rates) if products else 1.0)
         share = rates.scanning if call.kind in SCANNING else rates.streaming
         bandwidth = self.device.memory_bandwidth * share
@@ -238,7 +238,7 @@ def half_of(call: Call, rates: Rates) -> float:
 
 def alignment(call: Call) -> int:
     """8, 2 or 1: what divides the extents along which a 16-bit product reads its matrices."""
-    if _dtype(call) not in MATRIX_UNITS or not family_of(call.kind).products:
+    if _dtype(call) not in MATRIX_UNITS or not family_of(call).products:
         return 8
     extents = extents_of(call)
     windows = {"parameter": 1, "reduction": window_of(call)}
@@ -258,7 +258,7 @@ def extents_of(call: Call) -> dict[str, int]:
     {'rows': 128, 'parameter': 5, 'reduction': 3}
     """
     extents: dict[str, int] = {}
-    for split in family_of(call.kind).splits(call):
+    for split in family_of(call).splits(call):
         name = "rows" if split.role in ("sample", "attribute") else split.role
         extent = split.extent * (window_of(call) if name == "reduction" else 1)
         # A product of one row is a slow one.

@@ -34,7 +34,7 @@ def calls_to_measure(
         dict.fromkeys(
             cast.call(operator)
             for operator in cast.operators
-            if any(operator.inputs) and not family_of(operator.kind).view
+            if any(operator.inputs) and not family_of(operator).view
         )
     )
     found = dict.fromkeys(whole if 1 in degrees else ())

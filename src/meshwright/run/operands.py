@@ -50,7 +50,7 @@ def drawn(call: Call, device: torch.device, seed: int = 0) -> Operands:
 def learns(call: Call) -> Wanted:
     """For each input whether a measured backward pass makes its gradient."""
     count = 1 if call.kind in ONLY_FIRST else 3 if call.kind in FIRST_THREE else len(call.inputs)
-    flows = family_of(call.kind).differentiable
+    flows = family_of(call).differentiable
     return tuple(
         flows and index < count and spec is not None and is_real(spec.dtype)
         for index, spec in enumerate(call.inputs)

@@ -78,7 +78,7 @@ def pieced(member: Member, degrees: tuple[int, ...]) -> Pieced:
     piece, flows = member.piece(cut), any(member.wanted)
     whole: tuple[Spec | None, ...] = (*member.call.inputs, *member.call.outputs)
     own: tuple[Spec | None, ...] = (*piece.inputs, *piece.outputs)
-    family, kept, extra = family_of(piece.kind), [], 0
+    family, kept, extra = family_of(piece), [], 0
     if flows:
         saved = family.saved(piece, member.wanted)
         extra = saved.extra

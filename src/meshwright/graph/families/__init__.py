@@ -1,15 +1,17 @@
-"""The families by the kind of operator they tell about; users add their own with `register`.
+"""The family of an operator: by its kind, or by the line of index notation that it carries.
 
->>> from meshwright.graph.families.elementwise import Elementwise
->>> register("mylib.swish", Elementwise(keeps="inputs"))
->>> family_of("mylib.swish").view
-False
->>> forget("mylib.swish")
+There is no registry: what a user tells of an operator stands in its attribute `definition`, so it
+goes wherever the operator goes, into plan files and other processes (decision 0023).
+
+>>> from meshwright.graph.model import Spec
+>>> x, line = Spec("float32", (4, 8)), "swish(x)[i..] = x[i..] * sigmoid(x[i..])"
+>>> swish = Call(kind="my.swish", inputs=(x,), outputs=(x,), attributes=(("definition", line),))
+>>> [split.name for split in family_of(swish).splits(swish)]
+['sample', 'dim1']
 """
 
 from __future__ import annotations
 
-from meshwright.foundation.errors import InputError
 from meshwright.graph.families import (
     arrangement,
     attention,
@@ -29,8 +31,10 @@ from meshwright.graph.families import (
     sections,
     softmax,
 )
+from meshwright.graph.families.defined import defined_by
 from meshwright.graph.families.opaque import Opaque
-from meshwright.graph.family import Family
+from meshwright.graph.family import DEFINITION, Family
+from meshwright.graph.model import Call, Operator
 
 _FILES = (
     products, convolution, pooling, attention, embedding, recurrent, normalisation, softmax, losses,
@@ -41,29 +45,18 @@ _FILES = (
 BUILT_IN: dict[str, Family] = {kind: own for file in _FILES for kind, own in file.KINDS.items()}
 """Every kind that comes with Meshwright."""
 
-_registered: dict[str, Family] = {}
 _OPAQUE = Opaque()
 
 
-def family_of(kind: str) -> Family:
-    """The family of a kind; the opaque one if nobody told about it."""
-    return BUILT_IN.get(kind) or _registered.get(kind) or _OPAQUE
+def family_of(own: Call | Operator) -> Family:
+    """What tells about an operator; the opaque family if nobody does."""
+    built_in = BUILT_IN.get(own.kind)
+    if built_in is not None:
+        return built_in
+    line = dict(own.attributes).get(DEFINITION)
+    return defined_by(line) if isinstance(line, str) else _OPAQUE
 
 
-def is_known(kind: str) -> bool:
-    """Whether somebody told about a kind."""
-    return kind in BUILT_IN or kind in _registered
-
-
-def register(kind: str, family: Family) -> None:
-    """Tell about a kind of your own, which is then captured, counted and split like any other."""
-    if is_known(kind):
-        raise InputError(
-            f"the kind {kind!r} is known already", "give your operator a name of its own"
-        )
-    _registered[kind] = family
-
-
-def forget(kind: str) -> None:
-    """Undo a `register`."""
-    _registered.pop(kind, None)
+def is_known(own: Call | Operator) -> bool:
+    """Whether somebody told about an operator."""
+    return family_of(own) is not _OPAQUE

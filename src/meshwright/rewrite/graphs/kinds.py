@@ -3,7 +3,7 @@
 Enters: a `Call`. Leaves: the operator that rules know it by, or None for what no rule speaks of.
 And back: an operator with its settings and the specs of its operands gives a kind, its attributes
 and outputs. A kind that is defined under its own name with its parameters as attributes needs no
-entry here, so a user's operator is read as soon as it is defined. A reading that the law of the
+entry here, nor does a user's operator, which carries its definition. A reading that the law of the
 operator refuses (`types.infer`) is none; of several spellings of one thing (chunk, split, view as
 flatten) one is written.
 """
@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from meshwright.graph.families import family_of, is_known
-from meshwright.graph.family import ShapeError
+from meshwright.graph.families import BUILT_IN, family_of
+from meshwright.graph.family import DEFINITION, PYTHON_KERNEL, ShapeError
 from meshwright.graph.model import Attributes, Call, Spec, Value
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.readings import (
@@ -84,32 +84,26 @@ def write(
     order = (1, 0) if operator in _TABLES else tuple(range(len(operands)))
     attributes: Attributes = tuple(sorted(given.items()))
     inputs = tuple(operands[number] for number in order)
-    if not is_known(kind):
-        return Writing(kind, attributes, order, _told(operator, settings, operands, known))
+    unfinished = Call(kind=kind, inputs=inputs, outputs=(), attributes=attributes)
     try:
-        outputs = family_of(kind).outputs(
-            Call(kind=kind, inputs=inputs, outputs=(), attributes=attributes)
-        )
+        outputs = family_of(unfinished).outputs(unfinished)
     except ShapeError as error:
         raise MisfitError(f"{kind}: {error}") from error
     return Writing(kind, attributes, order, outputs)
 
 
-def _told(
-    operator: str, settings: Settings, operands: Sequence[Spec], known: Mapping[str, Definition]
-) -> tuple[Spec, ...]:
-    """The outputs of a user's operator, of which only its definition tells."""
-    made = infer(operator, settings, [plain(own.shape) for own in operands], known)
-    return tuple(Spec(operands[0].dtype, tuple(axis.size for axis in own[FRONT:])) for own in made)
-
-
 def _by_name(call: Call, known: Mapping[str, Definition]) -> Reading | None:
-    """A kind that is defined under its own name."""
-    defined, given = known.get(call.kind), dict(call.attributes)
+    """A kind that is defined under its own name, or that carries its definition."""
+    given = {key: value for key, value in call.attributes if key != PYTHON_KERNEL}
+    line = given.pop(DEFINITION, None)
+    if line is None:
+        defined = known.get(call.kind)
+    else:
+        defined = next((own for own in known.values() if own.line == line), None)
     if defined is None or set(given) != set(defined.parameters):
         return None
     settings = tuple(given[name] for name in defined.parameters)
-    return Reading(call.kind, settings, tuple(range(len(call.inputs))))
+    return Reading(defined.name, settings, tuple(range(len(call.inputs))))
 
 
 def _writer(operator: str, known: Mapping[str, Definition]) -> Writer:
@@ -118,7 +112,24 @@ def _writer(operator: str, known: Mapping[str, Definition]) -> Writer:
     keys = KEYS.get(operator) or (known[operator].parameters if operator in known else None)
     if keys is None:
         raise MisfitError(f"no kind computes {operator}")
-    return lambda settings, operands: (operator, _named(keys, settings))
+    if operator in BUILT_IN or operator not in known:
+        return lambda settings, operands: (operator, _named(keys, settings))
+    kind, notes = carried(known[operator])
+    return lambda settings, operands: (kind, {**_named(keys, settings), **notes})
+
+
+def carried(own: Definition) -> tuple[str, Given]:
+    r"""The kind of a user's operator, and the attributes that tell of it wherever it goes.
+
+    >>> from meshwright.graph.notation import parse_definitions
+    >>> text = "twice(x)[i..] = 2 * x[i..]\nkernel = mylib::twice"
+    >>> carried(parse_definitions(text)["twice"])
+    ('mylib.twice', {'definition': 'twice(x)[i..] = 2 * x[i..]'})
+    """
+    library, colons, name = own.kernel.partition("::")
+    if colons:
+        return f"{library}.{name}".removeprefix("aten."), {DEFINITION: own.line}
+    return own.name, {DEFINITION: own.line, **({PYTHON_KERNEL: own.kernel} if own.kernel else {})}
 
 
 def _named(keys: tuple[str, ...], settings: Settings) -> Given:

@@ -7,20 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshwright.foundation.errors import InputError
-from meshwright.graph.notation import (
-    Apply,
-    Definition,
-    Expression,
-    Extent,
-    Label,
-    Named,
-    Plus,
-    Read,
-    Times,
-    Total,
-    Window,
-    parts,
-)
+from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
+from meshwright.graph.meaning import require_meaning
+from meshwright.graph.notation import Apply, Definition, parts
 from meshwright.rewrite.language.terms import Rule, Term, nodes
 from meshwright.rewrite.language.types import PARALLEL, STRUCTURAL, arities
 
@@ -108,93 +97,17 @@ def require_definition(own: Definition, known: Mapping[str, Definition]) -> None
     Traceback (most recent call last):
     ...
     meshwright.foundation.errors.InputError: operator 'f': no operand is read at j, so its size \
-is not known; read one there or drop it.
+is not known; read one there, or write 'j < n' with an attribute n that says its size.
     """
     try:
         if own.name in (*known, *PARALLEL, *STRUCTURAL):
             raise InputError("there is one of this name already", "take another name")
-        _require_distinct("operand", own.operands)
-        _require_distinct("label", tuple(label.name for label in own.output))
-        _require_sizes(own)
-        _require_reads(own)
-        _require_names(own, own.body, frozenset(label.name for label in own.output))
+        if taken := {DEFINITION, PYTHON_KERNEL}.intersection(own.parameters):
+            raise InputError(f"no attribute can be called {min(taken)}", "rename it")
+        require_meaning(own)
         _require_functions(own, known)
     except InputError as error:
         raise error.at(f"operator {own.name!r}") from None
-
-
-def _require_distinct(what: str, names: tuple[str, ...]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{what} {name} occurs twice", "name each once")
-
-
-def _require_sizes(own: Definition) -> None:
-    """Every label needs a dim that says how long it is."""
-    read = {index.name for part in own.reads for index in part.indices if isinstance(index, Label)}
-    read |= {index.output for part in own.reads for index in part.indices
-             if isinstance(index, Window)}  # fmt: skip
-    summed = (label for part in parts(own.body) if isinstance(part, Total)
-              for label in part.labels)  # fmt: skip
-    for label in (*(label.name for label in own.output), *summed):
-        if label not in read:
-            raise InputError(
-                f"no operand is read at {label}, so its size is not known",
-                "read one there or drop it",
-            )
-
-
-def _require_reads(own: Definition) -> None:
-    many = {label.name for label in own.output if label.many}
-    for part in own.reads:
-        if len(part.indices) != len(own.indices(part.operand)):
-            raise InputError(
-                f"{part.operand} is read at {len(own.indices(part.operand))} and at "
-                f"{len(part.indices)} dims",
-                "read it at the same number everywhere",
-            )
-        spread = [index for index in part.indices if isinstance(index, Label) and index.many]
-        if len(spread) > 1:
-            raise InputError(f"{part.operand} is read at two labels with '..'", "leave one of them")
-        for index in part.indices:
-            if isinstance(index, Label) and index.many != (index.name in many):
-                raise InputError(
-                    f"{index.name} is written with '..' at one place and without at another",
-                    f"write {index.name}.. in the output and wherever it is read, or nowhere",
-                )
-
-
-def _require_names(own: Definition, part: Expression, bound: frozenset[str]) -> None:
-    """Every name is a parameter, a label of the output, or one of a sum around it."""
-    match part:
-        case Total(labels=labels, body=body):
-            _require_distinct("label", labels)
-            if again := bound.intersection(labels):
-                raise InputError(f"label {min(again)} is bound already", "sum over another name")
-            _require_names(own, body, bound.union(labels))
-        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
-            for one in inner:
-                _require_names(own, one, bound)
-        case Read(indices=indices):
-            for index in indices:
-                names = (index.name,) if isinstance(index, Label) else (index.output, index.place)
-                _require_known(names, bound)
-                if isinstance(index, Window):
-                    _require_known((index.stride, index.padding), frozenset(own.parameters))
-        case Named(name=name):
-            many = {label.name for label in own.output if label.many}
-            _require_known((name,), bound.union(own.parameters) - many)
-        case Extent(label=label):
-            _require_known((label,), bound)
-        case _:
-            pass
-
-
-def _require_known(names: tuple[str, ...], known: frozenset[str]) -> None:
-    for name in names:
-        if name not in known:
-            there = f"use {', '.join(sorted(known))}" if known else "leave it out"
-            raise InputError(f"{name!r} is not known there", there)
 
 
 def _require_functions(own: Definition, known: Mapping[str, Definition]) -> None:

@@ -68,12 +68,9 @@ def read_certified(
 def read_operators(path: str | Path) -> dict[str, Definition]:
     """The operators of a file alone, which may not be called like shipped ones."""
     try:
-        own = parse_definitions(_text(path))
-        for definition in own.values():
-            require_definition(definition, DEFINITIONS)
+        return parse_definitions(_text(path), lambda own: require_definition(own, DEFINITIONS))
     except InputError as error:
         raise error.at(str(path)) from None
-    return own
 
 
 def read_certificates(path: str | Path) -> tuple[Certificate, ...]:

@@ -111,7 +111,7 @@ class Scales:
             kept = [(specs[place], each) for place, each in keeps.tensors]
             total += sum(spec.elements * each for spec, each in kept if spec is not None)
             if not keeps.again:
-                total += family_of(piece.kind).saved(piece, member.wanted).extra
+                total += family_of(piece).saved(piece, member.wanted).extra
         return total
 
 
@@ -129,7 +129,7 @@ def _keeping(graph: OperatorGraph, recompute: bool) -> tuple[tuple[_Keeps, ...],
     def keeps(member: Member) -> _Keeps:
         own = operators[member.operator]
         layer = layers.get(own.name)
-        saved = family_of(member.call.kind).saved(member.call, member.wanted)
+        saved = family_of(member.call).saved(member.call, member.wanted)
         names = [*own.inputs, *(tensor.name for tensor in own.outputs)]
         places = [*saved.inputs, *(len(own.inputs) + i for i in saved.outputs)]
         found = []

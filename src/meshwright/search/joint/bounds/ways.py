@@ -88,7 +88,7 @@ class Cutter:
         samples, alike = self._replaceable(unit)
         loose = (samples, *alike) if samples is not None and alike else ()
         kept = list(islice(self._legal(unit, few=False), MANY + 1))
-        if len(kept) > MANY or any(family_of(own.call.kind).products for own in unit.members):
+        if len(kept) > MANY or any(family_of(own.call).products for own in unit.members):
             kept = list(self._legal(unit, few=True))
         else:
             loose = ()
@@ -188,7 +188,7 @@ class Cutter:
 
     def _gain(self, call: Call, product: int) -> float:
         """What is left of the time of a product if small or odd extents do not slow it down."""
-        if not family_of(call.kind).products:
+        if not family_of(call).products:
             return 1.0
         rates = self._pricer.rates
         half = half_of(call, rates)

@@ -1,0 +1,248 @@
+"""Operators of a user's own, told by their line of index notation (attribute `definition`).
+
+    swiglu(x, y)[i..] = silu(x[i..]) * y[i..]
+    scaled[s](x, w)[i.., o] = sum(k) s * x[i.., k] * w[o, k]
+
+    label                                      role
+    of the output, dim 0                       sample
+    of the output, not read of the first operand   parameter
+    of the output otherwise                    attribute
+    of the outermost sum                       reduction: a function around the sum forbids it
+
+Whole stays what an operand has at several dims, what a window slides along, and what the line
+computes with: the position or the size of a label, which a piece does not know. With sizes n of
+labels, every distinct part e of the line is computed once for each value of its free labels:
+    F = sum over e of operations(e) * product of n over the labels of e                 `flops`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import final
+
+from meshwright.graph.family import (
+    Family,
+    Role,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    integer,
+    name_of,
+    replaced,
+    role_of,
+    tensor,
+)
+from meshwright.graph.meaning import require_meaning
+from meshwright.graph.model import Attributes, Call, Spec
+from meshwright.graph.notation import (
+    Apply,
+    Definition,
+    Expression,
+    Extent,
+    Index,
+    Label,
+    MisfitError,
+    Named,
+    Number,
+    Plus,
+    Read,
+    Times,
+    Total,
+    Window,
+    parse_definition,
+    parts,
+)
+
+
+@lru_cache(maxsize=1 << 12)
+def defined_by(line: str) -> Defined:
+    """The family of a line: the same object for the same line.
+
+    >>> defined_by("f(x)[i..] = relu(x[i..])") is defined_by("f(x)[i..] = relu(x[i..])")
+    True
+    """
+    own = parse_definition(line)
+    require_meaning(own)
+    return Defined(own)
+
+
+@final
+class Defined(Family):
+    """What a line of index notation says."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.products = any(map(_is_product, parts(definition.body)))
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """A dim for each label; of the dtype that was seen, or of the first operand."""
+        own = self._concrete(call)
+        sizes = _sizes(own, call)
+        dtype = call.outputs[0].dtype if call.outputs else tensor(call, 0).dtype
+        return (Spec(dtype, tuple(sizes[label.name] for label in own.output)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Every label of the output and of the outermost sum that can be cut."""
+        own = self._concrete(call)
+        told, sizes = dict(own.lengths), _sizes(own, call)
+        whole = own.positions | _slid(own)
+        found = []
+        for dim, label in enumerate(own.output):
+            if label.name not in whole and (label.name in own.cuts or label.name in told):
+                inputs = _dims(own, label.name)
+                role = _role(dim, inputs)
+                found.append(_split(name_of(dim), role, sizes[label.name], inputs, dim))
+        for name in own.summed:
+            if name in own.cuts and name not in whole:
+                inputs = _dims(own, name)
+                found.append(_split(f"sum-{name}", "reduction", sizes[name], inputs, None))
+        return tuple(found)
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """A label that no operand has is as long as the piece says."""
+        own, dim = self._concrete(call), split.outputs[0]
+        length = None if dim is None else dict(own.lengths).get(own.output[dim].name)
+        return (
+            call.attributes
+            if length is None
+            else replaced(call.attributes, **{length: stop - start})
+        )
+
+    def flops(self, call: Call) -> int:
+        """Of every distinct part, one for each operation and each value of its labels."""
+        own = self._concrete(call)
+        sizes = _sizes(own, call)
+        distinct = dict.fromkeys(parts(own.body))
+        return sum(
+            _operations(part) * math.prod(sizes[label] for label in _labels(part, sizes))
+            for part in distinct
+        )
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """What the derivatives by the wanted operands are made of."""
+        own = self.definition
+        asked = {name for name, want in zip(own.operands, wanted, strict=True) if want}
+        needed = {name for part in parts(own.body) for name in _multiplying(part, asked)}
+        return Saved(inputs=tuple(n for n, name in enumerate(own.operands) if name in needed))
+
+    def _concrete(self, call: Call) -> Definition:
+        """The line for the ranks at hand."""
+        own = self.definition
+        if len(call.inputs) != len(own.operands):
+            raise ShapeError(
+                f"{own.name} reads {len(own.operands)} tensors, not {len(call.inputs)}"
+            )
+        ranks = tuple(len(tensor(call, index).shape) for index in range(len(call.inputs)))
+        try:
+            return own.at(ranks)
+        except MisfitError as error:
+            raise ShapeError(str(error)) from None
+
+
+def _sizes(own: Definition, call: Call) -> Mapping[str, int]:
+    """How long every label is."""
+    sizes: dict[str, int] = {}
+    windows: list[tuple[Window, int]] = []
+    shapes = {name: tensor(call, n).shape for n, name in enumerate(own.operands)}
+    for read in own.reads:
+        for index, size in zip(read.indices, shapes[read.operand], strict=True):
+            if isinstance(index, Window):
+                windows.append((index, size))
+            elif sizes.setdefault(index.name, size) != size:
+                raise ShapeError(f"{index.name} is {sizes[index.name]} and {size} long")
+    for window, size in windows:
+        padded = size + 2 * integer(call, window.padding) - sizes[window.place]
+        length = padded // integer(call, window.stride) + 1
+        if sizes.setdefault(window.output, length) != length:
+            raise ShapeError(f"{window.output} is {sizes[window.output]} and {length} long")
+    return sizes | {label: integer(call, length) for label, length in own.lengths}
+
+
+def _slid(own: Definition) -> frozenset[str]:
+    """Labels of windows, whose pieces would need their neighbours' rows."""
+    windows = (i for read in own.reads for i in read.indices if isinstance(i, Window))
+    return frozenset(name for window in windows for name in (window.output, window.place))
+
+
+def _dims(own: Definition, label: str) -> tuple[int | None, ...]:
+    """The dim of each operand that a label runs along."""
+    return tuple(_place(own.indices(operand), label) for operand in own.operands)
+
+
+def _place(indices: tuple[Index, ...], label: str) -> int | None:
+    return indices.index(Label(label)) if Label(label) in indices else None
+
+
+def _role(dim: int, inputs: tuple[int | None, ...]) -> Role:
+    return "parameter" if dim and inputs[0] is None else role_of(dim)
+
+
+def _split(
+    name: str, role: Role, extent: int, inputs: tuple[int | None, ...], output: int | None
+) -> Split:
+    return Split(name=name, role=role, extent=extent, inputs=inputs, outputs=(output,))
+
+
+def _is_product(part: Expression) -> bool:
+    """A sum over products of two tensors or more, as matrix units run it."""
+    if not isinstance(part, Total) or not isinstance(part.body, Times):
+        return False
+    reads = [own for own in part.body.factors if isinstance(own, Read)]
+    return len({own.operand for own in reads}) > 1
+
+
+def _operations(part: Expression) -> int:
+    match part:
+        case Plus(terms=inner) | Times(factors=inner):
+            return len(inner) - 1
+        case Apply() | Total():
+            return 1
+        case _:
+            return 0
+
+
+def _labels(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
+    """The labels for whose values a part's own operation is carried out."""
+    own = _free(part, sizes)
+    return own | frozenset(part.labels) if isinstance(part, Total) else own
+
+
+def _free(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
+    match part:
+        case Read(indices=indices):
+            return frozenset(name for index in indices for name in _names(index))
+        case Named(name=name):
+            return frozenset({name} & sizes.keys())
+        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
+            return frozenset[str]().union(*(_free(own, sizes) for own in inner))
+        case Total(labels=labels, body=body):
+            return _free(body, sizes).difference(labels)
+        case Number() | Extent():
+            return frozenset()
+
+
+def _names(index: Index) -> tuple[str, ...]:
+    return (index.name,) if isinstance(index, Label) else (index.output, index.place)
+
+
+def _multiplying(part: Expression, asked: set[str]) -> Iterator[str]:
+    """Operands that the derivative of a part by one of those asked for is made of."""
+    match part:
+        case Times(factors=factors):
+            reads = [_read(own) for own in factors]
+            for number, own in enumerate(reads):
+                if own & asked:
+                    yield from (
+                        name for other in (*reads[:number], *reads[number + 1 :]) for name in other
+                    )
+        case Apply():
+            yield from _read(part) if _read(part) & asked else ()
+        case _:
+            return
+
+
+def _read(part: Expression) -> set[str]:
+    return {own.operand for own in parts(part) if isinstance(own, Read)}
