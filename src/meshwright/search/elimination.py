@@ -199,7 +199,8 @@ def _improved(
             total = _own(rest, node).copy()
             for other in around.get(node, ()):
                 total += edges[node, other][:, choice[other]]
-            # By more than rounding, so that it comes to an end.
-            if total.min() < total[x] - ROUNDING * abs(total[x]):
+            least = float(total.min())
+            # By more than rounding, so that it comes to an end; infinite costs are alike.
+            if least < total[x] and not math.isclose(least, total[x], rel_tol=ROUNDING):
                 choice[node], changed = int(total.argmin()), True
     return choice

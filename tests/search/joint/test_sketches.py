@@ -124,6 +124,42 @@ def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
     assert held == sorted(held)
 
 
+EIGHT = Cluster.named("flexflow-p100", node=1, gpu=8)
+DOZEN = Cluster.named("flexflow-p100", node=12, gpu=2)
+
+
+@pytest.mark.parametrize("fixes", [[], ["stages=8"]])
+def test_on_a_level_of_three_factors_with_no_room_at_all(fixes: list[str]) -> None:
+    own = Question(
+        graph=GRAPH, cluster=EIGHT, memory=Bytes(1), constraints=parse_constraints(fixes=fixes)
+    )
+    found = sketches(Bench(own, GRAPH, *tables(EIGHT)), never)
+    assert max(own.frame.degree(factors(EIGHT)) for own in found) == 8
+
+
+def test_every_number_of_stages_that_a_level_can_hold() -> None:
+    own = Question(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM))
+    found = [
+        (stages, Frame(stages, Options()).degree(factors(DOZEN)))
+        for stages, _ in shapes(own, units(GRAPH))
+    ]
+    assert list(dict.fromkeys(found)) == [
+        ((), 1), ((0,), 2), ((2,), 3), ((0, 1), 4), ((1, 2), 6), ((0, 1, 2), 12), ((3,), 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stages", "runs"), [(3, {(2,)}), (24, {(0, 1, 2, 3)}), (6, {(1, 2), (2, 3)})]
+)
+def test_stages_that_are_fixed_have_a_shape(stages: int, runs: set[tuple[int, ...]]) -> None:
+    """Also across levels, and with micro-batches that no number of stages divides."""
+    constraints = parse_constraints(fixes=[f"stages={stages}"])
+    own = Question(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM), constraints=constraints)
+    found = list(shapes(own, units(GRAPH)))
+    assert {run for run, _ in found} == runs
+    assert all(8 % micro == 0 and micro > 1 for _, micro in found)
+
+
 def test_who_has_enough_gets_what_there_is() -> None:
     assert sketches(bench(), lambda: True) == []
     asked = iter([False, True, True, True, True, True, True, True, True, True, True])

@@ -37,6 +37,7 @@ from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import stays
+from meshwright.search.joint.contradictions import parts
 from meshwright.search.joint.copied import copied
 from meshwright.search.joint.everything import everything
 from meshwright.search.joint.field import Weights
@@ -292,7 +293,7 @@ class _Run:
         """What was found."""
         best = self.kept.best
         if best is None:
-            raise InputError("the search was ended before it had any plan", "let it run for longer")
+            raise self._nothing_kept(stopped)
         plan = best.candidate.plan
         simulation = simulate(plan, self.prices, self.operators)
         found = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
@@ -311,6 +312,18 @@ class _Run:
             history=tuple(self.history),
             seconds=self.clock.seconds,
             stopped=stopped,
+        )
+
+    def _nothing_kept(self, stopped: Stopped) -> InputError:
+        """Why there is no plan."""
+        if stopped != "complete":
+            return InputError(
+                "the search was ended before it had any plan", "let it run for longer (--budget)"
+            )
+        wanted = ", ".join(f"'{text}'" for text, _ in parts(self.question.constraints))
+        return InputError(
+            f"no plan that can run keeps to {wanted or 'what is asked'}: all were tried",
+            "take one of these away or change it" if wanted else "give another batch or cluster",
         )
 
     def _bound(self, best: Entry) -> float:

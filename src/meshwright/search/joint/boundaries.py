@@ -54,8 +54,9 @@ class Boundaries:
     def table(self, segment: Segment, variant: OperatorGraph) -> Costs:
         """The tables of a variant, for each of SUMS, side by side."""
         given = segment.graph.tensors
-        enters = [given[name] for name in segment.enters if len(given[name].dims) > 1]
-        leaves = [given[name] for name in segment.leaves if len(given[name].dims) > 1]
+        enters, leaves = (
+            [] if name is None else [given[name]] for name in boundary_tensors(segment)
+        )
         graph = _closed(variant, enters, leaves)
         field = self._field(graph)
         number = {unit.name: n for n, unit in enumerate(field.costing.units)}
@@ -136,6 +137,19 @@ class Boundaries:
         dims = range(WHOLE, len(tensor.dims))
         table = np.array([split.get(dim, WHOLE) for dim in dims], np.int8)
         return table[self.states(tensor) + 1]
+
+
+def boundary_tensors(segment: Segment) -> tuple[str | None, str | None]:
+    """The tensors whose layouts a segment's table is about: what enters and what leaves.
+
+    A vector or a number has no layouts worth a choice.
+    """
+    given = segment.graph.tensors
+    several = (
+        [n for n in own if len(given[n].dims) > 1] for own in (segment.enters, segment.leaves)
+    )
+    enters, leaves = (next(iter(own), None) for own in several)
+    return enters, leaves
 
 
 def _closed(

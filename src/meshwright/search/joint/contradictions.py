@@ -38,7 +38,7 @@ def contradiction(
 ) -> tuple[list[str], str] | None:
     """The fewest constraints that cannot be kept together, as written, and why; None if all can."""
     reason = _stuck(constraints, units, cluster)
-    return (_fewest(tuple(_parts(constraints)), units, cluster), reason) if reason else None
+    return (_fewest(tuple(parts(constraints)), units, cluster), reason) if reason else None
 
 
 def stage_runs(constraints: Constraints, cluster: Cluster) -> list[frozenset[int]]:
@@ -120,7 +120,7 @@ def _within(degrees: tuple[int, ...], wanted: dict[str, int | None]) -> bool:
     )
 
 
-def _parts(constraints: Constraints) -> Iterator[tuple[str, Constraints]]:
+def parts(constraints: Constraints) -> Iterator[tuple[str, Constraints]]:
     """Every constraint by itself, as the user wrote it."""
     for pin in constraints.pinned:
         yield "=".join(pin), Constraints(pinned=(pin,))
@@ -131,23 +131,23 @@ def _parts(constraints: Constraints) -> Iterator[tuple[str, Constraints]]:
 
 
 def _fewest(
-    parts: Sequence[tuple[str, Constraints]], units: Sequence[Unit], cluster: Cluster
+    every: Sequence[tuple[str, Constraints]], units: Sequence[Unit], cluster: Cluster
 ) -> list[str]:
     """The fewest constraints that contradict; of many that do, as few as leaving out finds."""
     for count in range(1, MOST_NAMED + 1):
-        for chosen in combinations(parts, count):
+        for chosen in combinations(every, count):
             if _stuck(_joined(chosen), units, cluster):
                 return [text for text, _ in chosen]
-    kept = list(parts)
-    for part in parts:
+    kept = list(every)
+    for part in every:
         rest = [own for own in kept if own is not part]
         if _stuck(_joined(rest), units, cluster):
             kept = rest
     return [text for text, _ in kept]
 
 
-def _joined(parts: Iterable[tuple[str, Constraints]]) -> Constraints:
-    every = [own for _, own in parts]
+def _joined(chosen: Iterable[tuple[str, Constraints]]) -> Constraints:
+    every = [own for _, own in chosen]
     return Constraints(
         pinned=tuple(pin for own in every for pin in own.pinned),
         forbidden=tuple(forbid for own in every for forbid in own.forbidden),

@@ -1,12 +1,14 @@
 """What is decided for the whole graph at once. Enters: a question. Leaves: `Frame`s.
 
 A frame says which factors hold the stages of a pipeline, and the options: micro-batches,
-recomputation, ZeRO, buckets. Stages sit along the first factors of a level, so that what passes
-between them crosses that level. Micro-batches are as many as divide the batch.
+recomputation, ZeRO, buckets. Stages sit along factors of one level, so that what passes between
+them crosses that level; along any in a row, across levels too, where the user has fixed how many
+they are or pinned where. Micro-batches are as many as divide the batch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,12 +18,16 @@ from meshwright.foundation.integers import divisors
 from meshwright.parallel.layout import Factor, factors
 from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
-from meshwright.search.joint.constraints import BUCKET, STAGE, Constraints, option
+from meshwright.search.joint.constraints import BUCKET, STAGES, Constraints, option, sitting
+from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.question import Question
 
 MOST_STAGES = 64
 MOST_MICRO = 128
 """Micro-batches of a pipeline, at most: a simulation has a task for each of them and unit."""
+
+NO_LEVEL = -1
+"""Where no stages sit."""
 
 SLOTS = (4, 8, 2, 1)
 """Micro-batches of a pipeline, as multiples of its stages, the likeliest first."""
@@ -39,10 +45,7 @@ class Frame(NamedTuple):
 
     def degree(self, own: Sequence[Factor]) -> int:
         """How many stages there are."""
-        count = 1
-        for factor in self.stages:
-            count *= own[factor].size
-        return count
+        return _count(self.stages, own)
 
 
 class Saving(NamedTuple):
@@ -114,20 +117,21 @@ def samples(units: Sequence[Unit]) -> int:
 
 
 def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:
-    wanted = option(question.constraints, "stages")
-    if wanted in (None, 1):
-        yield ()
-    for level in range(len(question.cluster.levels)):
-        if (STAGE, question.cluster.level_names[level]) in question.constraints.forbidden:
-            continue
-        run: tuple[int, ...] = ()
-        count = 1
-        for f, factor in enumerate(own):
-            if factor.level != level:
-                continue
-            run, count = (*run, f), count * factor.size
-            if count <= min(MOST_STAGES, units) and wanted in (None, count):
-                yield run
+    """The factors of the stages, first none, then level by level from few to many stages."""
+    constraints, cluster = question.constraints, question.cluster
+    runs = [tuple(sorted(run)) for run in stage_runs(constraints, cluster)]
+    if option(constraints, STAGES) is not None or any(sitting(constraints, cluster)):
+        yield from (run for run in runs if _count(run, own) <= units)
+        return
+    within = [run for run in runs if len({own[f].level for f in run}) <= 1]
+    first = {
+        (own[run[0]].level if run else NO_LEVEL, _count(run, own)): run for run in within[::-1]
+    }
+    yield from (first[key] for key in sorted(first) if key[1] <= min(MOST_STAGES, units))
+
+
+def _count(run: Sequence[int], own: Sequence[Factor]) -> int:
+    return math.prod(own[f].size for f in run)
 
 
 def _micro_batches(question: Question, stages: int, batch: int) -> list[int]:
@@ -138,4 +142,15 @@ def _micro_batches(question: Question, stages: int, batch: int) -> list[int]:
     if stages == 1:
         return [1, *(m for m in possible if m > 1 and m & (m - 1) == 0 and m <= MOST_MICRO)]
     wished = [stages * slots for slots in SLOTS]
-    return [m for m in wished if m in possible and m <= MOST_MICRO]
+    even = [m for m in wished if m in possible and m <= MOST_MICRO]
+    return even or _nearest(wished, [m for m in possible if m <= MOST_MICRO])
+
+
+def _nearest(wished: Sequence[int], possible: Sequence[int]) -> list[int]:
+    """For each wish the least that is possible and as many, or the most; 1 is always possible.
+
+    >>> _nearest([12, 24, 6, 3], [1, 2, 4, 8, 16])
+    [16, 8, 4]
+    """
+    found = (min((m for m in possible if m >= wish), default=max(possible)) for wish in wished)
+    return list(dict.fromkeys(found))

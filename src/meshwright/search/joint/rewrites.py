@@ -1,9 +1,12 @@
 """Graphs that compute the same and may be split better. Enters: a graph, rules, tables of segments.
 Leaves: whole graphs, each with the rewrites that made it.
 
-With T_s[x, y] the least cost of segment s between layouts x and y of its boundaries, over all its
-variants (`variants`), the cheapest choice of variants and boundary layouts is that of a chain:
-    v_0 = 0,   v_s+1[y] = min over x of v_s[x] + T_s[x, y]                              `_cheapest`
+A segment s reads at most one boundary tensor e(s) that needs a gradient and makes at most one l(s);
+masks and rotary angles, which need none, pass by. Boundary tensors are the nodes of a cost network,
+segments its edges, and with x_t the layout of tensor t and T_sv the table of variant v (`variants`)
+    minimise over x  sum over s of min over v of T_sv[x_e(s), x_l(s)]                   `_cheapest`
+A segment with one boundary is a cost of that node, one with none a constant. Each tensor is made by
+one segment, so the network is a forest: variable elimination (`elimination.cheapest`) is exact.
 So algebra and layouts are chosen together. For each weight of gradient sums there is one graph.
 """
 
@@ -17,7 +20,8 @@ import numpy as np
 from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.joint.boundaries import SUMS, Boundaries
+from meshwright.search.elimination import CostGraph, cheapest
+from meshwright.search.joint.boundaries import SUMS, Boundaries, boundary_tensors
 from meshwright.search.joint.recompose import recomposed
 from meshwright.search.joint.segments import Segment, segments
 from meshwright.search.joint.variants import Costs, Variant, variants
@@ -57,7 +61,10 @@ def rewritten(
     contents = Contents()
     seen = {contents.number(graph)}
     for weight in range(len(SUMS)):
-        chosen = _cheapest([[_part(v.costs, weight) for v in explored[s.alike]] for s in pieces])
+        chosen = _cheapest(
+            [boundary_tensors(own) for own in pieces],
+            [[_part(v.costs, weight) for v in explored[own.alike]] for own in pieces],
+        )
         made = recomposed(
             graph,
             pieces,
@@ -107,21 +114,40 @@ def _part(table: Costs, weight: int) -> Costs:
     return table[:, weight * width : (weight + 1) * width]
 
 
-def _cheapest(tables: Sequence[Sequence[Costs]]) -> list[int]:
-    """The variant of each segment on the cheapest way through all."""
-    value = np.zeros(1)
-    ways = []
-    for own in tables:
-        stack = value[None, :, None] + np.stack(own)
-        flat = stack.reshape(-1, stack.shape[2])
-        ways.append((flat.argmin(axis=0), stack.shape[1]))
-        value = flat.min(axis=0)
-    at = int(value.argmin())
-    chosen = []
-    for best, rows in reversed(ways):
-        variant, at = divmod(int(best[at]), rows)
-        chosen.append(variant)
-    return chosen[::-1]
+def _cheapest(
+    ends: Sequence[tuple[str | None, str | None]], tables: Sequence[Sequence[Costs]]
+) -> list[int]:
+    """The variant of each segment, given the tensors that it reads and makes, that is cheapest."""
+    least = [np.min(np.stack(own), axis=0) for own in tables]
+    network, number = _network(ends, least)
+    layouts = cheapest(network).choice
+    at = [tuple(0 if end is None else layouts[number[end]] for end in own) for own in ends]
+    return [
+        int(np.argmin([table[place] for table in own]))
+        for own, place in zip(tables, at, strict=True)
+    ]
+
+
+def _network(
+    ends: Sequence[tuple[str | None, str | None]], tables: Sequence[Costs]
+) -> tuple[CostGraph, dict[str, int]]:
+    """Costs of the layouts of boundary tensors, and the node of each tensor."""
+    names = dict.fromkeys(end for own in ends for end in own if end is not None)
+    number = {name: n for n, name in enumerate(names)}
+    nodes: list[Costs] = [np.zeros(0)] * len(number)
+    edges: dict[tuple[int, int], Costs] = {}
+    for own, table in zip(ends, tables, strict=True):
+        for end, size in zip(own, table.shape, strict=True):
+            if end is not None:
+                nodes[number[end]] = np.zeros(size)
+    for (enters, leaves), table in zip(ends, tables, strict=True):
+        if enters is not None and leaves is not None:
+            # The maker of a tensor comes before its readers, so nodes of edges are in order.
+            edges[number[enters], number[leaves]] = table
+        else:
+            for end in filter(None, (enters, leaves)):
+                nodes[number[end]] += table.reshape(-1)
+    return CostGraph(nodes, edges), number
 
 
 def _steps(

@@ -54,7 +54,7 @@ def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...
     if len(stages) < 3:
         return False
     fewer, fewest = (best.get(stages[:-n], 0.0) for n in (1, 2))
-    return fewer >= fewest > FAR * min(best.values())
+    return fewer >= fewest > FAR * min(best.values(), default=float("inf"))
 
 
 def _saved(bench: Bench, stages: tuple[int, ...], micro: int) -> Iterator[Sketch]:

@@ -1,9 +1,11 @@
-"""Variants and boundary layouts chosen together: brute force over all of them."""
+"""Variants and boundary layouts chosen together: brute force over all of them, for any segments
+between tensors that earlier ones made."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,43 +21,71 @@ from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.elimination import Costs
-from meshwright.search.joint.boundaries import Boundaries
+from meshwright.search.joint.boundaries import Boundaries, boundary_tensors
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.rewrites import _cheapest, rewritten
+from meshwright.search.joint.segments import segments
 from meshwright.search.joint.variants import algebra
 from meshwright.simulate.prices import Prices
 
 
+class Pieces(NamedTuple):
+    """Segments as `_cheapest` sees them."""
+
+    ends: list[tuple[str | None, str | None]]
+    tables: list[list[Costs]]
+
+
 @st.composite
-def chains(draw: st.DrawFn) -> list[list[Costs]]:
-    """Tables of some variants of some segments, a tenth of the entries without a way."""
+def pieces(draw: st.DrawFn) -> Pieces:
+    """Segments between tensors that earlier ones made, a tenth of the entries without a way.
+
+    A tensor may be read by several segments, by a later one only, or by none; a segment may read
+    nothing, make nothing, or neither.
+    """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    count = draw(st.integers(1, 4))
-    states = [1, *(draw(st.integers(1, 3)) for _ in range(count - 1)), 1]
-    found = []
-    for s in range(count):
-        shape = states[s], states[s + 1]
+    made: dict[str, int] = {}
+    ends: list[tuple[str | None, str | None]] = []
+    tables = []
+    for s in range(draw(st.integers(1, 5))):
+        enters = draw(st.sampled_from((None, *made)))
+        leaves = draw(st.sampled_from((None, f"t{s}")))
+        rows = 1 if enters is None else made[enters]
+        columns = 1 if leaves is None else draw(st.integers(1, 3))
+        made |= {} if leaves is None else {leaves: columns}
+        shape = rows, columns
         own = [random.integers(0, 50, shape).astype(float) for _ in range(draw(st.integers(1, 3)))]
-        found.append([np.where(random.random(shape) < 0.1, np.inf, table) for table in own])
-    return found
+        ends.append((enters, leaves))
+        tables.append([np.where(random.random(shape) < 0.1, np.inf, table) for table in own])
+    return Pieces(ends, tables)
 
 
-@given(chains())
-def test_the_cheapest_variants_are_those_of_brute_force(tables: list[list[Costs]]) -> None:
-    chosen = _cheapest(tables)
+@given(pieces())
+def test_the_cheapest_variants_are_those_of_brute_force(own: Pieces) -> None:
+    chosen = _cheapest(own.ends, own.tables)
     costs = {
-        variants: _way(tables, variants)
-        for variants in product(*(range(len(own)) for own in tables))
+        variants: _least(own, variants)
+        for variants in product(*(range(len(table)) for table in own.tables))
     }
     assert costs[tuple(chosen)] == min(costs.values())
 
 
-def _way(tables: list[list[Costs]], variants: tuple[int, ...]) -> float:
-    """The cheapest way through the chosen variants, by all states of all boundaries."""
-    own = [tables[s][v] for s, v in enumerate(variants)]
+def _least(own: Pieces, variants: tuple[int, ...]) -> float:
+    """The least cost of the chosen variants, by all layouts of all tensors."""
+    tables = [own.tables[s][v] for s, v in enumerate(variants)]
+    sizes = {
+        end: size
+        for ends, table in zip(own.ends, tables, strict=True)
+        for end, size in zip(ends, table.shape, strict=True)
+        if end is not None
+    }
     return min(
-        sum(float(own[s][states[s], states[s + 1]]) for s in range(len(own)))
-        for states in product((0,), *(range(table.shape[1]) for table in own))
+        sum(
+            float(table[layout.get(enters, 0), layout.get(leaves, 0)])
+            for (enters, leaves), table in zip(own.ends, tables, strict=True)
+        )
+        for values in product(*map(range, sizes.values()))
+        for layout in [dict[str | None, int](zip(sizes, values, strict=True))]
     )
 
 
@@ -147,3 +177,49 @@ def test_whoever_has_no_time_gets_graphs_all_the_same(after: int) -> None:
     )
     assert all(check(own.graph) == () for own in found)
     assert after or not found
+
+
+BETWEEN = """graph between
+input x: float32[n=8, d=16]
+input m: int64[n=8, d=16]
+parameter u: float32[o=16, i=16]
+parameter v: float32[o=16, i=16]
+operator t: t: float32[n=8, d=16] = _to_copy(m) {dtype="float32"}
+operator t1: t1: float32[n=8, d=16] = exp(t)
+operator t2: t2: float32[n=8, d=16] = neg(t1)
+operator t3: t3: float32[n=8, d=16] = exp(t2)
+operator t4: t4: float32[n=8, d=16] = neg(t3)
+operator t5: t5: float32[n=8, d=16] = exp(t4)
+operator a: a: float32[n=8, d=16] = linear(x, u)
+operator b: b: float32[n=8, d=16] = relu(a)
+operator c: c: float32[n=8, d=16] = mul(b, t5)
+operator d: d: float32[n=8, d=16] = linear(c, v)
+operator e: e: float32[n=8, d=16] = relu(d)
+operator f: f: float32[n=8, d=16] = mul(e, t5)
+operator s: s: float32[n=8, d=16] = neg(t5)
+operator s1: s1: float32[n=8, d=16] = exp(s)
+operator s2: s2: float32[n=8, d=16] = neg(s1)
+operator s3: s3: float32[n=8, d=16] = exp(s2)
+operator s4: s4: float32[n=8, d=16] = neg(s3)
+operator s5: s5: float32[n=8, d=16] = exp(s4)
+operator g: g: float32[n=8, d=16] = linear(f, u)
+operator h: h: float32[n=8, d=16] = relu(g)
+operator i: i: float32[n=8, d=16] = mul(h, s5)
+operator j: j: float32[n=8, d=16] = linear(i, v)
+operator k: k: float32[n=8, d=16] = relu(j)
+operator l: l: float32[n=8, d=16] = mul(k, s5)
+output l"""
+
+
+def test_masks_may_lie_between_segments() -> None:
+    """Segments that make a mask have no boundary that needs a gradient, before and in between."""
+    graph = parse_graph(BETWEEN)
+    ends = [boundary_tensors(own) for own in segments(graph, algebra())]
+    assert ends.count((None, None)) == 2
+    assert not all(own == (None, None) for own in ends)
+    found = rewritten(graph, algebra(), boundaries(BETWEEN, Cluster.named("laptop", process=2)))
+    assert found
+    for own in found:
+        assert check(own.graph) == ()
+        kinds = Counter(operator.kind for operator in own.graph.operators)
+        assert kinds["linear_relu"] + kinds["linear"] == 4
