@@ -17,6 +17,7 @@ from support.wire_bodies import (
     every_collective,
     exchanged,
     holders_of_the_default_group,
+    paired,
     sends_that_wait,
     strided,
     summed_in_groups,
@@ -52,6 +53,10 @@ def test_the_kernel_counts_what_the_wire_counts() -> None:
 
 def test_tensors_need_not_lie_in_one_row() -> None:
     run_ranks(strided, ranks=3)
+
+
+def test_complex_numbers_travel_as_pairs() -> None:
+    run_ranks(paired, ranks=3)
 
 
 def test_wires_of_two_threads_do_not_mix() -> None:

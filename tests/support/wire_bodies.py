@@ -394,3 +394,33 @@ def policies_of_gloo() -> list[int]:
 def core_of_this_rank() -> set[int]:
     """On which cores this rank may compute."""
     return os.sched_getaffinity(0)
+
+
+def paired() -> None:
+    """Complex numbers, some of which are conjugates that nobody has carried out yet."""
+    wire, rank, world = Wire(), dist.get_rank(), dist.get_world_size()
+    members = tuple(range(world))
+    wire.prepare([members])
+    whole = [torch.complex(torch.arange(6.0) + r, torch.arange(6.0) - r).conj() for r in members]
+    total = torch.stack([own.resolve_conj() for own in whole]).sum(0)
+
+    data = whole[rank].clone()
+    wire.all_reduce(data, members)
+    assert torch.equal(data, total)
+    data = whole[rank].clone()
+    wire.reduce(data, members)
+    assert torch.equal(data, total if rank == 0 else whole[rank])
+    data = whole[rank].clone()
+    wire.broadcast(data, members)
+    assert torch.equal(data, whole[0])
+
+    parts = torch.split(whole[rank], 6 // world)
+    scattered = wire.reduce_scatter(parts, members)
+    assert torch.equal(scattered, torch.split(total, 6 // world)[rank])
+    gathered = wire.all_gather(scattered, [6 // world] * world, members)
+    assert torch.equal(torch.cat(gathered), total)
+
+    got = torch.empty(6, dtype=torch.complex64)
+    wire.exchange([((rank + 1) % world, whole[rank])], [((rank - 1) % world, got)])
+    wire.finish()
+    assert torch.equal(got, whole[rank - 1])

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from pathlib import Path
 
 import torch
 from torch.export import ExportedProgram
@@ -22,17 +20,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example, Step
+from meshwright.capture.lines import user_line
 from meshwright.capture.program import graph_of
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 
 MODEL = "model"
 """Where a `Step` keeps the user's model; no name in the graph shows it."""
-
-_ROOM = Path(__file__).parent
-_ZOO = _ROOM / "zoo"
-_TORCH = Path(torch.__file__).parent
-_STANDARD_LIBRARY = Path(inspect.__file__).parent
 
 
 def capture(example: Example, name: str = "") -> OperatorGraph:
@@ -161,24 +155,6 @@ def _depends_on_data(error: BaseException | None) -> bool:
     )
     said = "data-dependent" in str(error) or "cannot be called on meta tensors" in str(error)
     return known or said or _depends_on_data(error.__cause__ or error.__context__)
-
-
-def user_line(error: BaseException) -> str:
-    """Where the user's own code stood when the error arose: ' at FILE:LINE', or nothing."""
-    frames = [
-        (Path(frame.f_code.co_filename), line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    own = [(file, line) for file, line in frames if _is_the_user_s(file)]
-    return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
-
-
-def _is_the_user_s(file: Path) -> bool:
-    """Whether a file holds a model: the user's, the zoo's or that of a library of models."""
-    if _ROOM in file.parents:
-        return _ZOO in file.parents
-    standard = _STANDARD_LIBRARY in file.parents and "site-packages" not in file.parts
-    return file.is_file() and _TORCH not in file.parents and not standard
 
 
 def _summary(example: Example) -> str:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example
-from meshwright.capture.export import user_line
+from meshwright.capture.lines import user_line
 from meshwright.capture.options import Source, plain_value
 from meshwright.foundation.errors import InputError, nearest
 

@@ -1,16 +1,22 @@
 """A graph in another dtype. Enters: a graph in float32. Leaves: what it is when the module is cast.
 
-Real tensors in float32 change, and with them attributes that name that dtype; tensors of other
-dtypes, such as positions and masks, stay as they are.
+Real tensors in float32 change, and with them attributes that name that dtype; what is computed of
+them in complex numbers is as wide as they are, at least complex64. Tensors of other dtypes, such as
+positions and masks, stay as they are, and so do complex ones that no cast of a module reaches.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
 from meshwright.graph.model import Attributes, Operator, OperatorGraph, Tensor
 
 WIDE = "float32"
+COMPLEX = "complex64"
+OF_PAIRS = {"float64": "complex128"}
+"""The complex dtype of pairs of numbers, where it is another one than theirs in float32."""
 
 
 def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
@@ -32,16 +38,25 @@ def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
             msgspec.structs.replace(p, tensor=_tensor(p.tensor, dtype)) for p in graph.parameters
         ),
         buffers=tuple(_tensor(tensor, dtype) for tensor in graph.buffers),
-        operators=tuple(_operator(operator, dtype) for operator in graph.operators),
+        operators=tuple(_operators(graph, dtype)),
     )
 
 
-def _operator(operator: Operator, dtype: str) -> Operator:
-    return msgspec.structs.replace(
-        operator,
-        outputs=tuple(_tensor(tensor, dtype) for tensor in operator.outputs),
-        attributes=_attributes(operator.attributes, dtype),
-    )
+def _operators(graph: OperatorGraph, dtype: str) -> Iterator[Operator]:
+    changed = {tensor.name for tensor in graph.definitions() if tensor.dtype == WIDE}
+    for operator in graph.operators:
+        cast = [_tensor(tensor, dtype) for tensor in operator.outputs]
+        if changed.intersection(operator.inputs):
+            cast = [_paired(tensor, dtype) for tensor in cast]
+            changed.update(tensor.name for tensor in cast if tensor.dtype.startswith("complex"))
+        attributes = _attributes(operator.attributes, dtype)
+        yield msgspec.structs.replace(operator, outputs=tuple(cast), attributes=attributes)
+
+
+def _paired(tensor: Tensor, dtype: str) -> Tensor:
+    if tensor.dtype != COMPLEX:
+        return tensor
+    return msgspec.structs.replace(tensor, dtype=OF_PAIRS.get(dtype, COMPLEX))
 
 
 def _tensor(tensor: Tensor, dtype: str) -> Tensor:

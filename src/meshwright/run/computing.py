@@ -245,7 +245,8 @@ class _Draft:
 def grown(leaves: Sequence[Leaf], values: Sequence[Tensor]) -> Iterator[Tensor]:
     """Values that enter a segment, ready to get gradients where any is wanted."""
     for leaf, value in zip(leaves, values, strict=True):
-        wanted = leaf.return_ is not None and value.is_floating_point()
+        differentiable = value.is_floating_point() or value.is_complex()
+        wanted = leaf.return_ is not None and differentiable
         yield value.detach().requires_grad_() if wanted else value
 
 

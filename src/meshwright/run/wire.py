@@ -2,8 +2,8 @@
 Leaves: what the collective's definition says, and a count of the bytes that left this rank.
 
 Gloo does AllReduce in a ring of its own; everything else is made of sends in `rings`. NCCL does
-everything itself. What is computed, and why data moves, is not known here. A wire is used by one
-thread at a time.
+everything itself. Complex numbers, which neither library sums, travel as pairs of real ones. What
+is computed, and why data moves, is not known here. A wire is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class Wire:
     def reduce_scatter(self, parts: Sequence[Tensor], members: tuple[int, ...]) -> Tensor:
         """The sum of everybody's part for this member, flat; `parts[i]` is for member i."""
         own = [_flat(part) for part in parts]
+        return _like(parts[0], self._reduce_scatter(own, members))
+
+    def _reduce_scatter(self, own: list[Tensor], members: tuple[int, ...]) -> Tensor:
         if len(members) < 2:
             return own[0].clone()
         if not self._native:
@@ -87,7 +90,13 @@ class Wire:
         self, own: Tensor, sizes: Sequence[int], members: tuple[int, ...]
     ) -> list[Tensor]:
         """Everybody's part, flat; `sizes[i]` is the number of elements of member i."""
-        flat = _flat(own)
+        each = 2 if own.is_complex() else 1
+        parts = self._all_gather(_flat(own), [each * size for size in sizes], members)
+        return [_like(own, part) for part in parts]
+
+    def _all_gather(
+        self, flat: Tensor, sizes: Sequence[int], members: tuple[int, ...]
+    ) -> list[Tensor]:
         if len(members) < 2:
             return [flat.clone()]
         if not self._native:
@@ -110,7 +119,7 @@ class Wire:
         else:
             rings.reduce(self._mail, flat, members)
         if self._rank == members[0]:
-            data.detach().copy_(flat.view(data.shape))
+            data.detach().copy_(_like(data, flat).view(data.shape))
 
     def broadcast(self, data: Tensor, members: tuple[int, ...]) -> None:
         """The first member's data on all of them, in place."""
@@ -169,14 +178,23 @@ class Wire:
 
 
 def _flat(data: Tensor) -> Tensor:
-    """The data in one row: itself where it lies so, else a copy."""
-    return data.detach().contiguous().view(-1)
+    """The data in one row of real numbers: itself where it lies so, else a copy.
+
+    A conjugate is a flag beside the memory, which no library sends, so it is carried out before.
+    """
+    row = data.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    return torch.view_as_real(row).view(-1) if row.is_complex() else row
+
+
+def _like(data: Tensor, flat: Tensor) -> Tensor:
+    """A row of numbers of the kind that the data has."""
+    return torch.view_as_complex(flat.view(-1, 2)) if data.is_complex() else flat
 
 
 def _put_back(data: Tensor, flat: Tensor) -> None:
     """Write what was done to a copy into the data."""
-    if not data.is_contiguous():
-        data.detach().copy_(flat.view(data.shape))
+    if not data.is_contiguous() or data.is_conj() or data.is_neg():
+        data.detach().copy_(_like(data, flat).view(data.shape))
 
 
 def _as_parts(flat: Tensor, members: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,59 @@
+"""Which line of the user's code something comes from. Enters: an error, or the running stack.
+Leaves: ' at FILE:LINE' for a sentence, or nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_ROOM = Path(__file__).parent
+_ZOO = _ROOM / "zoo"
+_TORCH = Path(torch.__file__).parent
+_STANDARD_LIBRARY = Path(inspect.__file__).parent
+
+
+def user_line(error: BaseException) -> str:
+    """Where the user's own code stood when the error arose."""
+    return _innermost(
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def calling_line() -> str:
+    """Where the user's own code stands now."""
+    lines: list[tuple[str, int]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return _innermost(reversed(lines))
+
+
+def line_of(function: Callable[..., object]) -> str:
+    """Where a function is written."""
+    try:
+        file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    except (OSError, TypeError):
+        return ""
+    return f" at {file}:{line}"
+
+
+def is_the_user_s(file: Path) -> bool:
+    """Whether a file holds a model: the user's, the zoo's or that of a library of models."""
+    if _ROOM in file.parents:
+        return _ZOO in file.parents
+    standard = _STANDARD_LIBRARY in file.parents and "site-packages" not in file.parts
+    return file.is_file() and _TORCH not in file.parents and not standard
+
+
+def _innermost(lines: Iterable[tuple[str, int]]) -> str:
+    """The last of some lines that is the user's."""
+    own = [(file, line) for file, line in lines if is_the_user_s(Path(file))]
+    return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
