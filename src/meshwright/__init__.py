@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from meshwright.foundation.version import VERSION
+
 if TYPE_CHECKING:
     from meshwright.capture.model import capture_model as capture_model
     from meshwright.cluster.model import Cluster as Cluster
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from meshwright.search.rank import rank as rank
     from meshwright.simulate.simulation import simulate as simulate_plan  # noqa: F401
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 MAIN_PATH = {
     "Cluster": "cluster.model",

@@ -20,6 +20,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import Box
 from meshwright.plan.model import Plan
 from meshwright.run.executor import Executor
+from meshwright.run.gpus import device_of_rank
 from meshwright.run.parameters import Piece
 from meshwright.run.state import load_state, names_of, take_constants
 from meshwright.run.step import real_example
@@ -110,19 +111,20 @@ def by_library(model: Model) -> tuple[float, Arrays]:
 
 def trained_each(all_: Sequence[Training], models: Mapping[str, Arrays]) -> list[Trained]:
     """What this rank has after each training, one after the other."""
-    found = []
+    found, wire = [], Wire()
     for number, own in enumerate(all_):
         try:
-            found.append(trained(own, models[own.model]))
+            found.append(trained(own, models[own.model], wire))
         except Exception as error:
             raise RuntimeError(f"training {number} of {len(all_)} failed") from error
     return found
 
 
-def trained(own: Training, arrays: Arrays) -> Trained:
+def trained(own: Training, arrays: Arrays, wire: Wire) -> Trained:
     """What this rank has after training a plan."""
-    executor = Executor(own.plan, Wire(), dist.get_rank(), torch.device("cpu"))
-    values = tensors(arrays)
+    device = device_of_rank()
+    executor = Executor(own.plan, wire, dist.get_rank(), device)
+    values = {name: value.to(device) for name, value in tensors(arrays).items()}
     take_constants(executor, values)
     learnt = own.plan.graph.parameters
     load_state(executor, {n: values[p.tensor.name] for p in learnt for n in names_of(p)})
@@ -179,7 +181,7 @@ OPTIMIZERS = {"momentum": momentum, "adam": adam}
 
 def _part(piece: Piece, values: Tensor) -> Part:
     first = 0 if piece.sharing is None else sum(piece.sharing.sizes[: piece.sharing.own])
-    return Part(piece.box, first, values.numpy().copy())
+    return Part(piece.box, first, values.cpu().numpy().copy())
 
 
 def whole(parts: Parts) -> Arrays:

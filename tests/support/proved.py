@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import run_ranks
+from meshwright.run.ranks import Home, run_ranks
 from meshwright.script.script import Script
 from meshwright.script.traffic import sent_bytes_of
 from support.drawn_plans import Drawn, one_device
@@ -95,8 +95,12 @@ class Verdict(NamedTuple):
         )
 
 
-def verdicts(all_: Sequence[Drawn], timeout: Seconds = PATIENCE) -> list[Verdict]:
-    """Of plans for equally many devices, which run one after the other on the same ranks."""
+def verdicts(
+    all_: Sequence[Drawn], timeout: Seconds = PATIENCE, home: Home | None = None
+) -> list[Verdict]:
+    """Of plans for equally many devices, which run one after the other on the same ranks; what one
+    device does is computed on a CPU.
+    """
     models = {own.key: tiny(own.model, own.batch, own.dtype).values for own in all_}
     (devices,) = {own.plan.cluster.devices for own in all_}
     trainings = [
@@ -105,7 +109,7 @@ def verdicts(all_: Sequence[Drawn], timeout: Seconds = PATIENCE) -> list[Verdict
     ]
     alone = [t._replace(plan=one_device(d)) for t, d in zip(trainings, all_, strict=True)]
     (expected,) = run_ranks(trained_each, alone, models, ranks=1, timeout=timeout)
-    found = run_ranks(trained_each, trainings, models, ranks=devices, timeout=timeout)
+    found = run_ranks(trained_each, trainings, models, ranks=devices, home=home, timeout=timeout)
     assert isinstance(expected, list)
     by_plan = zip(*found, strict=True)
     judged = [

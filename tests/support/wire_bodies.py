@@ -20,6 +20,7 @@ from meshwright.price.collective import Collective
 from meshwright.price.traffic import ring_parts, sent_bytes
 from meshwright.reduce.plan import ReductionPlan
 from meshwright.run import hook
+from meshwright.run.gpus import device_of_rank
 from meshwright.run.programs import Reducer
 from meshwright.run.tolls import measure_toll
 from meshwright.run.wire import Wire
@@ -32,7 +33,8 @@ SIZES = ((3, 3, 3, 3), (5, 0, 1, 2), (0, 0, 0, 0), (1, 0, 0, 0), (70_000, 1, 40_
 def drawn(size: int, dtype: torch.dtype, rank: int, salt: int = 0) -> Tensor:
     """What a rank contributes: small whole numbers, whose sums every dtype here holds exactly."""
     random = torch.Generator().manual_seed(1000 * salt + rank)
-    return torch.randint(0, 2 if dtype == torch.bool else 9, (size,), generator=random).to(dtype)
+    numbers = torch.randint(0, 2 if dtype == torch.bool else 9, (size,), generator=random)
+    return numbers.to(device_of_rank(), dtype)
 
 
 def summed(parts: Sequence[Tensor]) -> Tensor:
@@ -205,14 +207,17 @@ def exchanged() -> int:
     others = [other for other in range(world) if other != rank]
     sizes = (5, 0, 70_000)
     sends = [(to, drawn(size, torch.float32, rank, to)) for to in others for size in sizes]
-    receives = [(sender, torch.full((size,), -1.0)) for sender in others for size in sizes]
+    device = device_of_rank()
+    receives = [
+        (sender, torch.full((size,), -1.0, device=device)) for sender in others for size in sizes
+    ]
     wire.exchange(sends, receives)
     for sender, data in receives:
         assert torch.equal(data, drawn(data.numel(), torch.float32, sender, rank))
-    into = torch.zeros(4, 3).t()
+    into = torch.zeros(4, 3, device=device).t()
     right, left = (rank + 1) % world, (rank - 1) % world
-    wire.exchange([(right, torch.full((4, 3), float(rank)).t())], [(left, into)])
-    assert torch.equal(into, torch.full((3, 4), float(left)))
+    wire.exchange([(right, torch.full((4, 3), float(rank), device=device).t())], [(left, into)])
+    assert torch.equal(into.cpu(), torch.full((3, 4), float(left)))
     wire.finish()
     return wire.sent
 
@@ -257,8 +262,10 @@ def programs_sum(plans: Sequence[ReductionPlan]) -> int:
 def contribution(length: int, dtype: torch.dtype, rank: int) -> Tensor:
     random = torch.Generator().manual_seed(rank)
     if dtype == torch.int64:
-        return torch.randint(-(10**15), 10**15, (length,), generator=random)
-    return torch.randn(length, dtype=dtype, generator=random)
+        numbers = torch.randint(-(10**15), 10**15, (length,), generator=random)
+    else:
+        numbers = torch.randn(length, dtype=dtype, generator=random)
+    return numbers.to(device_of_rank())
 
 
 def _expect_sum(plan: ReductionPlan, data: Tensor) -> None:

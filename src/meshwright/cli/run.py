@@ -48,6 +48,12 @@ def run(
     backend: Annotated[
         str | None, typer.Option(help="gloo or nccl; by default nccl if there are GPUs.")
     ] = None,
+    ranks_per_gpu: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Run on this machine's GPUs with NCCL, so many ranks on each of them."
+        ),
+    ] = None,
     against_one_device: Annotated[
         bool,
         typer.Option(
@@ -88,7 +94,15 @@ def run(
         one_device=against_one_device,
     )
     require_sources(task)
-    found = _under_torchrun(task, backend) if started_by_torchrun() else _on_this_machine(task)
+    if started_by_torchrun():
+        if ranks_per_gpu is not None:
+            raise InputError(
+                f"--ranks-per-gpu is {ranks_per_gpu}, and torchrun has started the ranks already",
+                "leave it out, or start 'meshwright run' without torchrun",
+            )
+        found = _under_torchrun(task, backend)
+    else:
+        found = _on_this_machine(task, ranks_per_gpu)
     if found is not None:
         _show(loaded, found, json=json, measure=measure)
 
@@ -111,14 +125,16 @@ def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
     return None if found is None else _Ran(found, measured)
 
 
-def _on_this_machine(task: Task) -> _Ran:
+def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
+    """Ranks as processes of this machine: on its CPUs, or several on each of its GPUs."""
     import torch
 
     from meshwright.foundation.errors import InputError
     from meshwright.foundation.units import counted
     from meshwright.plan.model import Measurement
+    from meshwright.run.gpus import gpus_for
     from meshwright.run.link_calibration import torchrun_words
-    from meshwright.run.ranks import RankError, run_ranks
+    from meshwright.run.ranks import Home, RankError, run_ranks
     from meshwright.run.training import train
 
     ranks = task.plan.cluster.devices
@@ -127,10 +143,13 @@ def _on_this_machine(task: Task) -> _Ran:
             f"the plan is for {counted(ranks, 'device')}, too many for one machine",
             f"on each machine give: {torchrun_words(task.plan.cluster)} meshwright run PLAN",
         )
-    prediction = _predicted(task.plan, torch.device("cpu"), ranks)
+    gpus = 0 if ranks_per_gpu is None else gpus_for(ranks, ranks_per_gpu)
+    device = torch.device("cuda" if gpus else "cpu")
+    prediction = _predicted(task.plan, device, ranks_per_gpu or ranks)
     try:
         # Ranks watch each other, so that none of them is waited for in vain.
-        own = run_ranks(train, task, _told, ranks=ranks, timeout=None)[0]
+        home = Home(gpus=gpus)
+        own = run_ranks(train, task, _told, ranks=ranks, home=home, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.RANK_FAILED) from None

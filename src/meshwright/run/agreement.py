@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import msgspec
 import torch
 import torch.distributed as dist
 
 from meshwright.foundation.errors import InputError
+from meshwright.foundation.version import VERSION
 
 WIDTH = 48
 """Bytes of one value on the way; longer ones are cut to their digest."""
@@ -52,7 +52,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     """Whatever else has to be the same."""
     torch: str = torch.__version__
-    meshwright: str = version("meshwright")
+    meshwright: str = VERSION
 
 
 def digest(content: bytes) -> str:

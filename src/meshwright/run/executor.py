@@ -61,6 +61,7 @@ class Executor:
             )
         self.script, self.wire, self.rank, self.device = Script(plan), wire, rank, device
         self._here = self.script.wiring.machine.coordinates(rank)
+        _make_current(device)
         self._mover = Mover(plan, wire, rank, device)
         self._lane = Lane(device)
         self._compiler = Compiler(
@@ -153,7 +154,7 @@ class Executor:
         self._left: Totals[tuple[int, int]] = Totals()
         """What this rank leaves on a return, by number and micro-batch; of parameters summed."""
         self._brought: dict[tuple[str, int], list[Handle[Tensor | None]]] = {}
-        self._settling: list[Handle[None]] = []
+        self._settling: list[Handle[list[Tensor]]] = []
         self._fetched: dict[str, Handle[None]] = {}
         """Parameters on their way from those who have a shard."""
         self._losses: list[Tensor] = []
@@ -369,6 +370,13 @@ class Executor:
         if dist.get_world_size() > 1:
             dist.all_reduce(total)
         return total
+
+
+def _make_current(device: torch.device) -> None:
+    """Give autograd's own thread a context of the GPU before a matrix product asks for one."""
+    if device.type == "cuda":
+        one = torch.ones((), device=device, requires_grad=True)
+        torch.autograd.grad(one.mul(1.0), one)
 
 
 def _kept(piece: Piece) -> Tensor:

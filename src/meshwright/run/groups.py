@@ -8,6 +8,7 @@ names a group by how many groups a rank is in already, and so hangs where member
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import cast
 
@@ -29,6 +30,9 @@ class Groups:
         number = store.add(f"meshwright/{self._rank}", 1)
         self._store = PrefixStore(f"meshwright/{number}", store)
         self._made: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        if dist.get_backend(self.world) == "nccl":
+            # torch's destroy_process_group knows nothing of groups that it has not made.
+            self._end = weakref.finalize(self, _shut_down, self._made)
         let_others_go_first()
 
     @property
@@ -69,3 +73,9 @@ class Groups:
             let_others_go_first()
         # Both have the collectives of a process group under the same names.
         return cast(dist.ProcessGroup, made)
+
+
+def _shut_down(groups: dict[tuple[int, ...], dist.ProcessGroup]) -> None:
+    """End the communicators of NCCL; whoever holds such a group cannot use it any more."""
+    for members in tuple(groups):
+        groups.pop(members).shutdown()

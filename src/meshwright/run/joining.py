@@ -42,7 +42,7 @@ def joined(backend: str | None = None) -> Iterator[torch.device]:
         torch.cuda.set_device(device)
     else:
         keep_to_a_core(int(os.environ.get("LOCAL_RANK", "0")), ranks_here())
-    dist.init_process_group(chosen)
+    dist.init_process_group(chosen, device_id=device if chosen == "nccl" else None)
     yield device
     # Who leaves first takes the store along, which the others may still need. After an error the
     # others may never come.

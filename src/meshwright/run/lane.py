@@ -1,19 +1,30 @@
-"""Talking while computing. Enters: jobs that talk to other ranks, in the same order on all ranks.
-Leaves: handles of their results.
+"""The communication stream: collectives beside computing. Enters: jobs that talk to other ranks, in
+the same order on all ranks. Leaves: handles of their results.
 
 Jobs run one after the other in a thread of their own, on a GPU in a stream of their own. Since all
 ranks have their jobs in one order, the first job that anybody has not done yet is always one that
 all who take part come to: nobody waits for ever.
+
+On a GPU a job has only been launched when its function returns. PyTorch's allocator hands memory
+out again in the stream it was allocated in, as soon as nothing in Python refers to it; what other
+streams still do with it is for us to know:
+- what a job reads was allocated by the computing stream: it is held until the job's event has
+  passed, or until the computing stream waits for it, whatever comes first;
+- what a job returns was allocated by this stream and is read by the computing one: it is recorded
+  for the reader (`Tensor.record_stream`), and not handed out before the reader is done.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
 
 Result = TypeVar("Result")
 
@@ -21,8 +32,9 @@ Result = TypeVar("Result")
 class Handle(Generic[Result]):
     """A result that may not be there yet."""
 
-    def __init__(self, job: Callable[[], Result]) -> None:
+    def __init__(self, job: Callable[[], Result], lane: Lane) -> None:
         self._job: Callable[[], Result] | None = job
+        self._lane = lane
         self._ready = threading.Event()
         self._result: Result | None = None
         self._failure: BaseException | None = None
@@ -34,7 +46,10 @@ class Handle(Generic[Result]):
         if self._failure is not None:
             raise self._failure
         if self._arrived is not None:
-            torch.cuda.current_stream().wait_event(self._arrived)
+            reader = torch.cuda.current_stream()
+            reader.wait_event(self._arrived)
+            self._lane.release(through=self)
+            pytree.tree_map_only(Tensor, lambda own: own.record_stream(reader), self._result)
         return self._result  # type: ignore[return-value]
 
     def perform(self, stream: torch.cuda.Stream | None) -> None:
@@ -49,38 +64,67 @@ class Handle(Generic[Result]):
                     self._arrived = stream.record_event()
         except BaseException as failure:
             self._failure = failure
-        # What the job holds is not held any longer than it runs.
-        self._job = None
+        if stream is None:
+            self.forget()
         self._ready.set()
+
+    def passed(self) -> bool:
+        """Whether everything that the job launched is done."""
+        return self._ready.is_set() and (self._arrived is None or self._arrived.query())  # type: ignore[no-untyped-call]
+
+    def forget(self) -> None:
+        """Let go of what the job reads."""
+        self._job = None
 
 
 class Lane:
     """The thread; made once and closed at the end."""
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._held: deque[Handle[object]] = deque()
+        """Jobs whose kernels may still read what they were given, in their order."""
         self._queue: SimpleQueue[Handle[object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="meshwright lane", daemon=True)
         self._thread.start()
 
     def begin(self, job: Callable[[], Result]) -> Handle[Result]:
         """Have a job run after those before it."""
-        if self._stream is not None:
-            computed = torch.cuda.current_stream().record_event()
-            job = _after(computed, job)
-        handle = Handle(job)
+        handle: Handle[Result]
+        if self._stream is None:
+            handle = Handle(job, self)
+        else:
+            handle = Handle(_after(torch.cuda.current_stream().record_event(), job), self)
+            while self._held and self._held[0].passed():
+                self._held.popleft().forget()
+            self._held.append(handle)  # type: ignore[arg-type]
         self._queue.put(handle)  # type: ignore[arg-type]
         return handle
+
+    def release(self, *, through: Handle[Result]) -> None:
+        """Let go of what jobs up to this one read: the computing stream waits for it now."""
+        if through not in self._held:
+            return
+        first = None
+        while first is not through:
+            first = self._held.popleft()
+            first.forget()
 
     def close(self) -> None:
         """End the thread once all jobs are done."""
         self._queue.put(None)
         self._thread.join()
+        if self._stream is not None:
+            self._stream.synchronize()
+            self._held.clear()
 
     def _work(self) -> None:
         torch.set_grad_enabled(False)
+        if self._stream is not None:
+            torch.cuda.set_device(self._device)
         while (handle := self._queue.get()) is not None:
             handle.perform(self._stream)
 

@@ -41,6 +41,8 @@ class Home(NamedTuple):
     interface: str = "lo"
     enter: Callable[[int], None] | None = None
     """Called in each rank with its number before anything else; can be imported."""
+    gpus: int = 0
+    """How many GPUs the ranks share, as NCCL ranks; none: they compute on CPUs and use gloo."""
 
 
 class Meeting(NamedTuple):
@@ -53,10 +55,12 @@ class Meeting(NamedTuple):
     """For the first rank: bound to the port, so that nobody else takes it meanwhile."""
 
     def join(self, rank: int) -> None:
-        """Make a process group of gloo of all ranks."""
+        """Make a process group of all ranks."""
         import torch
         import torch.distributed as dist
         from torch._C._distributed_c10d import TCPStore
+
+        from meshwright.run.gpus import sharing_environment
 
         os.environ |= {
             "MASTER_ADDR": self.home.address,
@@ -68,12 +72,21 @@ class Meeting(NamedTuple):
             "OMP_NUM_THREADS": "1",
         }
         torch.set_num_threads(1)
-        keep_to_a_core(rank, self.ranks)
+        gpu: torch.device | None = None
+        if self.home.gpus:
+            os.environ |= sharing_environment(rank, self.home.interface)
+            gpu = torch.device("cuda", rank * self.home.gpus // self.ranks)
+            torch.cuda.set_device(gpu)
+        else:
+            keep_to_a_core(rank, self.ranks)
         listening = None if self.door is None else self.door.detach()
         store = TCPStore(
             self.home.address, self.port, self.ranks, rank == 0, master_listen_fd=listening
         )
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=self.ranks)
+        backend = "gloo" if gpu is None else "nccl"
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=self.ranks, device_id=gpu
+        )
 
 
 @contextmanager
@@ -103,7 +116,7 @@ def run_ranks(
     home: Home | None = None,
     timeout: Seconds | None = PATIENCE,
 ) -> list[object]:
-    """What each rank returns from `body(*arguments)`, with a process group of gloo around it.
+    """What each rank returns from `body(*arguments)`, with a process group around it.
 
     With no timeout they may take as long as they want.
     """

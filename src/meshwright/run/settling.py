@@ -74,18 +74,21 @@ class Settler:
             for number in kept.returns
         )
 
-    def settle(self, bucket: Bucket, left: Left) -> None:
-        """Sum the gradients of a bucket and put them beside what the optimizer sees."""
+    def settle(self, bucket: Bucket, left: Left) -> list[Tensor]:
+        """Sum the gradients of a bucket and put them beside what the optimizer sees; it returns
+        them too, for whoever waits for them.
+        """
         found: dict[str, Tensor] = {}
         for own in self._sums(bucket):
             self._sum_together(own, left, found)
         for kept in bucket.parameters:
             for number in alone(self._script.wiring, kept):
                 self._add(kept, number, left, found)
-        for kept in bucket.parameters:
-            piece = self._parameters.pieces.get(kept.name)
-            if piece is not None and kept.returns:
-                _put(piece, found.get(kept.name))
+        return [
+            _put(self._parameters.pieces[kept.name], found.get(kept.name))
+            for kept in bucket.parameters
+            if kept.returns and kept.name in self._parameters.pieces
+        ]
 
     def keep(self, bucket: Bucket, left: Left) -> None:
         """The same for a bucket of which nothing travels."""
@@ -170,8 +173,9 @@ class Settler:
         found[kept.name] = own if kept.name not in found else found[kept.name] + own
 
 
-def _put(piece: Piece, gradient: Tensor | None) -> None:
+def _put(piece: Piece, gradient: Tensor | None) -> Tensor:
     piece.gradient = torch.zeros_like(piece.seen) if gradient is None else gradient
+    return piece.gradient
 
 
 def _sharing(piece: Piece) -> Sharing:

@@ -26,6 +26,7 @@ from meshwright.foundation.units import Seconds, counted
 from meshwright.graph.counts import is_real
 from meshwright.plan.model import Measurement, Plan
 from meshwright.run.alone import Batch, refuse_incomparable, train_alone
+from meshwright.run.gpus import device_of_rank
 from meshwright.run.measured import Memory, Ran, measurement
 from meshwright.run.module import Parallelized, parallelize
 from meshwright.run.step import optimizer_for, wait
@@ -97,7 +98,7 @@ def train(task: Task, told: Told | None = None) -> Measurement:
     with parallelize(
         example.model.to(_real_dtype(task.plan)),
         task.plan,
-        device=_device(),
+        device=device_of_rank(),
         constants=_constants(example, task.plan, values),
         limit=task.limit,
     ) as module:
@@ -106,7 +107,7 @@ def train(task: Task, told: Told | None = None) -> Measurement:
         return found.measurement
     # Outside of the watch: the others wait for as long as it takes.
     update = partial(optimizer_for, task.plan.options.optimizer, rate=task.rate)
-    alone = train_alone(example, found.batches, update, _device())
+    alone = train_alone(example, found.batches, update, device_of_rank())
     compared = alone.against(found.measurement.loss, found.state)
     return msgspec.structs.replace(found.measurement, one_device=compared)
 
@@ -152,13 +153,6 @@ def _step(
     optimizer.step()
     wait(executor.device)
     return time.perf_counter() - begin, loss.item(), executor.wire.sent - sent
-
-
-def _device() -> torch.device:
-    """The GPU of this rank, if torch.distributed talks through NCCL."""
-    if dist.get_backend() != "nccl":
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _samples(plan: Plan) -> int | None:
