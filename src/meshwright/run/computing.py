@@ -9,6 +9,7 @@ micro-batch, whose pieces lie elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import torch
@@ -54,6 +55,8 @@ class Operation(NamedTuple):
     kernel: Kernel
     inputs: tuple[Operand | None, ...]
     outputs: tuple[int, ...]
+    last: tuple[int, ...] = ()
+    """Slots that nothing reads afterwards: only what autograd keeps stays in memory."""
 
 
 class Compiled(NamedTuple):
@@ -82,6 +85,8 @@ class Compiled(NamedTuple):
                 results = operation.kernel(tuple(_fetched(row, own) for own in operation.inputs))
             for slot, result in zip(operation.outputs, results, strict=False):
                 row[slot] = result
+            for slot in operation.last:
+                row[slot] = None
         return [_present(row[slot]) for _, slot in self.outputs]
 
 
@@ -155,14 +160,15 @@ class _Draft:
             pieces = script.wiring.tasks[unit].pieces(self.own._here, self.micro)
             for member, piece in enumerate(pieces):
                 self._add(unit, member, piece)
+        outputs = tuple(
+            (name, slot) for name, slot in self.made.items() if name in self.own._wanted
+        )
         return Compiled(
             slots=len(self.slots),
             leaves=tuple(self.leaves.items()),
             fixed=tuple(self.fixed.items()),
-            operations=tuple(self.operations),
-            outputs=tuple(
-                (name, slot) for name, slot in self.made.items() if name in self.own._wanted
-            ),
+            operations=_with_last_uses(self.operations, {slot for _, slot in outputs}),
+            outputs=outputs,
         )
 
     def _add(self, unit: int, member: int, piece: MemberPiece) -> None:
@@ -240,6 +246,19 @@ class _Draft:
             self.slots[key] = len(self.slots)
             self.frames[key] = box
         return self.slots[key]
+
+
+def _with_last_uses(
+    operations: Sequence[Operation], wanted: AbstractSet[int]
+) -> tuple[Operation, ...]:
+    """The operations, each with the slots that are done with after it."""
+    later = set(wanted)
+    found = []
+    for own in reversed(operations):
+        touched = {*own.outputs, *(operand.slot for operand in own.inputs if operand is not None)}
+        found.append(own._replace(last=tuple(sorted(touched - later))))
+        later |= touched
+    return tuple(reversed(found))
 
 
 def grown(leaves: Sequence[Leaf], values: Sequence[Tensor]) -> Iterator[Tensor]:
