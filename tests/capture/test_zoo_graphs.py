@@ -91,7 +91,8 @@ def test_product_flops_are_those_of_torch(traced: Traced) -> None:
 
 
 def test_text_and_json_read_back(traced: Traced) -> None:
-    assert parse_graph(str(traced.graph)) == traced.graph
+    alone = msgspec.structs.replace(traced.graph, traced=None)
+    assert parse_graph(str(alone)) == alone
     encoded = msgspec.json.encode(traced.graph)
     assert msgspec.json.decode(encoded, type=OperatorGraph) == traced.graph
 

@@ -99,7 +99,8 @@ def assert_same(example: Example, steps: int | None) -> OperatorGraph:
     graph = capture(example, "model")
     new = unrolled(graph, steps)
     assert check(new) == ()
-    assert parse_graph(str(new)) == new
+    alone = msgspec.structs.replace(new, traced=None)
+    assert parse_graph(str(alone)) == alone
     assert (new.inputs, new.parameters, new.outputs) == (
         graph.inputs,
         graph.parameters,

@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
+from typing import NamedTuple
 
+import msgspec
 import torch
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -21,9 +23,15 @@ from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example, Step
 from meshwright.capture.lines import user_line
+from meshwright.capture.modes import Reads, decides, differing, other_mode
+from meshwright.capture.own_backward import without_own_backward
 from meshwright.capture.program import graph_of
+from meshwright.capture.python_state import Memory
+from meshwright.capture.settings import modules_of
+from meshwright.capture.state_writes import refuse_state_writes
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.traced import Traced
 
 MODEL = "model"
 """Where a `Step` keeps the user's model; no name in the graph shows it."""
@@ -44,16 +52,58 @@ def capture(example: Example, name: str = "") -> OperatorGraph:
             f"model {title!r} has no parameters", "give a module that holds its nn.Parameters"
         )
     names = input_names(example)
-    program = exported(example, title)
-    return graph_of(program, title, root=MODEL, input_names=names)
+    trace = _trace(example, title)
+    graph = graph_of(trace.program, title, root=MODEL, input_names=names)
+    return msgspec.structs.replace(graph, traced=_traced_module(example, graph, trace, title))
 
 
 def exported(example: Example, title: str) -> ExportedProgram:
-    """What `torch.export` traces of an example."""
+    """What `torch.export` traces of an example, if a trace tells all of it."""
+    return _trace(example, title).program
+
+
+class _Trace(NamedTuple):
+    """A program, and what was noticed while it was traced."""
+
+    program: ExportedProgram
+    memory: Memory
+    modes: Reads
+
+
+def _trace(example: Example, title: str) -> _Trace:
+    step = Step(example)
+    memory, modes = Memory(step, MODEL), Reads()
+    with without_own_backward(example.model), memory.watched(), modes.noted():
+        program = _traced(step, example, title)
+    refuse_state_writes(program, MODEL)
+    if memory.remembered:
+        with memory.stale():
+            again = _traced(step, example, title)
+        memory.refuse_other(str(program.graph) != str(again.graph))
+    return _Trace(program, memory, modes)
+
+
+def _traced_module(example: Example, graph: OperatorGraph, trace: _Trace, title: str) -> Traced:
+    """Of which module a graph is the trace, and whether it is right in its other mode too."""
+    training, other = example.model.training, ""
+    if not training or decides(trace.modes, trace.program):
+
+        def other_graph() -> OperatorGraph:
+            with other_mode(example.model):
+                program = _traced(Step(example), example, title)
+            return graph_of(program, title, root=MODEL, input_names=input_names(example))
+
+        other = differing(graph, trace.modes.line or "", training=training, other=other_graph)
+    changing = [(own.path, own.name) for own in trace.memory.written]
+    modules = modules_of(example.model, changing)
+    return Traced(modules=modules, training=training, other_mode=other)
+
+
+def _traced(step: Step, example: Example, title: str) -> ExportedProgram:
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
     try:
         with _quiet():
-            return torch.export.export(Step(example), arguments, strict=False)
+            return torch.export.export(step, arguments, strict=False)
     except InputError:
         raise
     except Exception as error:
@@ -83,7 +133,7 @@ def input_names(example: Example) -> tuple[str, ...]:
     """
     signature = inspect.signature(example.model.forward)
     try:
-        bound = signature.bind(*example.inputs, **example.named)
+        signature.bind(*example.inputs, **example.named)
     except TypeError as error:
         raise InputError(
             f"{type(example.model).__name__}.forward{signature} does not take the example inputs "
@@ -91,9 +141,11 @@ def input_names(example: Example) -> tuple[str, ...]:
             "give one example for each argument that has no default",
         ) from error
     names: list[str] = []
-    for name, value in bound.arguments.items():
-        spread = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-        names += _leaf_names("" if spread else name, value)
+    by_order = signature.bind_partial(*example.inputs)
+    for name, value in by_order.arguments.items():
+        names += _leaf_names(name, value)
+    for name, value in example.named.items():
+        names += _leaf_names(name, value)
     alone = len(example.targets) == 1
     names += _leaf_names("targets", example.targets[0] if alone else example.targets)
     return tuple(names)

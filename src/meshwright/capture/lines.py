@@ -12,10 +12,12 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torch.utils import _contextlib
 
 _ROOM = Path(__file__).parent
 _ZOO = _ROOM / "zoo"
 _TORCH = Path(torch.__file__).parent
+_DECORATORS = str(_contextlib.__file__)
 _STANDARD_LIBRARY = Path(inspect.__file__).parent
 
 
@@ -34,6 +36,14 @@ def calling_line() -> str:
         lines.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return _innermost(reversed(lines))
+
+
+def called_by_the_user() -> bool:
+    """Whether the user's own code calls the function that asks, itself or by a decorator."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == _DECORATORS:
+        frame = frame.f_back
+    return frame is not None and is_the_user_s(Path(frame.f_code.co_filename))
 
 
 def line_of(function: Callable[..., object]) -> str:

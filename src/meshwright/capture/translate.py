@@ -32,6 +32,7 @@ from meshwright.capture.nodes import (
 )
 from meshwright.capture.writes import REVERSIBLE, written_through
 from meshwright.graph.counts import is_real
+from meshwright.graph.families import BUILT_IN
 from meshwright.graph.model import Attributes, Spec
 
 SAME_IF_ALIKE = {
@@ -211,7 +212,8 @@ class Translation:
         outputs = tuple(zip(names, specs, strict=True))
         self.operators.append(Applied(name=name, described=call, outputs=outputs, layer=layer))
         self.specs |= outputs
-        if call.kind != "detach" and not self.learnt.isdisjoint(filter(None, call.inputs)):
+        differentiable = call.kind not in BUILT_IN or BUILT_IN[call.kind].differentiable
+        if differentiable and not self.learnt.isdisjoint(filter(None, call.inputs)):
             self.learnt |= {name for name, spec in outputs if is_real(spec.dtype)}
         return names
 
@@ -223,7 +225,9 @@ class Translation:
 
     def _write(self, written: fx.Node, writer: fx.Node) -> None:
         """Give a written tensor, and all that it is a view of, their new values."""
-        value, chain = self._name(writer), {writer, written}
+        self._put(written, self._name(writer), writer, {writer, written})
+
+    def _put(self, written: fx.Node, value: str, writer: fx.Node, chain: set[fx.Node]) -> None:
         layer = layer_of(writer, self.root)
         self._found[written] = (value,)
         while (source := source_of_view(written)) is not None:
@@ -288,10 +292,13 @@ class Translation:
         module = owner.get_submodule(region.target)
         assert isinstance(module, fx.GraphModule)
         arguments = iter(given)
+        entering: dict[fx.Node, tuple[fx.Node, str]] = {}
         for inner in module.graph.nodes:
             if inner.op == "placeholder":
                 argument = next(arguments)
                 self._found[inner] = (self._name(argument),) if is_tensor(argument) else (None,)
+                if isinstance(argument, fx.Node) and is_tensor(argument):
+                    entering[inner] = argument, self._name(argument)
             elif inner.op == "output":
                 results = [self._name(result) for result in tensors_in(inner.args[0])]
                 layer = layer_of(node, self.root)
@@ -300,6 +307,21 @@ class Translation:
                 )
             else:
                 self._take(inner, module)
+        for inner, (outside, before) in entering.items():
+            if self._name(inner) != before:
+                writer = next(own for own in module.graph.nodes if written_by(own) is not None)
+                self._write_out(outside, before, self._name(inner), writer, detached)
+
+    def _write_out(
+        self, written: fx.Node, before: str, value: str, writer: fx.Node, detached: bool
+    ) -> None:
+        """What a region wrote into a tensor that it was given."""
+        if detached:
+            if before in self.learnt:
+                what = "a write without gradients into a tensor that has one"
+                raise unsupported(writer, what, "write into a detached copy of it")
+            value = self._detached(value, layer_of(writer, self.root))
+        self._put(written, value, writer, {written})
 
     def _detached(self, name: str, layer: str) -> str:
         """The same values without a gradient."""

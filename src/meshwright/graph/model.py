@@ -21,6 +21,7 @@ import msgspec
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.sheet import Sheet, printed
 from meshwright.foundation.units import Bytes
+from meshwright.graph.traced import Traced
 
 Value = bool | int | float | str | tuple[int, ...] | None
 """An attribute. An infinite number is written as text ("-inf"), since JSON has none."""
@@ -175,6 +176,8 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     outputs: tuple[str, ...] = ()
     loss: str | None = None
     """The scalar that training lessens."""
+    traced: Traced | None = None
+    """Of which module it is a trace; None if nobody said. The text form leaves it out."""
 
     def __post_init__(self) -> None:
         if not self.name or self.name != " ".join(self.name.split()):

@@ -1,0 +1,172 @@
+"""Whether an `autograd.Function`'s backward is the derivative of its forward. Enters: how it was
+called in a trace. Leaves: yes, no, or why it cannot be told.
+
+A trace keeps what forward computes and loses backward, so that the derivative of forward's own
+operators is what would train. Both are compared as in `torch.autograd.gradcheck`, in float64 on
+random inputs, but exactly: against autograd through forward, for inputs and arriving gradients of
+several magnitudes, since a backward may clip or scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function
+from torch.utils import _pytree as pytree
+
+MOST_ELEMENTS = 1 << 22
+"""Of all inputs; larger ones are compared in smaller sizes."""
+
+SMALL = 8
+"""Even sizes are halved down to this."""
+
+MAGNITUDES = ((1.0, 1.0), (0.1, 1e-4), (10.0, 1e4), (1.0, 1e-8))
+"""Of inputs, and of gradients that arrive."""
+
+
+class Entering(NamedTuple):
+    """A tensor argument without its values."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class FunctionCall(NamedTuple):
+    """A call of an `autograd.Function` as a trace saw it; tensors are `Entering`."""
+
+    function: type[Function]
+    arguments: tuple[object, ...]
+    line: str
+
+
+def described_call(
+    function: type[Function], arguments: Sequence[object], line: str
+) -> FunctionCall:
+    """A call without the values of its tensors."""
+
+    def described(value: object) -> object:
+        if not isinstance(value, Tensor):
+            return value
+        return Entering(tuple(map(int, value.shape)), value.dtype)
+
+    return FunctionCall(function, tuple(pytree.tree_map(described, list(arguments))), line)
+
+
+def doubt(call: FunctionCall) -> str | None:
+    """What is wrong with a function's backward, if anything."""
+    sizes = sum(math.prod(own.shape) for own in _entering(call))
+    tried = [call] if sizes <= MOST_ELEMENTS else [_smaller(call)]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(0)
+            same = all(_same(own, *scales) for own in tried for scales in MAGNITUDES)
+    except Exception as error:
+        said = str(error).strip().splitlines()
+        why = f"{type(error).__name__}: {said[0] if said else 'no message'}"
+        return f"cannot be compared with the derivative of its forward ({why})"
+    return None if same else "is not the derivative of its forward"
+
+
+def _entering(call: FunctionCall) -> list[Entering]:
+    leaves = pytree.tree_leaves(call.arguments, is_leaf=_is_entering)
+    return [leaf for leaf in leaves if _is_entering(leaf)]
+
+
+def _is_entering(value: object) -> bool:
+    return isinstance(value, Entering)
+
+
+def _mapped(call: FunctionCall, change: Callable[[Entering], object]) -> list[Any]:
+    """The arguments with something in place of each tensor."""
+    arguments: list[Any] = pytree.tree_map(
+        lambda own: change(own) if isinstance(own, Entering) else own,
+        list(call.arguments),
+        is_leaf=_is_entering,
+    )
+    return arguments
+
+
+def _smaller(call: FunctionCall) -> FunctionCall:
+    def halved(size: int) -> int:
+        while size > SMALL and size % 2 == 0:
+            size //= 2
+        return size
+
+    def small(own: Entering) -> Entering:
+        return own._replace(shape=tuple(map(halved, own.shape)))
+
+    return call._replace(arguments=tuple(_mapped(call, small)))
+
+
+def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
+    """Whether both ways give the same gradients for one draw."""
+    drawn = _mapped(call, lambda own: _drawn(own, inputs))
+    theirs = _gradients(call.function.apply, drawn, arriving)
+    ours = _gradients(_forward_alone(call.function), drawn, arriving)
+    return len(theirs) == len(ours) and all(
+        torch.allclose(one, other, rtol=1e-6, atol=1e-9 * arriving, equal_nan=True)
+        for one, other in zip(theirs, ours, strict=True)
+    )
+
+
+def _drawn(own: Entering, scale: float) -> Tensor:
+    if own.dtype.is_complex:
+        return torch.randn(own.shape, dtype=torch.complex128) * scale
+    if own.dtype.is_floating_point:
+        return torch.randn(own.shape, dtype=torch.float64) * scale
+    return torch.randint(0, 2, own.shape).to(own.dtype)
+
+
+def _gradients(
+    function: Callable[..., object], drawn: Sequence[object], arriving: float
+) -> list[Tensor]:
+    """The gradients of all real inputs, zeros where there is none."""
+    leaves = [
+        leaf.detach().requires_grad_()
+        for leaf in pytree.tree_leaves(drawn)
+        if isinstance(leaf, Tensor) and _differentiable(leaf)
+    ]
+    fresh = iter(leaves)
+
+    def entering(leaf: object) -> object:
+        # A copy, since forward may write into what it gets.
+        return next(fresh).clone() if isinstance(leaf, Tensor) and _differentiable(leaf) else leaf
+
+    results = pytree.tree_leaves(function(*pytree.tree_map(entering, list(drawn))))
+    outputs = [own for own in results if isinstance(own, Tensor) and own.requires_grad]
+    if not outputs or not leaves:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    draw = torch.Generator().manual_seed(1)
+    given = [torch.randn(own.shape, dtype=own.dtype, generator=draw) * arriving for own in outputs]
+    return list(
+        torch.autograd.grad(outputs, leaves, given, allow_unused=True, materialize_grads=True)
+    )
+
+
+def _differentiable(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+class _Context:
+    """What forward is given to keep things in, where nothing is kept."""
+
+    def __init__(self, count: int) -> None:
+        self.needs_input_grad = (True,) * count
+
+    def save_for_backward(self, *tensors: object) -> None:
+        """Nothing goes backward from here."""
+
+    save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = (
+        save_for_backward
+    )
+
+
+def _forward_alone(function: type[Function]) -> Callable[..., object]:
+    """Forward's own operators, through which autograd goes."""
+    if function.setup_context is not Function.setup_context:
+        return function.forward
+    return lambda *arguments: function.forward(_Context(len(arguments)), *arguments)

@@ -1,0 +1,165 @@
+"""Training and evaluation mode: does one graph compute both? Enters: a module that is traced.
+Leaves: what the other mode computes otherwise, in words; nothing if operators know it themselves.
+
+Executors turn off dropout, and have batch norms use their running statistics, when evaluating.
+Whatever else depends on `self.training` is decided once, in the trace. So reads of it are noticed,
+and if any is not by a module that is known, the other mode is traced too, and compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+
+import msgspec
+from torch import nn
+from torch.export import ExportedProgram
+from torch.nn.modules import batchnorm, dropout
+from torch.nn.modules import module as torch_module
+
+from meshwright.capture.lines import calling_line, is_the_user_s
+from meshwright.capture.nodes import kind_of_node
+from meshwright.foundation.errors import InputError
+from meshwright.graph.canonical import canonical_hash
+from meshwright.graph.model import Attributes, Operator, OperatorGraph
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+_KNOWN = {str(own.__file__) for own in (batchnorm, torch_module)}
+_LAYERS = Path(str(nn.__file__)).parent
+
+
+class Reads:
+    """Who asked a module for its mode."""
+
+    def __init__(self) -> None:
+        self.line: str | None = None
+        """The first line whose use of it is not known."""
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Trace inside of this."""
+
+        def asked(module: nn.Module) -> bool:
+            if self.line is None and not _is_known(sys._getframe(1).f_code.co_filename, module):
+                self.line = calling_line()
+            return bool(vars(module)["training"])
+
+        def told(module: nn.Module, value: bool) -> None:
+            vars(module)["training"] = value
+
+        nn.Module.training = property(asked, told)  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            del nn.Module.training
+
+
+def _is_known(file: str, module: nn.Module) -> bool:
+    """Whether executors do what code in a file does with a module's mode; traces only look."""
+    if file == dropout.__file__:
+        return type(module) is nn.Dropout
+    part_of_model = Path(file).is_relative_to(_LAYERS) or is_the_user_s(Path(file))
+    return file in _KNOWN or not part_of_model
+
+
+def decides(reads: Reads, program: ExportedProgram) -> bool:
+    """Whether a trace may hold something that belongs to one mode alone."""
+    if reads.line is not None:
+        return True
+    for node in program.graph.nodes:
+        kind = kind_of_node(node)
+        attention = kind == "scaled_dot_product_attention" and len(node.args) > 4 and node.args[4]
+        if (
+            attention
+            or node.kwargs.get("dropout_p")
+            or (kind == "dropout" and not _of_module(node))
+        ):
+            return True
+    return False
+
+
+def _of_module(node: object) -> bool:
+    """Whether a dropout is called by the module for it."""
+    stack = getattr(node, "meta", {}).get("nn_module_stack") or {}
+    last = next(reversed(stack.values()), ("", ""))
+    return "torch.nn.modules.dropout.Dropout" in str(last[1])
+
+
+@contextmanager
+def other_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in the mode in which the model is not."""
+    before = [(own, own.training) for own in model.modules()]
+    model.train(not model.training)
+    try:
+        yield
+    finally:
+        for own, mode in before:
+            own.training = mode
+
+
+def differing(
+    graph: OperatorGraph, line: str, *, training: bool, other: Callable[[], OperatorGraph]
+) -> str:
+    """What the other mode computes that this graph does not; empty if nothing."""
+    read = f"; self.training is read{line}" if line else ""
+    name = "evaluation" if training else "training"
+    try:
+        found = other()
+    except InputError as error:
+        return f"in {name} mode the model cannot be traced ({error.problem})"
+    ours = in_evaluation(graph) if training else graph
+    theirs = in_evaluation(found) if training else found
+    if training and any(map(_random, found.operators)):
+        # An executor that evaluates draws nothing.
+        theirs = found
+    if canonical_hash(ours) == canonical_hash(theirs):
+        return ""
+    place = _first_difference(ours, theirs)
+    return f"in {name} mode the model computes something else{place}{read}"
+
+
+def in_evaluation(graph: OperatorGraph) -> OperatorGraph:
+    """What an executor computes in evaluation mode."""
+    return msgspec.structs.replace(
+        graph,
+        operators=tuple(
+            msgspec.structs.replace(own, attributes=_evaluating(own)) for own in graph.operators
+        ),
+    )
+
+
+def _evaluating(own: Operator) -> Attributes:
+    attributes = dict(own.attributes)
+    match own.kind:
+        case "dropout":
+            attributes = {"train": False}
+        case "scaled_dot_product_attention":
+            attributes.pop("dropout_p", None)
+        case "batch_norm" if len(own.inputs) > 3 and own.inputs[3] is not None:
+            attributes["training"] = False
+        case kind if kind in RECURRENT and not attributes.get("dropout"):
+            attributes["train"] = False
+    return tuple(sorted(attributes.items()))
+
+
+def _random(own: Operator) -> bool:
+    """Whether an operator of a model in evaluation draws all the same."""
+    attributes = dict(own.attributes)
+    dropping = own.kind == "dropout" and attributes.get("train", True)
+    return bool(dropping or attributes.get("dropout_p"))
+
+
+def _first_difference(one: OperatorGraph, other: OperatorGraph) -> str:
+    for left, right in zip_longest(one.operators, other.operators):
+        if left is None or right is None or _said(left) != _said(right):
+            own = left or right
+            return f", first at {own.name!r}" if own is not None else ""
+    return ""
+
+
+def _said(own: Operator) -> tuple[object, ...]:
+    return own.kind, own.attributes, own.layer, tuple(tensor.shape for tensor in own.outputs)

@@ -1,0 +1,273 @@
+"""What a model's forward remembers in Python from one call to the next. Enters: a module that is
+traced. Leaves: nothing, or a sentence that names the attribute and the line that reads it.
+
+A plan computes every step alike, from one trace. So attributes that forward writes must have no
+part in what a later call computes: counters, `if self.first:`, hidden states of the batch before.
+Every attribute that changed is replaced by a `_Stale` and the module is traced again: whoever
+decides or computes with it is found. Tensors that depend on neither inputs nor parameters are
+caches (rotary angles, masks): a later call would make the same. Buffers that get a new tensor are
+refused at once: they are state by declaration.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.lines import calling_line, line_of
+from meshwright.foundation.errors import InputError
+
+OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that every module has."""
+
+REMEDY = "give what changes from step to step to the model as an input, and keep it in the loop"
+
+
+class Attribute(NamedTuple):
+    """An attribute of one module."""
+
+    owner: nn.Module
+    path: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """As the model would be asked for it."""
+        return f"{self.path}.{self.name}" if self.path else self.name
+
+
+class Memory:
+    """What a module's forward changes of its own attributes while it is traced."""
+
+    def __init__(self, model: nn.Module, root: str) -> None:
+        self._modules = [
+            (name.removeprefix(root).removeprefix("."), own)
+            for name, own in model.named_modules()
+            if not type(own).__module__.startswith("torch.")
+        ]
+        self._model = model
+        self._before: dict[Attribute, object] = {}
+        self._varying: set[fx.Node] = set()
+        self.written: dict[Attribute, object] = {}
+        """What has to be put back: the values from before the first call."""
+        self.remembered: set[Attribute] = set()
+        """Those that a later call may see."""
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Trace inside of this."""
+        handles = [
+            self._model.register_forward_pre_hook(self._enter, with_kwargs=True),
+            self._model.register_forward_hook(self._leave, always_call=False),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for own, value in self.written.items():
+                _put(own, value)
+
+    @contextmanager
+    def stale(self) -> Iterator[None]:
+        """Trace again inside of this: whoever reads what an earlier call wrote is refused."""
+        for own in self.remembered:
+            _put(own, _Stale(own))
+        try:
+            yield
+        finally:
+            for own in self.remembered:
+                _put(own, self.written[own])
+
+    def refuse_other(self, differs: bool) -> None:
+        """Refuse a model whose next call computes something else, though nothing was read."""
+        if differs:
+            names = ", ".join(sorted(repr(own.full_name) for own in self.remembered))
+            raise InputError(
+                f"forward writes {names}, and its next call computes something else; "
+                "a plan computes every step alike",
+                REMEDY,
+            )
+
+    def _enter(self, model: nn.Module, inputs: object, named: object) -> None:
+        self._before = dict(self._attributes())
+        self._state = _state(model)
+        leaves = pytree.tree_leaves((inputs, named))
+        tensors = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, Tensor)]
+        self._varying = {node for own in tensors if (node := _node_of(own)) is not None}
+
+    def _leave(self, model: nn.Module, inputs: object, output: object) -> None:
+        self._refuse_new_state(model)
+        for own, value in self._attributes():
+            before = self._before.get(own, _ABSENT)
+            if not _alike(before, value):
+                self.written.setdefault(own, before)
+                if not self._is_cache(vars(own.owner)[own.name]):
+                    self.remembered.add(own)
+
+    def _attributes(self) -> Iterator[tuple[Attribute, object]]:
+        for path, own in self._modules:
+            for name, value in tuple(vars(own).items()):
+                if name not in OF_TORCH:
+                    yield Attribute(own, path, name), _copied(value)
+
+    def _refuse_new_state(self, model: nn.Module) -> None:
+        now = _state(model)
+        changed = [name for name, own in self._state.items() if now.get(name) != own]
+        if changed:
+            name = changed[0].partition(".")[2]
+            owner = dict(self._modules).get(name.rpartition(".")[0], model)
+            raise InputError(
+                f"forward{line_of(type(owner).forward)} gives a new tensor to {name!r}, a buffer "
+                "or parameter; no later step of a plan would see it",
+                REMEDY,
+            )
+
+    def _is_cache(self, value: object) -> bool:
+        """Whether a later call would make the same: tensors of constants alone."""
+        leaves = pytree.tree_leaves(value)
+        if not all(isinstance(leaf, Tensor) for leaf in leaves):
+            return False
+        return not any(self._varies(leaf) for leaf in leaves)
+
+    def _varies(self, value: Tensor) -> bool:
+        node = _node_of(value)
+        if node is None:
+            return isinstance(value, torch._subclasses.FakeTensor)
+        waiting, seen = [node], {node}
+        while waiting:
+            own = waiting.pop()
+            if own in self._varying:
+                return True
+            fresh = [source for source in own.all_input_nodes if source not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return False
+
+
+_ABSENT = object()
+
+
+def _put(own: Attribute, value: Any) -> None:
+    attributes = vars(own.owner)
+    match attributes.get(own.name), value:
+        case list() as kept, list():
+            kept[:] = value
+        case (dict() as kept, dict()) | (set() as kept, set()):
+            kept.clear()
+            kept.update(value)
+        case _, _ if value is _ABSENT:
+            attributes.pop(own.name, None)
+        case _:
+            attributes[own.name] = value
+
+
+def _copied(value: object) -> object:
+    """A value that stays as it is when containers are written into."""
+    match value:
+        case list() | dict() | set() | deque():
+            return value.copy()
+        case _:
+            return value
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether an attribute is what it was; tensors only if they are the same object."""
+    if one is other:
+        return True
+    match one, other:
+        case ((bool() | int() | float() | str()), (bool() | int() | float() | str())):
+            return type(one) is type(other) and one == other
+        case (list(), list()) | (deque(), deque()):
+            return len(one) == len(other) and all(map(_alike, one, other))
+        case dict(), dict():
+            return one.keys() == other.keys() and all(
+                _alike(own, other[k]) for k, own in one.items()
+            )
+        case set(), set():
+            return {id(own) for own in one} == {id(own) for own in other}
+        case _:
+            return False
+
+
+def _state(model: nn.Module) -> Mapping[str, object]:
+    """Which memory each parameter and buffer has."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return {name: own.untyped_storage()._cdata for name, own in tensors}
+
+
+def _node_of(value: Tensor) -> fx.Node | None:
+    """The node of a trace that makes a tensor."""
+    mode = get_proxy_mode()
+    if mode is None:
+        return None
+    slot = get_proxy_slot(value, mode.tracer, None)
+    return None if slot is None else slot.proxy.node
+
+
+class _Stale:
+    """Stands for what an earlier call wrote. It may be handed around and counted on, but nothing
+    may be decided or computed with it.
+    """
+
+    def __init__(self, own: Attribute) -> None:
+        vars(self)["own"] = own
+
+    def refuse(self) -> NoReturn:
+        own: Attribute = vars(self)["own"]
+        raise InputError(
+            f"forward reads {own.full_name!r}, which an earlier call of it wrote"
+            f"{calling_line()}; a plan computes every step alike",
+            REMEDY,
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, function: object, types: object, arguments: tuple[Any, ...] = (), named: object = None
+    ) -> NoReturn:
+        stale = [own for own in pytree.tree_leaves((arguments, named)) if isinstance(own, _Stale)]
+        stale[0].refuse()
+
+    def __getattr__(self, name: str) -> _Stale:
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Is written again; nobody has read it."""
+
+
+def _handed_on(self: _Stale, *_: object, **__: object) -> _Stale:
+    return self
+
+
+def _refused(self: _Stale, *_: object) -> NoReturn:
+    self.refuse()
+
+
+def _silent(self: _Stale, *_: object) -> None:
+    """Written into."""
+
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
+_METHODS: Mapping[Callable[..., object], tuple[str, ...]] = {
+    _handed_on: (
+        *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")),
+        *("__neg__", "__abs__", "__call__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__"),
+        "__ne__",
+    ),
+    _refused: (
+        *("__bool__", "__int__", "__float__", "__index__", "__len__", "__iter__", "__getitem__"),
+        *("__contains__", "__matmul__", "__rmatmul__", "__next__"),
+    ),
+    _silent: ("__setitem__", "__delitem__"),
+}
+for _method, _names in _METHODS.items():
+    for _name in _names:
+        setattr(_Stale, _name, _method)
+_Stale.__hash__ = object.__hash__  # type: ignore[method-assign]

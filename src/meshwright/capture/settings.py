@@ -1,0 +1,137 @@
+"""What of a module decides what it computes, besides its tensors. Enters: a module. Leaves: of
+each of its modules class, plain attributes and code, as text.
+
+Plain are numbers, texts, functions and containers of them, and configurations (dataclasses,
+namespaces, those of Transformers), of which each is told once. Of code that is not a library's the
+methods count, without comments. Left out is what changes without changing what is computed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import FunctionType
+
+import msgspec
+import torch
+from torch import nn
+
+from meshwright.capture.lines import is_the_user_s
+from meshwright.graph.traced import Alike, Settings
+
+OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that every module has."""
+
+LEFT_OUT = frozenset({"device", "dtype", "torch_dtype", "gradient_checkpointing", "architectures"})
+"""Attributes and configured values that a plan decides, or that say where a model came from."""
+
+LONGEST = 200
+"""Characters of a value; of longer ones the digest counts."""
+
+
+def modules_of(model: nn.Module, changing: Collection[tuple[str, str]] = ()) -> tuple[Alike, ...]:
+    """The modules of a model, those that are alike together.
+
+    `changing` are attributes, by path and name, that do not count since forward writes them.
+
+    >>> [(own.kind, own.paths) for own in modules_of(nn.Sequential(nn.ReLU(), nn.ReLU()))]
+    [('Sequential', ('',)), ('ReLU', ('0', '1'))]
+    """
+    told: set[int] = set()
+    alike: dict[tuple[str, Settings], list[str]] = {}
+    for path, own in model.named_modules():
+        left_out = {name for place, name in changing if place == path}
+        settings = tuple(sorted(_settings(own, left_out, told)))
+        alike.setdefault((type(own).__qualname__, settings), []).append(path)
+    return tuple(
+        Alike(kind=kind, settings=settings, paths=tuple(paths))
+        for (kind, settings), paths in alike.items()
+    )
+
+
+def _settings(
+    module: nn.Module, left_out: Collection[str], told: set[int]
+) -> Iterator[tuple[str, str]]:
+    of_library = type(module).__module__.startswith("torch.")
+    for name, value in vars(module).items():
+        if name in OF_TORCH or name in LEFT_OUT or name in left_out:
+            continue
+        if of_library and name.startswith("_"):
+            continue
+        text = _plain(value)
+        if text is not None:
+            yield name, text
+        elif id(value) not in told and (items := _configured(value)) is not None:
+            told.add(id(value))
+            yield from _told(name, items)
+    written: type = type(module)
+    code = "" if of_library else _code(written)
+    if code:
+        yield "the code", code
+
+
+def _told(name: str, items: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for key, value in items.items():
+        text = _plain(value)
+        if text is not None and not key.startswith("_") and key not in LEFT_OUT:
+            yield f"{name}.{key}", text
+
+
+def _configured(value: object) -> Mapping[str, object] | None:
+    """What a configuration says; None if it is something else."""
+    if isinstance(value, nn.Module | torch.Tensor | type) or callable(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): own for key, own in value.items()}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    return getattr(value, "__dict__", None)
+
+
+def _plain(value: object) -> str | None:
+    """A value as text, if it is plain."""
+    match value:
+        case None | bool() | int() | float() | str() | torch.dtype():
+            text = repr(value)
+        case FunctionType():
+            text = value.__qualname__
+        case list() | tuple():
+            parts = [_plain(own) for own in value]
+            if any(part is None for part in parts):
+                return None
+            text = f"[{', '.join(filter(None, parts))}]"
+        case _:
+            return None
+    return text if len(text) <= LONGEST else f"digest {_digest(text)}"
+
+
+@lru_cache(maxsize=1024)
+def _code(own: type) -> str:
+    """A digest of the methods of a class, and of those it inherits, that users have written."""
+    dumped = [
+        _dumped(method)
+        for base in own.__mro__
+        for name, method in sorted(vars(base).items())
+        if isinstance(method, FunctionType) and not name.startswith("__")
+    ]
+    written = [text for text in dumped if text]
+    return f"digest {_digest(' '.join(written))}" if written else ""
+
+
+def _dumped(method: FunctionType) -> str:
+    file = Path(method.__code__.co_filename)
+    if "site-packages" in file.parts or not is_the_user_s(file):
+        return ""
+    try:
+        return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(method))))
+    except (OSError, SyntaxError, ValueError):
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,95 @@
+"""State that a model's own forward writes. Enters: an exported program. Leaves: nothing, or a
+sentence that names the tensor and the line.
+
+A plan computes every step from the parameters and from buffers as they were given; what a step
+writes into them would be gone in the next (EMA, codebooks, queues, counters, `max_norm`). Let
+through is what batch normalisation keeps: operators follow its running statistics by themselves,
+and its counter is read by nobody (a module with `momentum=None` reads it, and is not captured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec
+
+from meshwright.capture.nodes import kind_of_node, place, source_of_view, written_by
+from meshwright.foundation.errors import InputError
+
+COUNTER, STATISTIC = "num_batches_tracked", "running_mean"
+
+WORDS = {
+    InputKind.PARAMETER: "parameter",
+    InputKind.BUFFER: "buffer",
+    InputKind.CONSTANT_TENSOR: "tensor",
+}
+
+MADE_OF_NUMBERS = "lifted_tensor_"
+"""How a trace calls tensors that forward makes of numbers, anew in each call."""
+
+REMEDIES = {
+    "embedding_renorm": "leave max_norm out, and shorten the rows in the loop after each update",
+    "instance_norm": "leave track_running_stats out",
+}
+REMEDY = "give it to the model as an input, and write it in the loop, outside of the model"
+
+
+def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
+    """Refuse a program that writes into its own state; `root` is no part of a name."""
+    entering = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for node, written in _writes(program.graph_module):
+        spec = entering.get(written.name)
+        if spec is not None and spec.kind in WORDS and not _passes(spec, program):
+            name = (spec.target or written.name).removeprefix(f"{root}." if root else "")
+            raise InputError(
+                f"the model writes into its {WORDS[spec.kind]} {name!r}{place(node)}; "
+                f"no later step of a plan would see it",
+                REMEDIES.get(kind_of_node(node) or "", REMEDY),
+            )
+
+
+def _passes(spec: InputSpec, program: ExportedProgram) -> bool:
+    """Whether a tensor is the counter of a batch normalisation, or made by forward."""
+    owner, _, name = (spec.target or "").rpartition(".")
+    beside = f"{owner}.{STATISTIC}" if owner else STATISTIC
+    counter = name == COUNTER and beside in program.graph_signature.buffers
+    return counter or name.startswith(MADE_OF_NUMBERS)
+
+
+def _writes(module: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """The nodes that write, each with the node whose memory that is, in regions too."""
+    for node in module.graph.nodes:
+        written = _written(node)
+        if written is not None:
+            yield node, _root(written)
+        if node.op == "get_attr" and isinstance(
+            region := getattr(module, str(node.target), None), fx.GraphModule
+        ):
+            yield from _writes_of_region(node, region)
+
+
+def _writes_of_region(node: fx.Node, region: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """The writes of a region into what it is given, as writes into that."""
+    for user in node.users:
+        given = user.args[user.args.index(node) + 1 :]
+        inside = [own for own in region.graph.nodes if own.op == "placeholder"]
+        outside = dict(zip(inside, given, strict=False))
+        for writer, written in _writes(region):
+            target = outside.get(written)
+            if isinstance(target, fx.Node):
+                yield writer, _root(target)
+
+
+def _written(node: fx.Node) -> fx.Node | None:
+    """What a node writes into; running statistics are not in the schema of a normalisation."""
+    if kind_of_node(node) == "instance_norm":
+        statistic, follows = node.args[3], node.args[5]
+        return statistic if isinstance(statistic, fx.Node) and follows else None
+    return written_by(node)
+
+
+def _root(node: fx.Node) -> fx.Node:
+    source = source_of_view(node)
+    return node if source is None else _root(source)

@@ -1,0 +1,74 @@
+"""Of which module a graph is the trace. Enters: settings of modules as text. Leaves: `Traced`,
+which tells another module from it, attribute by attribute.
+
+A graph says what one call of a module computed; a module with other sizes, rates or code may have
+the same parameters and compute something else. Knows neither PyTorch nor how settings are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+Settings = tuple[tuple[str, str], ...]
+"""Attributes and what they are, as text; sorted."""
+
+
+class Alike(msgspec.Struct, frozen=True, kw_only=True):
+    """Modules of one class with the same settings."""
+
+    kind: str
+    """Their class."""
+    settings: Settings = ()
+    paths: tuple[str, ...]
+
+
+class Traced(msgspec.Struct, frozen=True, kw_only=True):
+    """The module that was traced, and in which mode."""
+
+    modules: tuple[Alike, ...]
+    training: bool = True
+    other_mode: str = ""
+    """What the graph does not compute as the module does in the other mode; empty if nothing."""
+
+    @property
+    def mode(self) -> str:
+        """The mode in words."""
+        return "training" if self.training else "evaluation"
+
+    def difference(self, other: Traced) -> str | None:
+        """The first thing in which another module differs from this, with both values.
+
+        >>> drop = Alike(kind="Dropout", settings=(("p", "0.1"),), paths=("drop",))
+        >>> other = Alike(kind="Dropout", settings=(("p", "0.5"),), paths=("drop",))
+        >>> Traced(modules=(drop,)).difference(Traced(modules=(other,)))
+        "p of module 'drop' (Dropout) is 0.5, and in the plan 0.1"
+        """
+        planned, given = _by_path(self), _by_path(other)
+        for path in (*planned, *(path for path in given if path not in planned)):
+            one, two = planned.get(path), given.get(path)
+            if one is None or two is None:
+                present = one or two
+                assert present is not None
+                where = ("the plan", "the model") if two is None else ("the model", "the plan")
+                return f"module {path!r} ({present.kind}) is in {where[0]} and not in {where[1]}"
+            if one is not two and one != two:
+                return _difference(path, one, two)
+        return None
+
+
+def _by_path(traced: Traced) -> Mapping[str, Alike]:
+    return {path: own for own in traced.modules for path in own.paths}
+
+
+def _difference(path: str, planned: Alike, given: Alike) -> str | None:
+    what = f"module {path!r}" if path else "the model"
+    if planned.kind != given.kind:
+        return f"{what} is a {given.kind}, and in the plan a {planned.kind}"
+    one, two = dict(planned.settings), dict(given.settings)
+    for name in sorted(one.keys() | two.keys()):
+        if one.get(name) != two.get(name):
+            values = (two.get(name, "missing"), one.get(name, "missing"))
+            return f"{name} of {what} ({given.kind}) is {values[0]}, and in the plan {values[1]}"
+    return None

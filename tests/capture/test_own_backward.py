@@ -1,0 +1,265 @@
+"""Users' own backward passes: kept if they are the derivative, else refused with their line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function
+from torch.utils.checkpoint import checkpoint
+
+from meshwright.capture.example import Example
+from meshwright.capture.execute import execute, values_of
+from meshwright.capture.export import capture
+from meshwright.foundation.errors import InputError
+
+
+class StraightThrough(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return given[0]
+
+
+class Reversed(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
+        ctx.rate = rate
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, None]:
+        return -ctx.rate * given[0], None
+
+
+class Clipped(Function):
+    """Right for small gradients alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return given[0].clamp(-5.0, 5.0)
+
+
+class Swish(Function):
+    """Keeps less than autograd would, as in EfficientNet; the derivative is the same."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        part = torch.sigmoid(x)
+        product: Tensor = given[0] * part * (1 + x * (1 - part))
+        return product
+
+
+class Product(Function):
+    """In the newer style."""
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return x @ w.t()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        return given[0] @ w, given[0].t() @ x
+
+
+straight_through: Any = StraightThrough.apply
+"""Kept before any trace, as people do."""
+
+
+Part = Callable[[Any, Tensor, Tensor], Any]
+
+
+class Model(nn.Module):
+    def __init__(self, function: Part) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.words = nn.Embedding(6, 4, scale_grad_by_freq=True, padding_idx=1)
+        self.function = function
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        y = self.function(self, self.first(x), places)
+        total: Tensor = (y * y).sum() + y.sum()
+        return total
+
+
+def example_of(function: Part) -> Example:
+    torch.manual_seed(0)
+    inputs = torch.randn(3, 4, dtype=torch.float64), torch.tensor([1, 1, 2])
+    return Example(model=Model(function).double(), inputs=inputs)
+
+
+def straight_by_hand(own: Any, y: Tensor, places: Tensor) -> Any:
+    return y + (y.round() - y).detach()
+
+
+def reversed_by_hand(own: Any, y: Tensor, places: Tensor) -> Any:
+    return 2 * y.detach() - y
+
+
+def without_gradients(own: Any, y: Tensor, places: Tensor) -> Any:
+    with torch.no_grad():
+        fixed = own.second(y)
+    return y * fixed
+
+
+def with_gradients_inside(own: Any, y: Tensor, places: Tensor) -> Any:
+    with torch.no_grad():
+        fixed = own.second(y)
+        with torch.enable_grad():
+            free = own.second(y) * 2
+        product = fixed * free
+    return y * fixed + free + product
+
+
+def mask_written_without_gradients(own: Any, y: Tensor, places: Tensor) -> Any:
+    mask = torch.ones_like(y)
+    with torch.no_grad():
+        mask[:, 0] = 0.0
+    return y * mask
+
+
+def gradient_of_gradient(own: Any, y: Tensor, places: Tensor) -> Any:
+    (slope,) = torch.autograd.grad((y**3).sum(), own.first.weight, create_graph=True)
+    return y * slope.square().sum()
+
+
+def applied(function: Any, *arguments: Any) -> Any:
+    return function.apply(*arguments)
+
+
+RIGHT: dict[str, Part] = {
+    "swish": lambda own, y, places: applied(Swish, y),
+    "product": lambda own, y, places: applied(Product, y, own.second.weight),
+    "checkpoint": lambda own, y, places: checkpoint(own.second, y, use_reentrant=False),
+    "reentrant": lambda own, y, places: checkpoint(own.second, y, use_reentrant=True),
+    "words": lambda own, y, places: y + own.words(places),
+    "straight": straight_by_hand,
+    "reversed": reversed_by_hand,
+    "no_grad": without_gradients,
+    "enable_grad": with_gradients_inside,
+    "mask": mask_written_without_gradients,
+    "gradient": gradient_of_gradient,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_gradients_are_those_of_the_module(name: str) -> None:
+    example = example_of(RIGHT[name])
+    loss = example.model(*example.inputs)
+    loss.backward()
+    graph = capture(example)
+    parameters = dict(example.model.named_parameters())
+    values = {
+        key: own.detach().requires_grad_() if key in parameters else own
+        for key, own in values_of(example, graph).items()
+    }
+    found = execute(graph, values)[graph.outputs[0]]
+    torch.autograd.backward(found)
+    torch.testing.assert_close(found, loss)
+    for key, own in parameters.items():
+        expected = torch.zeros_like(own) if own.grad is None else own.grad
+        given = torch.zeros_like(own) if values[key].grad is None else values[key].grad
+        torch.testing.assert_close(given, expected)
+
+
+def in_inference_mode(own: Any, y: Tensor, places: Tensor) -> Any:
+    with torch.inference_mode():
+        fixed = own.second(y)
+    return y * fixed.clone()
+
+
+def written_without_gradients(own: Any, y: Tensor, places: Tensor) -> Any:
+    with torch.no_grad():
+        y.mul_(2.0)
+    return y
+
+
+def hooked(own: Any, y: Tensor, places: Tensor) -> Any:
+    hanging: Any = y
+    hanging.register_hook(lambda gradient: gradient * 2)
+    return y
+
+
+WRONG: dict[str, tuple[Part, str]] = {
+    "straight": (
+        lambda own, y, places: straight_through(y),
+        r"'StraightThrough' at .*test_own_backward\.py:\d+ has a backward that is not the deriv",
+    ),
+    "reversed": (lambda own, y, places: applied(Reversed, y, 0.5), "'Reversed' at .*detach"),
+    "clipped": (lambda own, y, places: applied(Clipped, y), "'Clipped' at .*is not the derivative"),
+    "inference": (in_inference_mode, r"torch.inference_mode at .*test_own_backward\.py:\d+"),
+    "written": (written_without_gradients, r"a write without gradients .*backward\.py:\d+"),
+    "hooked": (hooked, r"a hook on a tensor's gradient at .*test_own_backward\.py:\d+"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_trace_loses_is_refused_with_its_line(name: str) -> None:
+    function, sentence = WRONG[name]
+    with pytest.raises(InputError, match=sentence):
+        capture(example_of(function))
+
+
+@pytest.mark.parametrize(
+    ("hang", "sentence"),
+    [
+        (
+            lambda model: model.first.register_full_backward_hook(lambda *_: None),
+            r"module 'first' \(Linear\) has a backward hook at .*test_own_backward\.py:\d+",
+        ),
+        (
+            lambda model: model.first.weight.register_hook(lambda gradient: gradient * 0),
+            r"parameter 'first\.weight' has a hook on its gradient at .*backward\.py:\d+",
+        ),
+        (
+            lambda model: model.first.weight.register_post_accumulate_grad_hook(lambda _: None),
+            r"parameter 'first\.weight' has a hook on its gradient",
+        ),
+    ],
+)
+def test_hooks_on_gradients_are_refused(hang: Callable[[Any], Any], sentence: str) -> None:
+    example = example_of(RIGHT["straight"])
+    hang(example.model)
+    with pytest.raises(InputError, match=sentence):
+        capture(example)
+
+
+def test_a_hook_that_changes_an_output_is_part_of_the_graph() -> None:
+    example = example_of(RIGHT["straight"])
+    first = example.model.get_submodule("first")
+    first.register_forward_hook(lambda module, inputs, output: output * 3)
+    graph = capture(example)
+    found = execute(graph, values_of(example, graph))[graph.outputs[0]]
+    torch.testing.assert_close(found, example.model(*example.inputs))
+
+
+def test_nothing_of_pytorch_stays_changed() -> None:
+    before = torch.Tensor.register_hook, torch.inference_mode.__enter__, vars(nn.Module).keys()
+    with pytest.raises(InputError):
+        capture(example_of(hooked))
+    assert before == (
+        torch.Tensor.register_hook,
+        torch.inference_mode.__enter__,
+        vars(nn.Module).keys(),
+    )

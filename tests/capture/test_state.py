@@ -1,0 +1,157 @@
+"""What a model's forward writes: refused where a later step would see it, let through where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from meshwright.capture.example import Example
+from meshwright.capture.export import capture
+from meshwright.foundation.errors import InputError
+
+Function = Callable[[Any, Tensor], Any]
+
+
+class Model(nn.Module):
+    average: Tensor
+    rates: Tensor
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.instance = nn.InstanceNorm1d(3, track_running_stats=True)
+        self.words = nn.Embedding(5, 4, max_norm=1.0)
+        self.register_buffer("average", torch.ones(4))
+        self.register_buffer("rates", torch.arange(4.0))
+        self.queue = torch.zeros(4)
+        self.steps, self.first, self.cache, self.hidden = 0, True, None, None
+        self.history: list[Tensor] = []
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.linear(x))
+        total: Tensor = (self.function(self, y) * self.average).sum()
+        return total
+
+
+def example_of(function: Function) -> Example:
+    return Example(model=Model(function), inputs=(torch.randn(3, 4),))
+
+
+def averaged(own: Any, y: Tensor) -> Any:
+    with torch.no_grad():
+        own.average.mul_(0.9).add_(y.mean(0), alpha=0.1)
+    return y
+
+
+def assigned(own: Any, y: Tensor) -> Any:
+    own.average = 0.9 * own.average + 0.1 * y.detach().mean(0)
+    return y
+
+
+def given_data(own: Any, y: Tensor) -> Any:
+    own.average.data = y.detach().mean(0)
+    return y
+
+
+def queued(own: Any, y: Tensor) -> Any:
+    own.queue[:2] = y.detach()[0, :2]
+    return y + own.queue
+
+
+def shortened(own: Any, y: Tensor) -> Any:
+    return y + own.words(torch.zeros(3, dtype=torch.int64))
+
+
+def followed(own: Any, y: Tensor) -> Any:
+    return own.instance(y[None])[0]
+
+
+def counted(own: Any, y: Tensor) -> Any:
+    own.steps += 1
+    return y * own.steps
+
+
+def scheduled(own: Any, y: Tensor) -> Any:
+    own.steps += 1
+    return y * 2 if own.steps > 1000 else y
+
+
+def initialised(own: Any, y: Tensor) -> Any:
+    if own.first:
+        own.first = False
+        return y - y.mean()
+    return y
+
+
+def recurrent(own: Any, y: Tensor) -> Any:
+    if own.hidden is not None:
+        y = y + own.hidden
+    own.hidden = y.detach()
+    return y
+
+
+def remembered(own: Any, y: Tensor) -> Any:
+    own.history.append(y.detach())
+    return y + sum(own.history)
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (averaged, r"writes into its buffer 'average' at .*test_state\.py:\d+"),
+        (assigned, r"forward at .*test_state\.py:\d+ gives a new tensor to 'average'"),
+        (given_data, "gives a new tensor to 'average'"),
+        (queued, r"writes into its tensor 'queue' at .*test_state\.py:\d+"),
+        (shortened, r"writes into its parameter 'words\.weight' at .*leave max_norm out"),
+        (followed, r"buffer 'instance\.running_mean' at .*leave track_running_stats out"),
+        (counted, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
+        (scheduled, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
+        (initialised, r"forward reads 'first', .* at .*test_state\.py:\d+"),
+        (recurrent, r"forward reads 'hidden', .* at .*test_state\.py:\d+"),
+        (remembered, r"forward reads 'history', .* at .*test_state\.py:\d+"),
+    ],
+)
+def test_state_that_a_later_step_would_see(function: Function, sentence: str) -> None:
+    example = example_of(function)
+    with pytest.raises(InputError, match=sentence):
+        capture(example)
+    kept = vars(example.model)
+    assert (kept["steps"], kept["first"], kept["hidden"], kept["history"]) == (0, True, None, [])
+
+
+def only_counted(own: Any, y: Tensor) -> Any:
+    own.steps += 1
+    return y
+
+
+def shown(own: Any, y: Tensor) -> Any:
+    own.shown = y
+    own.history.append(y.detach())
+    return y
+
+
+def cached(own: Any, y: Tensor) -> Any:
+    if own.cache is None:
+        own.cache = torch.cos(own.rates)
+    return y * own.cache
+
+
+def made_of_numbers(own: Any, y: Tensor) -> Any:
+    total = torch.tensor(0.0)
+    total += 2.0
+    return y * total
+
+
+@pytest.mark.parametrize("function", [only_counted, shown, cached, made_of_numbers])
+def test_what_no_later_step_reads_is_let_through(function: Function) -> None:
+    example = example_of(function)
+    capture(example)
+    kept = vars(example.model)
+    assert (kept["steps"], kept["cache"], kept["history"]) == (0, None, [])
+    assert "shown" not in kept
