@@ -10,6 +10,7 @@ from meshwright.graph.counts import backward, forward
 from meshwright.graph.families import family_of
 from support.operator_cases import (
     ATTENTION,
+    CONTRACTIONS,
     CONVOLUTIONS,
     PRODUCTS,
     RECURRENT,
@@ -24,9 +25,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
 UNCOUNTED = {"_grouped_mm"}
 """Ours is a custom operator here, which the counter does not look into."""
+SUMMED = [c for c in CONTRACTIONS if c.kind in ("einsum", "addbmm") and len(c.operands) > 1]
+"""Contractions that PyTorch carries out as products of matrices."""
 PLAIN = [
     c
-    for c in (*PRODUCTS, *CONVOLUTIONS, *RECURRENT)
+    for c in (*PRODUCTS, *SUMMED[:4], *CONVOLUTIONS, *RECURRENT)
     if c.kind not in UNCOUNTED
     # Products with a vector run as `mv` and `dot`, which the counter does not know.
     and all(len(o.shape) > 1 for o in c.operands[:2] if o is not None)

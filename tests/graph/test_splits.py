@@ -39,7 +39,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal up to rounding, relative to the largest element; infinities must agree."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    if not one.is_floating_point():
+    if not (one.is_floating_point() or one.is_complex()):
         return torch.equal(one, other)
     finite = torch.isfinite(other)
     if not torch.equal(one[~finite], other[~finite]):
@@ -262,7 +262,7 @@ def cut_in_turn(call: Call, names: list[str], tensors: list[Given]) -> tuple[tor
         ]
         made.append(cut_in_turn(piece.call, names[1:], own))
     return tuple(
-        torch.stack(parts).sum(0) if dim is None else torch.cat(parts, dim)
+        torch.stack(parts).sum(0, dtype=parts[0].dtype) if dim is None else torch.cat(parts, dim)
         for dim, parts in zip(split.outputs, zip(*made, strict=True), strict=True)
     )
 

@@ -10,10 +10,13 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from meshwright.graph.families import BUILT_IN, family_of, parallel
+from meshwright.graph.families import BUILT_IN, drawing, family_of, parallel
 from meshwright.graph.model import Call, Spec, Value
 
-Draw = Literal["real", "positive", "chance", "whole", "flags", "rising", "offsets"]
+Draw = Literal[
+    "real", "positive", "chance", "whole", "flags", "rising", "offsets", "complex", "definite",
+    "sorted", "large",
+]  # fmt: skip
 
 
 class Operand(NamedTuple):
@@ -28,13 +31,14 @@ class Operand(NamedTuple):
 
     @property
     def spec(self) -> Spec:
-        dtypes = {"flags": "bool"} | dict.fromkeys(("whole", "rising", "offsets"), "int64")
+        dtypes = {"flags": "bool", "complex": "complex128"}
+        dtypes |= dict.fromkeys(("whole", "rising", "offsets"), "int64")
         return Spec(dtypes.get(self.draw, "float64"), self.shape)
 
     @property
     def learns(self) -> bool:
         """Chances are what PyTorch takes no gradient of: targets, statistics, class weights."""
-        return self.draw in ("real", "positive")
+        return self.draw in ("real", "positive", "complex", "definite")
 
     def tensor(self, generator: torch.Generator) -> torch.Tensor:
         match self.draw:
@@ -42,10 +46,20 @@ class Operand(NamedTuple):
                 return torch.randn(self.shape, dtype=torch.float64, generator=generator)
             case "positive":
                 return torch.rand(self.shape, dtype=torch.float64, generator=generator) + 0.1
+            case "large":
+                return torch.rand(self.shape, dtype=torch.float64, generator=generator) + 1.5
             case "chance":
                 return torch.rand(self.shape, dtype=torch.float64, generator=generator)
             case "whole":
                 return torch.randint(0, self.below, self.shape, generator=generator)
+            case "complex":
+                return torch.randn(self.shape, dtype=torch.complex128, generator=generator)
+            case "definite":
+                root = torch.randn(self.shape, dtype=torch.float64, generator=generator)
+                return root @ root.mT + self.shape[-1] * torch.eye(self.shape[-1])
+            case "sorted":
+                rows = torch.rand(self.shape, dtype=torch.float64, generator=generator)
+                return rows.sort().values
             case "flags":
                 return torch.rand(self.shape, generator=generator) > 0.5
             case "rising" | "offsets":
@@ -105,6 +119,22 @@ def flags(*shape: int) -> Operand:
     return Operand("flags", shape)
 
 
+def complex_(*shape: int) -> Operand:
+    return Operand("complex", shape)
+
+
+def large(*shape: int) -> Operand:
+    return Operand("large", shape)
+
+
+def definite(*shape: int) -> Operand:
+    return Operand("definite", shape)
+
+
+def boundaries(*shape: int) -> Operand:
+    return Operand("sorted", shape)
+
+
 def weights(gates: int, width: int, hidden: int, layers: int, directions: int) -> list[Operand]:
     """The weights of a recurrent network, in the order of PyTorch."""
     found = []
@@ -134,6 +164,30 @@ PRODUCTS = (
     case("_grouped_mm", real(9, 4), real(3, 4, 6), Operand("rising", (3,), 9)),
 )
 
+CONTRACTIONS = (
+    case("einsum", real(3, 5, 4), real(3, 6, 4), equation="bij,bkj->bik"),
+    case("einsum", real(2, 3, 5, 4), real(2, 6, 3, 4), equation="bhqd,bkhd->bhqk"),
+    case("einsum", real(6, 4), real(3, 5, 4), equation="oi, bti -> bto"),
+    case("einsum", real(3, 5, 4), real(4, 6), equation="...i,ij"),
+    case("einsum", real(3, 2, 5), real(2, 5), real(5, 6), equation="b...i,...i,ij->...jb"),
+    case("einsum", real(3, 5, 4), real(5, 1), equation="...ij,...ik->k"),
+    case("einsum", real(4, 4), equation="ii"),
+    case("einsum", real(5, 4, 4), equation="bii->bi"),
+    case("einsum", real(5, 4, 3), equation="ijk->kj"),
+    case("einsum", real(5, 4), real(5, 4), equation="ij,ij->"),
+    case("einsum", real(5, 1), real(1, 4), equation="ij,ij->ji"),
+    case("bilinear", real(5, 2, 4), real(5, 2, 3), real(6, 4, 3), real(6)),
+    case("bilinear", real(5, 4), real(5, 3), real(6, 4, 3)),
+    case("mv", real(5, 4), real(4)),
+    case("dot", real(6), real(6)),
+    case("vdot", real(6), real(6)),
+    case("outer", real(5), real(4)),
+    case("trace", real(4, 4)),
+    case("addbmm", real(5, 6), real(3, 5, 4), real(3, 4, 6), beta=2, alpha=3),
+    case("addmv", real(5), real(5, 4), real(4)),
+    case("addr", real(5, 4), real(5), real(4), beta=0.5),
+)
+
 CONVOLUTIONS = (
     case("conv1d", real(4, 6, 11), real(5, 6, 3), real(5), stride=(2,), padding=(1,)),
     case("conv1d", real(6, 11), real(5, 6, 3)),
@@ -151,6 +205,50 @@ CONVOLUTIONS = (
         stride=(2, 2), output_padding=(1, 0), dilation=(1, 2),
     ),
     case("conv_transpose3d", real(2, 3, 4, 3, 5), real(3, 4, 2, 2, 2), real(4)),
+)  # fmt: skip
+
+IMAGES = (
+    case("upsample_nearest1d", real(3, 4, 5), output_size=None, scale_factors="2.5"),
+    case("upsample_nearest2d", real(3, 4, 5, 6), output_size=(7, 12)),
+    case("upsample_nearest3d", real(2, 3, 4, 5, 3), output_size=None, scale_factors="2.0 1.5 2.0"),
+    case("_upsample_nearest_exact1d", real(3, 4, 5), output_size=(8,)),
+    case("_upsample_nearest_exact2d", real(3, 4, 5, 6), output_size=None, scale_factors="2.0 2.0"),
+    case("_upsample_nearest_exact3d", real(2, 3, 4, 5, 3), output_size=(5, 6, 7)),
+    case("upsample_linear1d", real(3, 4, 5), output_size=(8,), align_corners=True),
+    case(
+        "upsample_bilinear2d", real(3, 4, 5, 6),
+        output_size=None, scale_factors="2.0 2.0", align_corners=False,
+    ),
+    case("_upsample_bilinear2d_aa", real(3, 4, 9, 8), output_size=(4, 5), align_corners=False),
+    case("upsample_trilinear3d", real(2, 3, 4, 5, 3), output_size=(5, 6, 7), align_corners=False),
+    case("upsample_bicubic2d", real(3, 4, 5, 6), output_size=(7, 9), align_corners=True),
+    case("_upsample_bicubic2d_aa", real(3, 4, 9, 8), output_size=(4, 5), align_corners=False),
+    case(
+        "grid_sampler_2d", real(3, 4, 5, 6), chance(3, 7, 2, 2),
+        interpolation_mode=0, padding_mode=0, align_corners=False,
+    ),
+    case(
+        "grid_sampler_3d", real(2, 3, 5, 6, 4), chance(2, 3, 4, 2, 3),
+        interpolation_mode=0, padding_mode=1, align_corners=True,
+    ),
+    case(
+        "im2col", real(3, 4, 7, 6),
+        kernel_size=(3, 2), dilation=(1, 1), padding=(1, 0), stride=(2, 1),
+    ),
+    case(
+        "im2col", real(4, 7, 6),
+        kernel_size=(2, 2), dilation=(2, 1), padding=(0, 0), stride=(1, 1),
+    ),
+    case(
+        "col2im", real(3, 24, 20), output_size=(7, 6),
+        kernel_size=(3, 2), dilation=(1, 1), padding=(1, 0), stride=(2, 1),
+    ),
+    case("adaptive_max_pool1d", real(3, 4, 9), output_size=(4,)),
+    case("adaptive_max_pool2d", real(3, 4, 7, 5), output_size=(3, 2)),
+    case("adaptive_max_pool3d", real(2, 3, 4, 6, 5), output_size=(2, 3, 5)),
+    case("max_pool1d_with_indices", real(3, 4, 13), kernel_size=(3,), stride=(2,), padding=(1,)),
+    case("max_pool2d_with_indices", real(3, 4, 9, 10), kernel_size=(3, 2), ceil_mode=True),
+    case("max_pool3d_with_indices", real(2, 3, 6, 5, 7), kernel_size=(2, 2, 3)),
 )  # fmt: skip
 
 POOLING = (
@@ -221,6 +319,18 @@ NORMALISATIONS = (
     case("layer_norm", real(5, 4, 6), normalized_shape=(4, 6)),
     case("rms_norm", real(5, 4, 6), real(6), normalized_shape=(6,), eps=1e-6),
     case("group_norm", real(5, 8, 3, 2), real(8), real(8), num_groups=4),
+    case(
+        "instance_norm", real(5, 4, 6), real(4), real(4),
+        use_input_stats=True, momentum=0.1, eps=1e-5, cudnn_enabled=False,
+    ),
+    case(
+        "instance_norm", real(5, 4, 6), real(4), real(4), chance(4), chance(4),
+        use_input_stats=True, momentum=0.1, eps=1e-5, cudnn_enabled=False,
+    ),
+    case(
+        "instance_norm", real(5, 4, 6), None, None, chance(4), chance(4),
+        use_input_stats=False, momentum=0.1, eps=1e-5, cudnn_enabled=False,
+    ),
     case(
         "batch_norm", real(8, 4, 8, 7), real(4), real(4), chance(4), chance(4),
         training=True, momentum=0.1, eps=1e-5, cudnn_enabled=False,
@@ -304,6 +414,98 @@ ELEMENTWISE = (
     case("triu", real(5, 4, 6)),
 )
 
+_OF_ONE = (
+    "acos", "asin", "atan", "atanh", "cosh", "sinh", "asinh", "tan", "log10", "erfc", "erfinv",
+    "digamma", "lgamma", "i0", "sinc", "logit", "deg2rad", "rad2deg", "exp2", "special_entr",
+    "special_erfcx", "special_i0e", "special_i1", "special_i1e", "special_log_ndtr",
+    "special_ndtri", "special_airy_ai", "special_bessel_j0", "special_bessel_j1",
+    "special_bessel_y0", "special_bessel_y1", "special_modified_bessel_i0",
+    "special_modified_bessel_i1", "special_modified_bessel_k0", "special_modified_bessel_k1",
+    "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1",
+    "special_spherical_bessel_j0", "celu", "hardshrink", "softshrink", "sgn", "frac", "nan_to_num",
+    "isneginf", "isposinf", "signbit",
+)  # fmt: skip
+_OF_TWO = (
+    "logaddexp", "logaddexp2", "xlogy", "hypot", "copysign", "nextafter", "special_xlog1py",
+    "special_chebyshev_polynomial_t", "special_chebyshev_polynomial_u",
+    "special_chebyshev_polynomial_v", "special_chebyshev_polynomial_w",
+    "special_hermite_polynomial_h", "special_hermite_polynomial_he",
+    "special_laguerre_polynomial_l", "special_legendre_polynomial_p",
+    "special_shifted_chebyshev_polynomial_t", "special_shifted_chebyshev_polynomial_u",
+    "special_shifted_chebyshev_polynomial_v", "special_shifted_chebyshev_polynomial_w",
+    "float_power",
+)  # fmt: skip
+_OF_WHOLE = ("gcd", "lcm", "bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
+
+POINTWISE = (
+    *(case(kind, chance(5, 6)) for kind in _OF_ONE),
+    case("acosh", large(5, 6)),
+    case("special_zeta", large(5, 6), large(6)),
+    *(case(kind, chance(5, 1, 6), chance(4, 6)) for kind in _OF_TWO),
+    *(case(kind, whole(5, 5, 6), whole(5, 6)) for kind in _OF_WHOLE),
+    case("xlogy", real(5, 6), other=2.0),
+    case("erfinv", whole(1, 5, 6)),
+    case("float_power", whole(5, 5, 6), exponent=2),
+    case("heaviside", chance(5, 6), chance(6)),
+    case("ldexp", chance(5, 6), whole(4, 6)),
+    case("igamma", chance(5, 6), chance(6)),
+    case("igammac", chance(5, 6), chance(6)),
+    case("polygamma", positive(5, 6), n=1),
+    case("mvlgamma", large(5, 6), p=1),
+    case("lerp", real(5, 6), real(6), weight=0.3),
+    case("lerp", real(5, 6), real(6), real(5, 1)),
+    case("_prelu_kernel", real(5, 4, 6), real(1, 4, 1)),
+    case(
+        "fake_quantize_per_tensor_affine", real(5, 6),
+        scale=0.1, zero_point=2, quant_min=0, quant_max=255,
+    ),
+)  # fmt: skip
+
+COMPLEX = (
+    case("complex", real(5, 6), real(5, 6)),
+    case("polar", positive(5, 1), real(5, 6)),
+    case("angle", complex_(5, 6)),
+    case("abs", complex_(5, 6)),
+    case("_conj", complex_(5, 6)),
+    case("conj_physical", complex_(5, 6)),
+    case("mul", complex_(5, 6), real(6)),
+    case("mul", real(5, 6), other="2j"),
+    case("sum", complex_(5, 6), dim=(1,)),
+    case("matmul", complex_(5, 4), complex_(4, 6)),
+    case("view_as_real", complex_(5, 6)),
+    case("view_as_complex", real(5, 6, 2)),
+    case("_fft_c2c", complex_(5, 4, 6), dim=(1,), normalization=0, forward=True),
+    case("_fft_c2c", complex_(5, 4, 6), dim=(2, 0), normalization=1, forward=False),
+    case("_fft_r2c", real(5, 4, 6), dim=(2,), normalization=0, onesided=True),
+    case("_fft_r2c", real(5, 4, 7), dim=(1, 2), normalization=2, onesided=False),
+    case("_fft_c2r", complex_(5, 4, 4), dim=(2,), normalization=2, last_dim_size=7),
+)
+
+MATRICES = (
+    *(
+        case(kind, definite(5, 2, 4, 4))
+        for kind in (
+            "linalg_inv", "linalg_det", "linalg_slogdet", "linalg_cholesky", "linalg_eigh",
+            "linalg_eigvalsh", "linalg_matrix_exp", "linalg_pinv",
+        )
+    ),
+    case("linalg_inv_ex", definite(5, 4, 4)),
+    case("linalg_cholesky_ex", definite(5, 4, 4)),
+    case("linalg_svdvals", real(5, 4, 3)),
+    case("linalg_svd", real(5, 4, 4)),
+    case("linalg_qr", real(5, 4, 3)),
+    case("linalg_matrix_power", definite(5, 4, 4), n=3),
+    case("linalg_solve", definite(5, 1, 4, 4), real(3, 4, 6)),
+    case("linalg_solve_triangular", definite(5, 4, 4), real(5, 4, 3), upper=True),
+    case("cholesky_solve", real(5, 4, 3), definite(5, 4, 4)),
+    case("cdist", real(3, 5, 4), real(3, 6, 4)),
+    case("cdist", real(3, 2, 5, 4), real(2, 6, 4), p=1.0),
+    case("linalg_cross", real(5, 4, 3), real(1, 4, 3)),
+    case("linalg_cross", real(5, 3, 4), real(5, 3, 1), dim=1),
+    case("cosine_similarity", real(5, 4, 6), real(5, 4, 6)),
+    case("cosine_similarity", real(5, 4, 6), real(4, 6), dim=-1),
+)  # fmt: skip
+
 REDUCTIONS = (
     case("sum", real(5, 4, 6)),
     case("sum", real(5, 4, 6), dim=(1,), keepdim=True),
@@ -319,6 +521,20 @@ REDUCTIONS = (
     case("linalg_vector_norm", real(5, 4, 6), dim=(2,)),
     case("any", flags(5, 4, 6), dim=1),
     case("all", flags(5, 4, 6), dim=1),
+    case("norm", real(5, 4, 6), p=2, dim=(1,)),
+    case("norm", real(5, 4, 6), p=3, dim=(0, 2), keepdim=True),
+    *(case(kind, real(5, 4, 6), dim=1) for kind in ("median", "nanmedian", "mode")),
+    case("mode", whole(3, 5, 4, 6)),
+    case("median", real(5, 4)),
+    case("kthvalue", real(5, 4, 6), k=2, keepdim=True),
+    case("kthvalue", real(5, 4, 6), k=2, dim=0),
+    *(case(kind, real(5, 4, 6), dim=(1,)) for kind in ("var_mean", "std_mean")),
+    case("aminmax", real(5, 4, 6), dim=1),
+    case("nansum", real(5, 4, 6), dim=(1,)),
+    case("count_nonzero", whole(2, 5, 4, 6), dim=(1,)),
+    case("logcumsumexp", real(5, 4, 6), dim=1),
+    case("cummax", real(5, 4, 6), dim=1),
+    case("cummin", real(5, 4, 6), dim=0),
     case("cumsum", real(5, 4, 6), dim=1),
     case("cumprod", real(5, 4, 6), dim=2),
     case("diff", real(5, 4, 6)),
@@ -362,6 +578,10 @@ SECTIONS = (
     case("expand", real(5, 1, 6), size=(3, -1, 4, 6)),
     case("slice_scatter", real(5, 8, 6), real(5, 3, 6), dim=1, start=2, end=7, step=2),
     case("select_scatter", real(5, 8, 6), real(5, 6), dim=1, index=3),
+    case("diagonal_scatter", real(5, 4, 6), real(5, 4), dim1=1, dim2=2, offset=1),
+    case("diagonal", real(5, 4, 6), offset=-1, dim1=2, dim2=0),
+    case("diagonal", real(5, 4, 6)),
+    case("unfold", real(5, 8, 6), dimension=1, size=3, step=2),
     case("repeat", real(5, 4), repeats=(2, 1, 3)),
     case("repeat_interleave", real(5, 4), repeats=3, dim=1),
     case("constant_pad_nd", real(5, 4, 6), pad=(1, 2, 0, 0), value=1.0),
@@ -380,6 +600,16 @@ INDEXING = (
     case("index", real(5, 4, 6), whole(5, 3), None, whole(6, 3)),
     case("index_put", real(5, 4, 6), whole(5, 3), real(3, 4, 6), accumulate=True),
     case("index_put", real(5, 4, 6), None, Operand("offsets", (1,), 4), real(6)),
+    case("scatter_reduce", real(5, 4, 6), whole(4, 5, 7, 6), real(5, 7, 6), dim=1, reduce="amax"),
+    case("scatter_reduce", real(5, 4), whole(4, 5, 7), real(5, 7), dim=1, reduce="mean"),
+    case("index_copy", real(5, 4, 6), Operand("offsets", (1,), 4), real(5, 1, 6), dim=1),
+    case("index_fill", real(5, 4, 6), whole(4, 3), dim=1, value=2.5),
+    case("index_fill", real(5, 4, 6), whole(6, 3), real(), dim=2),
+    case("masked_scatter", real(5, 4), flags(5, 4), real(5, 4)),
+    case("searchsorted", boundaries(6), chance(5, 4)),
+    case("searchsorted", boundaries(5, 6), chance(5, 4), right=True),
+    case("bucketize", chance(5, 4), boundaries(6), out_int32=True),
+    case("take", real(5, 4), whole(20, 3, 6)),
     case("one_hot", whole(4, 5, 3), num_classes=4),
 )
 
@@ -393,14 +623,25 @@ CREATION = (
     case("scalar_tensor", s=2.0),
     case("arange", start=2, end=9),
     case("arange", end=7),
+    case("eye", n=4),
+    case("eye", n=4, m=3),
+    case("linspace", start=0, end=1, steps=5),
+    case("logspace", start=0, end=1, steps=5),
+    case("tril_indices", row=4, col=3, offset=1),
+    case("triu_indices", row=4, col=5, offset=-1),
+    *(
+        case(f"{word}_window", window_length=6)
+        for word in ("hann", "hamming", "bartlett", "blackman", "kaiser")
+    ),
 )
 
 CASES = (
-    *PRODUCTS, *CONVOLUTIONS, *POOLING, *ATTENTION, *EMBEDDING, *RECURRENT, *NORMALISATIONS,
-    *SOFTMAX, *LOSSES, *ELEMENTWISE, *REDUCTIONS, *RESHAPES, *SECTIONS, *INDEXING, *CREATION,
+    *PRODUCTS, *CONTRACTIONS, *CONVOLUTIONS, *IMAGES, *POOLING, *ATTENTION, *EMBEDDING, *RECURRENT,
+    *NORMALISATIONS, *SOFTMAX, *LOSSES, *ELEMENTWISE, *POINTWISE, *COMPLEX, *MATRICES, *REDUCTIONS,
+    *RESHAPES, *SECTIONS, *INDEXING, *CREATION,
 )  # fmt: skip
 
-WITHOUT_VALUES = {"empty", "empty_like", "new_empty", "rand_like", "randn_like"}
+WITHOUT_VALUES = {"empty", "empty_like", "new_empty", *drawing.KINDS}
 """Kinds whose results are not determined by their inputs: nothing can be compared."""
 
 IN_PIECES = set(parallel.KINDS)

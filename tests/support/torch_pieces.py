@@ -37,7 +37,7 @@ def run(call: Call, tensors: Tensors) -> tuple[torch.Tensor, ...]:
 
 def _filled(call: Call, tensors: Tensors) -> Tensors:
     """With zeros where a piece lacks what another piece adds."""
-    needed = {"addmm", "baddbmm", "scatter_add", "index_add"}
+    needed = {"addmm", "baddbmm", "addbmm", "addmv", "addr", "scatter_add", "index_add"}
     if call.kind in needed and tensors[0] is None:
         zeros = torch.zeros(call.outputs[0].shape, dtype=torch.float64)
         return (zeros, *tensors[1:])
@@ -168,6 +168,6 @@ def assembled(call: Call, split: Split, parts: int, tensors: Tensors) -> tuple[t
         assert [tuple(m.shape) for m in made] == [spec.shape for spec in piece.call.outputs]
         results.append(made)
     return tuple(
-        torch.stack(parts_of_one).sum(0) if dim is None else torch.cat(parts_of_one, dim)
+        torch.stack(parts_of_one).sum(0, dtype=parts_of_one[0].dtype) if dim is None else torch.cat(parts_of_one, dim)
         for dim, parts_of_one in zip(split.outputs, zip(*results, strict=True), strict=True)
     )

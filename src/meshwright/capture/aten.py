@@ -36,6 +36,9 @@ SYNONYMS = {
     "aten::__xor__": "bitwise_xor",
     "aten::max.other": "maximum",
     "aten::min.other": "minimum",
+    "aten::normal_": "normal_functional",
+    "aten::_unsafe_index": "index",
+    "aten::_unsafe_index_put": "index_put",
     "transformers::grouped_mm_fallback": "_grouped_mm",
 }
 """Overloads that compute what the kind of another name computes."""
@@ -274,7 +277,7 @@ def _restored(argument: torch.Argument, value: Value) -> object:
         return getattr(torch, value)
     if "List[float]" in declared:
         return [float(item) for item in value.split()]
-    return float(value)
+    return complex(value) if value.endswith("j") else float(value)
 
 
 def tensors_in(value: object) -> Iterator[Any]:

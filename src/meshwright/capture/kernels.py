@@ -102,11 +102,26 @@ def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     return aten.call("reshape", inputs, (("shape", size),))
 
 
+def _conjugate(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """Values, not a mark on a view: what travels between devices has to be written out."""
+    return aten.call("conj_physical", inputs, ())
+
+
+def _pairs(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """As pairs that lie together, whatever the strides."""
+    (x,) = inputs
+    assert x is not None
+    return aten.call("view_as_complex", (x.contiguous(),), ())
+
+
 KERNELS: Mapping[str, Kernel] = {
+    "_conj": _conjugate,
     "_grouped_mm": _grouped_product,
     "batch_norm": _on_copied_statistics("batch_norm"),
     "embedding_bag": _embedding_bag,
     "instance_norm": _on_copied_statistics("instance_norm"),
+    "_unsafe_view": _view,
     "linear_relu": _linear_relu,
     "view": _view,
+    "view_as_complex": _pairs,
 }

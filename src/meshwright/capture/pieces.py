@@ -22,7 +22,7 @@ Operands = tuple[Tensor | None, ...]
 SUM = 2
 """ATen's number for a loss that is summed."""
 
-ADD_TO_FIRST = {"addmm", "baddbmm", "scatter_add", "index_add"}
+ADD_TO_FIRST = {"addmm", "baddbmm", "addbmm", "addmv", "addr", "scatter_add", "index_add"}
 """Kinds that cannot do without the operand that only the first piece has."""
 
 

@@ -3,7 +3,8 @@
 
 Every node becomes the names of its results. Several results of one operator are its outputs; a
 write in place is a new tensor under the old one's name, and views of what was written are taken
-anew when they are next read; a region without gradients gives detached results. Knows no graph.
+anew when they are next read; a region without gradients gives detached results; a composite
+operator is taken apart. Knows no graph.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from meshwright.capture.aten import Described, attribute, described, tensors_in
+from meshwright.capture.composites import Composites, arguments_of
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
     is_tensor,
@@ -76,6 +78,7 @@ class Translation:
         self.learnt: set[str] = set()
         """Tensors through which gradients flow to a parameter."""
         self._namer = Namer()
+        self._composites = Composites()
         self._found: dict[fx.Node, tuple[str | None, ...]] = {}
         """The names of a node's results; None for one that is no tensor."""
         self._stale: set[fx.Node] = set()
@@ -159,6 +162,17 @@ class Translation:
             self._found[node] = (None,) * len(values)
             return
         specs = [spec_of(node, value) for value in values]
+        parts = self._composites.parts(node)
+        if parts is None:
+            self._take_call(node, overload, specs)
+        else:
+            owner = self.program.graph_module
+            self._found[node] = tuple(self._inlined(parts, arguments_of(node), owner))
+        written = written_by(node)
+        if written is not None:
+            self._write(written, node)
+
+    def _take_call(self, node: fx.Node, overload: OpOverload, specs: list[Spec]) -> None:
         call = self._described(node, overload)
         if call.kind in ONLY_FIRST_RESULT:
             specs = specs[:1]
@@ -166,9 +180,6 @@ class Translation:
             self._found[node] = call.inputs[: len(specs)]
         else:
             self._found[node] = self._add(call, specs, layer_of(node, self.root))
-        written = written_by(node)
-        if written is not None:
-            self._write(written, node)
 
     def _described(self, node: fx.Node, overload: OpOverload) -> Described[str]:
         """A node's call over the names of tensors, in the one form in which the graph has it."""
@@ -291,26 +302,36 @@ class Translation:
         assert isinstance(region.target, str)
         module = owner.get_submodule(region.target)
         assert isinstance(module, fx.GraphModule)
-        arguments = iter(given)
-        entering: dict[fx.Node, tuple[fx.Node, str]] = {}
-        for inner in module.graph.nodes:
-            if inner.op == "placeholder":
-                argument = next(arguments)
-                self._found[inner] = (self._name(argument),) if is_tensor(argument) else (None,)
-                if isinstance(argument, fx.Node) and is_tensor(argument):
-                    entering[inner] = argument, self._name(argument)
-            elif inner.op == "output":
-                results = [self._name(result) for result in tensors_in(inner.args[0])]
-                layer = layer_of(node, self.root)
-                self._found[node] = tuple(
-                    self._detached(name, layer) if detached else name for name in results
-                )
-            else:
-                self._take(inner, module)
-        for inner, (outside, before) in entering.items():
+        entering = [
+            (argument, self._name(argument))
+            for argument in given
+            if isinstance(argument, fx.Node) and is_tensor(argument)
+        ]
+        layer = layer_of(node, self.root)
+        self._found[node] = tuple(
+            self._detached(name, layer) if detached else name
+            for name in self._inlined(module.graph, given, module)
+        )
+        inside = [own for own in module.graph.nodes if own.op == "placeholder" and is_tensor(own)]
+        for inner, (outside, before) in zip(inside, entering, strict=True):
             if self._name(inner) != before:
                 writer = next(own for own in module.graph.nodes if written_by(own) is not None)
                 self._write_out(outside, before, self._name(inner), writer, detached)
+
+    def _inlined(
+        self, graph: fx.Graph, given: Sequence[object], owner: torch.nn.Module
+    ) -> list[str]:
+        """The results of a graph within the graph, its operators taken as if they stood here."""
+        arguments, results = iter(given), list[str]()
+        for inner in graph.nodes:
+            if inner.op == "placeholder":
+                argument = next(arguments)
+                self._found[inner] = (self._name(argument),) if is_tensor(argument) else (None,)
+            elif inner.op == "output":
+                results = [self._name(result) for result in tensors_in(inner.args[0])]
+            else:
+                self._take(inner, owner)
+        return results
 
     def _write_out(
         self, written: fx.Node, before: str, value: str, writer: fx.Node, detached: bool

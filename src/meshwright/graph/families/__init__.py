@@ -15,14 +15,19 @@ from __future__ import annotations
 from meshwright.graph.families import (
     arrangement,
     attention,
+    contraction,
     convolution,
     creation,
+    drawing,
     elementwise,
     embedding,
+    images,
     indexing,
     losses,
+    matrices,
     normalisation,
     parallel,
+    pointwise,
     pooling,
     products,
     recurrent,
@@ -30,6 +35,7 @@ from meshwright.graph.families import (
     reshape,
     sections,
     softmax,
+    spectral,
 )
 from meshwright.graph.families.defined import defined_by
 from meshwright.graph.families.opaque import Opaque
@@ -37,9 +43,9 @@ from meshwright.graph.family import DEFINITION, Family
 from meshwright.graph.model import Call, Operator
 
 _FILES = (
-    products, convolution, pooling, attention, embedding, recurrent, normalisation, softmax, losses,
-    elementwise, reductions, reshape, arrangement, sections, indexing, creation,
-    parallel,
+    products, contraction, convolution, pooling, images, attention, embedding, recurrent,
+    normalisation, softmax, losses, elementwise, pointwise, spectral, matrices, reductions, reshape,
+    arrangement, sections, indexing, creation, drawing, parallel,
 )  # fmt: skip
 
 BUILT_IN: dict[str, Family] = {kind: own for file in _FILES for kind, own in file.KINDS.items()}

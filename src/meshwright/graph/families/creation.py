@@ -1,4 +1,4 @@
-"""Tensors from nothing: full, zeros, ones, empty, arange ... and their `new_` forms.
+"""Tensors from nothing: full, zeros, ones, empty, arange, eye ... and their `new_` forms.
 
 A constant may be cut along every dim; the others are cheap and stay whole on every device.
 """
@@ -11,21 +11,32 @@ from typing import final
 
 from meshwright.graph.families.elementwise import DEFAULT_REAL
 from meshwright.graph.families.sections import with_size
-from meshwright.graph.family import Family, ShapeError, Split, along, integers, replaced
+from meshwright.graph.family import (
+    Family,
+    ShapeError,
+    Split,
+    along,
+    integer,
+    integers,
+    replaced,
+)
 from meshwright.graph.model import Attributes, Call, Spec
 
 
 @final
 class Filled(Family):
-    """One value everywhere; a `new_` form takes its dtype from a tensor."""
+    """One value everywhere, or random ones; a `new_` form takes its dtype from a tensor."""
 
     differentiable = False
+
+    def __init__(self, dtype: str | None = None) -> None:
+        self._default = dtype
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The size asked for."""
         like = call.inputs[0] if call.inputs else None
         value = call.get("fill_value")
-        dtype = like.dtype if like is not None else _dtype_of(value)
+        dtype = like.dtype if like is not None else self._default or _dtype_of(value)
         return (Spec(str(call.get("dtype") or dtype), integers(call, "size", ())),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
@@ -69,10 +80,54 @@ class Range(Family):
         return ()
 
 
+@final
+class Told(Family):
+    """What numbers alone determine: eye, linspace, logspace, windows, indices of triangles."""
+
+    differentiable = False
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """By the kind."""
+        dtype, shape = DEFAULT_REAL, self._shape(call)
+        if call.kind.endswith("_indices"):
+            dtype = "int64"
+        return (Spec(str(call.get("dtype") or dtype), shape),)
+
+    def _shape(self, call: Call) -> tuple[int, ...]:
+        match call.kind:
+            case "eye":
+                rows = integer(call, "n")
+                return rows, integer(call, "m", rows)
+            case "linspace" | "logspace":
+                return (integer(call, "steps"),)
+            case "tril_indices" | "triu_indices":
+                return 2, _triangle(call)
+            case _:
+                return (integer(call, "window_length"),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """None."""
+        return ()
+
+
+def _triangle(call: Call) -> int:
+    """How many elements a matrix has on and below (or above) a diagonal."""
+    rows, columns, offset = (integer(call, key, 0) for key in ("row", "col", "offset"))
+    below = sum(min(max(row + offset + 1, 0), columns) for row in range(rows))
+    if call.kind == "tril_indices":
+        return below
+    return rows * columns - sum(min(max(row + offset, 0), columns) for row in range(rows))
+
+
+_TOLD = (
+    "eye", "linspace", "logspace", "tril_indices", "triu_indices", "hann_window", "hamming_window",
+    "bartlett_window", "blackman_window", "kaiser_window",
+)  # fmt: skip
 _FILLED = ("full", "zeros", "ones", "empty", "new_full", "new_zeros", "new_ones", "new_empty")
 
 KINDS: Mapping[str, Family] = {
     **{kind: Filled() for kind in _FILLED},
     "scalar_tensor": Filled(),
     "arange": Range(),
+    **{kind: Told() for kind in _TOLD},
 }

@@ -24,10 +24,14 @@ from meshwright.graph.family import (
 )
 from meshwright.graph.model import Call, Spec, Value
 
-Result = Literal["promoted", "real", "bool", "first"]
-"""Which dtype comes out: that of promotion, the same but never whole, bool, the first input's."""
+Result = Literal["promoted", "real", "bool", "first", "magnitude", "complex", "wide"]
+"""Which dtype comes out: that of promotion, the same but never whole, bool, the first input's; of
+a complex number the real one of its parts, of real parts the complex one, the widest there is."""
 Keeps = Literal["nothing", "inputs", "output", "first", "second", "factors", "quotient"]
 """What the backward pass needs: of a product the other factor, of a quotient the divisor."""
+
+Number = bool | int | float | complex | None
+"""A plain number among the operands."""
 
 DEFAULT_REAL = "float32"
 
@@ -38,15 +42,25 @@ _CATEGORIES: Mapping[str, int] = {
 }  # fmt: skip
 _ORDER = list(_CATEGORIES)
 
+PARTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+"""The dtype of the real and the imaginary part of a complex number."""
+COMPLEX = {part: whole for whole, part in PARTS.items()}
+"""The dtype of a complex number of two real parts."""
 
-def promoted(specs: tuple[Spec, ...], numbers: tuple[Value, ...] = ()) -> str:
-    """The dtype of a result of these operands.
+
+def promoted(specs: tuple[Spec, ...], numbers: tuple[Number, ...] = ()) -> str:
+    """The dtype of a result of these operands; a complex number leaves their width.
 
     >>> promoted((Spec("int64", (2,)), Spec("float64", ())), ())
     'float64'
     >>> promoted((Spec("float16", (2,)), Spec("float32", ())), (1.0,))
     'float16'
+    >>> promoted((Spec("float64", (2,)),), (1j,))
+    'complex128'
     """
+    if any(isinstance(number, complex) for number in numbers):
+        dtype = promoted(specs, (1.0,))
+        return COMPLEX.get(dtype, dtype)
     plain = [
         "bool" if isinstance(n, bool) else "int64" if isinstance(n, int) else DEFAULT_REAL
         for n in numbers
@@ -116,9 +130,22 @@ class Elementwise(Family):
         dtype = promoted(
             specs[self._conditions :], tuple(_number(call.get(key)) for key in self._numbers)
         )
+        return self._resulting(dtype, rounds=call.get("rounding_mode") is not None)
+
+    def _resulting(self, dtype: str, *, rounds: bool) -> str:
+        """The dtype of a result of operands that meet in a dtype."""
         whole = _CATEGORIES[dtype] < _CATEGORIES[DEFAULT_REAL]
-        rounds = call.get("rounding_mode") is not None
-        return DEFAULT_REAL if self._result == "real" and whole and not rounds else dtype
+        match self._result:
+            case "real" if whole and not rounds:
+                return DEFAULT_REAL
+            case "magnitude":
+                return PARTS.get(dtype, dtype)
+            case "complex":
+                return COMPLEX.get(dtype, dtype)
+            case "wide":
+                return "complex128" if dtype in PARTS else "float64"
+            case _:
+                return dtype
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim."""
@@ -159,9 +186,12 @@ class Elementwise(Family):
                 return Saved(inputs=both) if len(call.inputs) > 1 else Saved()
 
 
-def _number(value: Value) -> Value:
-    """An infinite number is written as text."""
-    return float(value) if isinstance(value, str) else value
+def _number(value: Value) -> Number:
+    """An infinite or complex number is written as text."""
+    if isinstance(value, str):
+        return complex(value) if value.endswith("j") else float(value)
+    assert not isinstance(value, tuple)
+    return value
 
 
 @final
@@ -230,7 +260,7 @@ class Triangle(Family):
 
 _ADDITIVE = ("add", "sub", "rsub", "neg", "positive", "clone", "contiguous")
 _FROM_INPUTS = (
-    "maximum", "minimum", "fmax", "fmin", "abs", "clamp", "clamp_min", "clamp_max", "square",
+    "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "square",
     "pow", "remainder", "fmod",
 )  # fmt: skip
 _REAL_FROM_INPUTS = (
@@ -248,7 +278,7 @@ _INTEGRAL = (
     "floor_divide", "sign",
 )  # fmt: skip
 _ROUNDING = ("floor", "ceil", "round", "trunc")
-_LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")
+_LIKE = ("zeros_like", "ones_like", "full_like", "empty_like")
 
 KINDS: Mapping[str, Family] = {
     **{kind: Elementwise() for kind in _ADDITIVE},
@@ -272,6 +302,7 @@ KINDS: Mapping[str, Family] = {
     "div": Elementwise(keeps="quotient", result="real"),
     "true_divide": Elementwise(keeps="quotient", result="real"),
     "masked_fill": Elementwise(keeps="second", result="first"),
+    "abs": Elementwise(keeps="inputs", result="magnitude"),
     "addcmul": Elementwise(keeps="inputs", flops=3),
     "addcdiv": Elementwise(keeps="inputs", flops=3),
     "dropout": Dropout(),

@@ -1,4 +1,5 @@
-"""Elements by index: gather, scatter, scatter_add, index_select, index_add, index, index_put ...
+"""Elements by index: gather, scatter, scatter_add, index_select, index_add, index, index_put ...;
+by value: searchsorted, bucketize; by mask: masked_scatter.
 
 What is looked up may be cut along the indices, what is looked up in along all dims but the one
 that the indices address. Additions into a tensor are a reduction over what is added; the tensor
@@ -235,6 +236,115 @@ class IndexPut(Family):
 
 
 @final
+class IndexWritten(Family):
+    """index_copy, index_fill: x with slices at the index replaced, by those of src or a number."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As x."""
+        position(integer(call, "dim"), len(tensor(call, 0).shape))
+        return (tensor(call, 0),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other dims; a src without dims is a number."""
+        rank = len(call.outputs[0].shape)
+        own = position(integer(call, "dim"), rank)
+        with_dims = [spec is not None and bool(spec.shape) for spec in call.inputs[2:]]
+        return tuple(
+            along(dim, call, (dim, None, *(dim if own_dims else None for own_dims in with_dims)))
+            for dim in range(rank)
+            if dim != own
+        )
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The index."""
+        return Saved(inputs=(1,))
+
+
+@final
+class Search(Family):
+    """Where values belong among sorted boundaries: searchsorted(boundaries, values) and
+    bucketize(values, boundaries); boundaries of several dims are rows, one for each of the values'.
+    """
+
+    differentiable = False
+
+    def __init__(self, *, values: int) -> None:
+        self._values = values
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """A place for each value."""
+        dtype = "int32" if call.get("out_int32", False) else "int64"
+        return (Spec(dtype, tensor(call, self._values).shape),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """The dims of the values; with rows of boundaries the last is cut in the values alone."""
+        rank = len(call.outputs[0].shape)
+        rows = len(tensor(call, 1 - self._values).shape) - 1
+        found = []
+        for dim in range(rank):
+            cuts: list[int | None] = [dim if dim < rows else None] * len(call.inputs)
+            cuts[self._values] = dim
+            found.append(along(dim, call, tuple(cuts)))
+        return (*found, self._boundaries(call))
+
+    def _boundaries(self, call: Call) -> Split:
+        """A place is how many boundaries lie before it, so that parts of them add up."""
+        sorted_ = tensor(call, 1 - self._values).shape
+        cuts: list[int | None] = [len(sorted_) - 1] * len(call.inputs)
+        cuts[self._values] = None
+        return Split(
+            name="boundary",
+            role="reduction",
+            extent=sorted_[-1],
+            inputs=tuple(cuts),
+            outputs=(None,),
+        )
+
+    def flops(self, call: Call) -> int:
+        """A comparison at each step of a search by halves."""
+        boundaries = tensor(call, 1 - self._values).shape
+        steps = max(boundaries[-1], 1).bit_length() if boundaries else 1
+        return steps * call.outputs[0].elements
+
+
+@final
+class MaskedScatter(Family):
+    """x with the elements under a mask replaced by the next ones of src: which ones depends on all
+    of the mask before them, so nothing can be cut.
+    """
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """The shape that x and mask stretch to."""
+        x = tensor(call, 0)
+        return (Spec(x.dtype, broadcast(x.shape, tensor(call, 1).shape)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """None."""
+        return ()
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The mask."""
+        return Saved(inputs=(1,))
+
+
+@final
+class Take(Family):
+    """take: elements of x as one row, by their places."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As the places."""
+        return (Spec(tensor(call, 0).dtype, tensor(call, 1).shape),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Every dim of the places."""
+        return tuple(along(dim, call, (None, dim)) for dim in range(len(tensor(call, 1).shape)))
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The places."""
+        return Saved(inputs=(1,))
+
+
+@final
 class OneHot(Family):
     """A row of zeros with a one, for each class; the classes stay whole."""
 
@@ -260,7 +370,14 @@ KINDS: Mapping[str, Family] = {
     "index_select": IndexSelect(),
     "scatter": Scatter(),
     "scatter_add": Scatter(adds=True),
+    "scatter_reduce": Scatter(),
     "index_add": IndexAdd(),
+    "index_copy": IndexWritten(),
+    "index_fill": IndexWritten(),
+    "masked_scatter": MaskedScatter(),
+    "searchsorted": Search(values=1),
+    "bucketize": Search(values=0),
+    "take": Take(),
     "index": Index(),
     "index_put": IndexPut(),
     "one_hot": OneHot(),

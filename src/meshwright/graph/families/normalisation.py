@@ -1,8 +1,10 @@
-"""Normalisations: layer_norm, rms_norm, group_norm, batch_norm.
+"""Normalisations: layer_norm, rms_norm, group_norm, instance_norm, batch_norm.
 
 kind         sample, attribute          parameter                  whole
 layer, rms   dims that are not normed   -                          dims that are normed
 group        sample                     channel, in groups         dims inside a group
+instance     sample, unless statistics  channel                    spatial
+             are followed over samples
 batch        sample, spatial, if the    channel                    -
 parts sum their statistics
 """
@@ -112,6 +114,47 @@ class GroupNorm(Family):
 
 
 @final
+class InstanceNorm(Family):
+    """instance_norm(x, weight, bias, running mean, running variance): each channel of each sample
+    by itself, unless it is normed by running statistics.
+
+    Running statistics that are followed are means over all samples, which then stay whole.
+    """
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As the input."""
+        x = tensor(call, 0)
+        for spec in call.inputs[1:]:
+            if spec is not None and spec.shape != x.shape[1:2]:
+                raise ShapeError(f"x is {x.shape}, but a channel operand is {spec.shape}")
+        return (x,)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Sample and channel."""
+        rest = len(call.inputs) - 1
+        follows = bool(call.get("use_input_stats", True)) and any(call.inputs[3:])
+        channel = Split(
+            name="channel",
+            role="parameter",
+            extent=tensor(call, 0).shape[1],
+            inputs=(1, *(0,) * rest),
+            outputs=(1,),
+        )
+        samples = along(0, call, (0, *(None,) * rest))
+        return (channel,) if follows else (samples, channel)
+
+    def flops(self, call: Call) -> int:
+        """A few for each element."""
+        return _FLOPS_PER_ELEMENT * tensor(call, 0).elements
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Input, weight, two statistics for each channel of each sample."""
+        numbers = 2 * tensor(call, 0).shape[0] * tensor(call, 0).shape[1]
+        inputs = tuple(range(len(call.inputs)))[:2]
+        return Saved(inputs=inputs, extra=statistics_bytes(numbers))
+
+
+@final
 class BatchNorm(Family):
     """batch_norm(x, weight, bias, running mean, running variance): normed over all but channels.
 
@@ -157,5 +200,6 @@ KINDS: Mapping[str, Family] = {
     "layer_norm": LayerNorm(statistics=2),
     "rms_norm": LayerNorm(statistics=1),
     "group_norm": GroupNorm(),
+    "instance_norm": InstanceNorm(),
     "batch_norm": BatchNorm(),
 }

@@ -43,7 +43,7 @@ def plain_splits(call: Call, spatial: int) -> tuple[Split, ...]:
             role="sample" if name == "sample" else "attribute",
             extent=call.outputs[0].shape[dim],
             inputs=(dim,),
-            outputs=(dim,),
+            outputs=(dim,) * len(call.outputs),
         )
         for dim, name in enumerate(names)
     )

@@ -1,4 +1,4 @@
-"""Reductions over dims (sum, amax ...), scans (cumsum, diff), orders (topk, sort) and histograms.
+"""Reductions over dims (sum, amax, var_mean ...), scans (cumsum, diff), orders (topk, sort) and histograms.
 
 The dims that stay may be cut. A sum may also be cut along what it adds up, and so may a mean whose
 pieces know what to divide by; of the others (maxima, products, norms) those dims stay whole.
@@ -32,13 +32,22 @@ Result = Literal["same", "sum", "bool", "int64"]
 """Which dtype comes out: the input's, its widest whole or real one, bool, int64."""
 
 
+WITH_INDEX = ("max", "min", "median", "nanmedian", "mode", "kthvalue")
+"""Kinds that tell, along one dim, also where their result was."""
+PAIRS = ("var_mean", "std_mean", "aminmax")
+"""Kinds with two results."""
+LAST = ("mode", "kthvalue")
+"""Kinds that go along the last dim if none is named."""
+
+
 def reduced_dims(call: Call) -> tuple[int, ...]:
     """The dims that go away, counted from the front; all of them if none is named."""
     rank = len(tensor(call, 0).shape)
-    named = call.get("dim")
+    named = call.get("dim", -1 if call.kind in LAST else None)
     if named is None or named == ():
         return tuple(range(rank))
-    return tuple(sorted(position(dim, rank) for dim in integers(call, "dim")))
+    dims = integers(call, "dim", -1)
+    return tuple(sorted(position(dim, rank) for dim in dims))
 
 
 @final
@@ -46,9 +55,15 @@ class Reduction(Family):
     """One number for all elements along some dims."""
 
     def __init__(
-        self, *, result: Result = "same", additive: bool = False, mean: bool = False
+        self,
+        *,
+        result: Result = "same",
+        additive: bool = False,
+        mean: bool = False,
+        keeps: bool = False,
     ) -> None:
         self._result, self._additive, self._mean = result, additive or mean, mean
+        self._keeps = keeps or not self._additive
         self.differentiable = result in ("same", "sum")
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
@@ -61,9 +76,9 @@ class Reduction(Family):
             if keep or dim not in gone
         )
         values = Spec(self._dtype(call, x), shape)
-        if call.kind in ("max", "min") and call.get("dim") is not None:
+        if call.kind in LAST or (call.kind in WITH_INDEX and call.get("dim") is not None):
             return values, Spec("int64", shape)
-        return (values,)
+        return (values, values) if call.kind in PAIRS else (values,)
 
     def _dtype(self, call: Call, x: Spec) -> str:
         asked = call.get("dtype")
@@ -113,9 +128,11 @@ class Reduction(Family):
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Of a sum nothing, of a maximum its index, of the others what came in and came out."""
-        if self._additive:
+        if not self._keeps:
             return Saved()
-        return Saved(outputs=(1,)) if len(call.outputs) > 1 else Saved(inputs=(0,), outputs=(0,))
+        if len(call.outputs) > 1 and call.kind in WITH_INDEX:
+            return Saved(outputs=(1,))
+        return Saved(inputs=(0,), outputs=tuple(range(len(call.outputs))))
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
         """What the mean of the whole divides by."""
@@ -128,11 +145,13 @@ class Reduction(Family):
 
 @final
 class Scan(Family):
-    """Running totals along a dim, which stays whole."""
+    """Running totals, or largest elements with their places, along a dim, which stays whole."""
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """As the input; whole numbers add up in int64."""
         x = tensor(call, 0)
+        if call.kind in ("cummax", "cummin"):
+            return x, Spec("int64", x.shape)
         real = x.dtype.startswith(("float", "bfloat", "complex"))
         return (Spec(str(call.get("dtype") or (x.dtype if real else "int64")), x.shape),)
 
@@ -143,6 +162,12 @@ class Scan(Family):
     def flops(self, call: Call) -> int:
         """One for each element."""
         return tensor(call, 0).elements
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """Of a sum nothing, of largest elements their places, else what came in and came out."""
+        if len(call.outputs) > 1:
+            return Saved(outputs=(1,))
+        return Saved() if call.kind == "cumsum" else Saved(inputs=(0,), outputs=(0,))
 
 
 @final
@@ -241,8 +266,10 @@ KINDS: Mapping[str, Family] = {
     "linalg_vector_norm": Reduction(),
     **{kind: Reduction(result="bool") for kind in ("any", "all")},
     **{kind: Reduction(result="int64") for kind in ("argmax", "argmin")},
-    "cumsum": Scan(),
-    "cumprod": Scan(),
+    **{kind: Reduction() for kind in ("norm", "nanmedian", "median", "mode", "kthvalue", *PAIRS)},
+    "nansum": Reduction(result="sum", additive=True, keeps=True),
+    "count_nonzero": Reduction(result="int64", additive=True),
+    **{kind: Scan() for kind in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")},
     "diff": Difference(),
     "histc": Histogram(),
     "topk": Order(),

@@ -272,6 +272,58 @@ class Pad(Family):
 
 
 @final
+class Windows(Family):
+    """unfold: windows along a dim; their elements become the last dim."""
+
+    view = True
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As many windows as fit, and the size of one."""
+        x = tensor(call, 0)
+        dim, size = position(integer(call, "dimension"), len(x.shape)), integer(call, "size")
+        count = (x.shape[dim] - size) // integer(call, "step") + 1 if x.shape else 1
+        return (Spec(x.dtype, (*with_size(x.shape, dim, count)[: len(x.shape)], size)),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other old dims."""
+        rank = len(tensor(call, 0).shape)
+        own = position(integer(call, "dimension"), rank)
+        return tuple(along(dim, call, (dim,)) for dim in range(rank) if dim != own)
+
+
+@final
+class Diagonal(Family):
+    """The diagonal of two dims, which becomes the last dim; diagonal_scatter writes one."""
+
+    def __init__(self, *, view: bool) -> None:
+        self.view = view
+
+    def _pair(self, call: Call) -> tuple[int, int]:
+        rank = len(tensor(call, 0).shape)
+        dims = integer(call, "dim1", 0), integer(call, "dim2", 1)
+        return position(dims[0], rank), position(dims[1], rank)
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """As x where one is written; else what is left, and the length of the diagonal."""
+        x = tensor(call, 0)
+        if not self.view:
+            return (x,)
+        one, other = self._pair(call)
+        offset = integer(call, "offset", 0)
+        rows, columns = x.shape[one] + min(offset, 0), x.shape[other] - max(offset, 0)
+        left = (n for dim, n in enumerate(x.shape) if dim not in (one, other))
+        return (Spec(x.dtype, (*left, max(min(rows, columns), 0))),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """All other dims."""
+        pair = self._pair(call)
+        left = [dim for dim in range(len(tensor(call, 0).shape)) if dim not in pair]
+        if self.view:
+            return tuple(along(out, call, (dim,)) for out, dim in enumerate(left))
+        return tuple(along(dim, call, (dim, place)) for place, dim in enumerate(left))
+
+
+@final
 class SectionWritten(Family):
     """slice_scatter and select_scatter: x with a range, or one position, of a dim replaced."""
 
@@ -291,6 +343,9 @@ class SectionWritten(Family):
 
 KINDS: Mapping[str, Family] = {
     **{kind: SectionWritten() for kind in ("slice_scatter", "select_scatter")},
+    "unfold": Windows(),
+    "diagonal": Diagonal(view=True),
+    "diagonal_scatter": Diagonal(view=False),
     "slice": Slice(),
     "narrow": Slice(),
     "select": Select(),

@@ -1,0 +1,185 @@
+"""Composite operators taken apart. Enters: a traced call that no family tells about. Leaves: the
+calls that PyTorch itself makes of it, as a graph, or None where they would tell no more.
+
+PyTorch defines many operators by others (its key CompositeImplicitAutograd), and their derivatives
+are those of the parts: `numpy_T` is `permute`, `type_as` is `to`, `fft_rfft` pads and calls
+`_fft_r2c`. Others have a kernel of their own and a definition beside it (`torch._decomp`), of which
+`DEFINED` names those that are taken apart. A call is taken apart only if families tell about every
+part; otherwise it stays whole, as an operator of which samples may prove to be independent.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.aten import kind_of, overloads
+from meshwright.graph.families import is_known
+
+DEFINED = (
+    "affine_grid_generator", "block_diag", "channel_shuffle", "diag_embed", "diagonal_copy", "glu",
+    "isin", "multi_margin_loss", "pixel_shuffle", "pixel_unshuffle", "rot90", "soft_margin_loss",
+    "_weight_norm_interface",
+)  # fmt: skip
+"""Kinds with a kernel and a definition of which the definition is used."""
+
+HANDLED = {"copy", "fill", "zero"}
+"""Kinds that no family tells about since a capture turns them into others."""
+
+_SAME = ("nn_module_stack", "stack_trace")
+"""What the parts of a call share with it."""
+
+
+class Composites:
+    """Definitions of calls, each traced once."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, fx.Graph | None] = {}
+
+    def parts(self, node: fx.Node) -> fx.Graph | None:
+        """The graph that a node's call is short for, its inputs the node's in their order."""
+        overload = node.target
+        assert isinstance(overload, OpOverload)
+        if is_known(kind_of(overload)) or not (_is_composite(overload) or _is_defined(overload)):
+            return None
+        leaves, form = pytree.tree_flatten((node.args, node.kwargs))
+        if not all(_is_plain(leaf) for leaf in leaves) or not node.all_input_nodes:
+            return None
+        key = (overload, str(form), tuple(map(_told, leaves)))
+        if key not in self._known:
+            self._known[key] = _traced(overload, leaves, form)
+        found = self._known[key]
+        return None if found is None else _copied(found, node)
+
+
+def arguments_of(node: fx.Node) -> list[fx.Node]:
+    """The nodes that enter a call, one for each place where one stands."""
+    leaves = pytree.tree_leaves((node.args, node.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+
+
+def _is_composite(overload: OpOverload) -> bool:
+    key = "CompositeImplicitAutograd"
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+
+
+def _is_defined(overload: OpOverload) -> bool:
+    return kind_of(overload) in DEFINED and overload in decomposition_table
+
+
+@cache
+def _definitions() -> Mapping[OpOverload, Callable[..., object]]:
+    """PyTorch's definitions of the kinds that are taken apart."""
+    known = (overload for kind in DEFINED for overload in overloads(kind))
+    return {own: decomposition_table[own] for own in known if own in decomposition_table}
+
+
+def _is_plain(leaf: object) -> bool:
+    """Whether an argument is a tensor, or a value that is known when tracing."""
+    if isinstance(leaf, fx.Node):
+        return isinstance(leaf.meta.get("val"), FakeTensor)
+    return True
+
+
+def _told(leaf: object) -> object:
+    if isinstance(leaf, fx.Node):
+        value = leaf.meta["val"]
+        return value.dtype, tuple(value.shape), value.stride()
+    return type(leaf), str(leaf)
+
+
+def _traced(overload: OpOverload, leaves: list[Any], form: pytree.TreeSpec) -> fx.Graph | None:
+    """What the call does, if every part of it has a family."""
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
+    definition = OWN.get(kind_of(overload), overload)
+
+    def call(*tensors: Tensor) -> object:
+        given = list(leaves)
+        for place, own in zip(places, tensors, strict=True):
+            given[place] = own
+        positional, named = pytree.tree_unflatten(given, form)
+        return definition(*positional, **named)
+
+    values = [leaves[place].meta["val"] for place in places]
+    if any(not isinstance(size, int) for value in values for size in value.shape):
+        return None
+    learns = _is_composite(overload) and not overload._schema.is_mutable
+    try:
+        with values[0].fake_mode, torch.enable_grad():
+            given = [_fresh(value, learns=learns) for value in values]
+            graph = make_fx(call, decomposition_table=dict(_definitions()))(*given).graph
+    except Exception:
+        # Whatever a definition of PyTorch's raises on fake tensors: the call stays whole.
+        return None
+    graph.eliminate_dead_code()
+    return graph if all(map(_has_family, graph.nodes)) else None
+
+
+def _fresh(value: Tensor, *, learns: bool) -> Tensor:
+    """A tensor of the same form, perhaps one that is learnt: composites look whether it is, others
+    refuse targets that are.
+    """
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return made.requires_grad_(learns and (made.is_floating_point() or made.is_complex()))
+
+
+def _has_family(node: fx.Node) -> bool:
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, OpOverload):
+        kind = kind_of(node.target)
+        return is_known(kind) or kind in HANDLED
+    return node.target is operator.getitem
+
+
+def _copied(graph: fx.Graph, node: fx.Node) -> fx.Graph:
+    """A graph of the same calls that stand where a node stands."""
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    for part in made.nodes:
+        part.meta |= {key: node.meta[key] for key in _SAME if key in node.meta}
+    return made
+
+
+def _stft(
+    x: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:
+    """Frames times a window, transformed; PyTorch's definition takes them by strides."""
+    rows = x if x.dim() == 2 else x[None]
+    frames = rows.unfold(1, n_fft, hop_length or n_fft // 4)
+    length = win_length or n_fft
+    if window is None and length < n_fft:
+        window = x.new_ones(length)
+    if window is not None:
+        before = (n_fft - length) // 2
+        frames = frames * functional.pad(window, (before, n_fft - length - before))
+    half = not frames.is_complex() if onesided is None else onesided
+    transform = torch.fft.rfft if half else torch.fft.fft
+    made = transform(frames, norm="ortho" if normalized else None).transpose(1, 2)
+    made = made if return_complex else torch.view_as_real(made)
+    return made if x.dim() == 2 else made[0]
+
+
+OWN: Mapping[str, Callable[..., object]] = {"stft": _stft}
+"""Our definitions, where PyTorch's has parts without a family."""
