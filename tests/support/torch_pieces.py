@@ -168,6 +168,8 @@ def assembled(call: Call, split: Split, parts: int, tensors: Tensors) -> tuple[t
         assert [tuple(m.shape) for m in made] == [spec.shape for spec in piece.call.outputs]
         results.append(made)
     return tuple(
-        torch.stack(parts_of_one).sum(0, dtype=parts_of_one[0].dtype) if dim is None else torch.cat(parts_of_one, dim)
+        torch.stack(parts_of_one).sum(0, dtype=parts_of_one[0].dtype)
+        if dim is None
+        else torch.cat(parts_of_one, dim)
         for dim, parts_of_one in zip(split.outputs, zip(*results, strict=True), strict=True)
     )

@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.aten import kind_of, overloads
-from meshwright.graph.families import is_known
+from meshwright.graph.families import BUILT_IN
 
 DEFINED = (
     "affine_grid_generator", "block_diag", "channel_shuffle", "diag_embed", "diagonal_copy", "glu",
@@ -51,7 +51,7 @@ class Composites:
         """The graph that a node's call is short for, its inputs the node's in their order."""
         overload = node.target
         assert isinstance(overload, OpOverload)
-        if is_known(kind_of(overload)) or not (_is_composite(overload) or _is_defined(overload)):
+        if kind_of(overload) in BUILT_IN or not (_is_composite(overload) or _is_defined(overload)):
             return None
         leaves, form = pytree.tree_flatten((node.args, node.kwargs))
         if not all(_is_plain(leaf) for leaf in leaves) or not node.all_input_nodes:
@@ -70,8 +70,12 @@ def arguments_of(node: fx.Node) -> list[fx.Node]:
 
 
 def _is_composite(overload: OpOverload) -> bool:
-    key = "CompositeImplicitAutograd"
-    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+    """Whether PyTorch's own library defines it by others; what users define stays theirs."""
+    schema, key = overload._schema, "CompositeImplicitAutograd"
+    name = f"{schema.name}.{schema.overload_name}".rstrip(".")
+    return overload.namespace == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, key
+    )
 
 
 def _is_defined(overload: OpOverload) -> bool:
@@ -102,7 +106,7 @@ def _told(leaf: object) -> object:
 def _traced(overload: OpOverload, leaves: list[Any], form: pytree.TreeSpec) -> fx.Graph | None:
     """What the call does, if every part of it has a family."""
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
-    definition = OWN.get(kind_of(overload), overload)
+    definition: Callable[..., object] = OWN.get(kind_of(overload), overload)
 
     def call(*tensors: Tensor) -> object:
         given = list(leaves)
@@ -141,7 +145,7 @@ def _has_family(node: fx.Node) -> bool:
         return False
     if isinstance(node.target, OpOverload):
         kind = kind_of(node.target)
-        return is_known(kind) or kind in HANDLED
+        return kind in BUILT_IN or kind in HANDLED
     return node.target is operator.getitem
 
 

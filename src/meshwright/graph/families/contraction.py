@@ -174,20 +174,25 @@ class Einsum(Family):
         self, call: Call, own: Contraction, label: Label, cut: tuple[int | None, ...]
     ) -> Split:
         out = own.output.index(label) if label in own.output else None
-        inputs, once = list(cut), ()
+        inputs, once = list(cut), list[int]()
         if self._added is not None and self._added < len(call.inputs):
-            summand, rank = self._summand(call), len(own.output)
-            whole = summand is None or out is None
-            inputs.insert(self._added, None if whole else stretched(summand.shape, out, rank))
-            once = (self._added,) if out is None else ()
+            inputs.insert(self._added, self._summand_dim(call, out))
+            once += [self._added] if out is None else []
         return Split(
             name=own.name(label),
             role=own.role(label),
             extent=own.sizes[label],
             inputs=tuple(inputs),
             outputs=(out,),
-            once=once,
+            once=tuple(once),
         )
+
+    def _summand_dim(self, call: Call, out: int | None) -> int | None:
+        """The dim of what is added that a dim of the output runs along."""
+        summand = self._summand(call)
+        if summand is None or out is None:
+            return None
+        return stretched(summand.shape, out, len(call.outputs[0].shape))
 
     def flops(self, call: Call) -> int:
         """Those of all pairs, from left to right."""

@@ -66,7 +66,7 @@ _DRAWN = Elementwise(result="first", flops=3, differentiable=False, numbers=())
 KINDS: Mapping[str, Family] = {
     **{kind: Filled(DEFAULT_REAL) for kind in ("rand", "randn")},
     "randint": Filled("int64"),
-    **{kind: _DRAWN for kind in (*LIKE, *ELEMENTS)},
+    **dict.fromkeys((*LIKE, *ELEMENTS), _DRAWN),
     "multinomial": Multinomial(),
     "randperm": Permutation(),
 }

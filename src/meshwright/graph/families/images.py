@@ -52,7 +52,7 @@ class Upsample(Family):
 
     def flops(self, call: Call) -> int:
         """A product and a sum for each neighbour."""
-        taps = self._taps**self._spatial
+        taps: int = self._taps**self._spatial
         return 2 * taps * call.outputs[0].elements if taps > 1 else 0
 
 
@@ -78,7 +78,7 @@ class GridSampler(Family):
 
     def flops(self, call: Call) -> int:
         """A product and a sum for each of two neighbours along each dim."""
-        return 2 * 2**self._spatial * call.outputs[0].elements
+        return 2 * (1 << self._spatial) * call.outputs[0].elements
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """The image and the grid."""

@@ -1,8 +1,9 @@
 """Functions of matrices, one for each sample: linalg_inv, linalg_svd ...; distances of vectors.
 
 A signature names the last dims of operands and results, "nn,nr->nr"; all dims before them are
-batches, which may be cut, as may r, the right-hand sides of equations. A number of flops stands beside each: a coefficient times the product of
-all named sizes, k being the lesser of m and n where no operand names it (Golub and Van Loan).
+batches, which may be cut, as may r, the right-hand sides of equations. A number of flops stands
+beside each: a coefficient times the product of all named sizes, k being the lesser of m and n
+where no operand names it (Golub and Van Loan).
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from meshwright.graph.family import (
     tensor,
 )
 from meshwright.graph.model import Call, Spec
-
 
 SIDES = "r"
 
@@ -130,9 +130,7 @@ class Distances(Family):
         if call.get("p", 2.0) == 1:
             inner = (len(a) - 1, len(b) - 1)
             found.append(
-                Split(
-                    name="inner", role="reduction", extent=a[-1], inputs=inner, outputs=(None,)
-                )
+                Split(name="inner", role="reduction", extent=a[-1], inputs=inner, outputs=(None,))
             )
         return tuple(found)
 

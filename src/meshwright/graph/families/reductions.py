@@ -1,4 +1,4 @@
-"""Reductions over dims (sum, amax, var_mean ...), scans (cumsum, diff), orders (topk, sort) and histograms.
+"""Reductions over dims (sum, amax ...), scans (cumsum, diff), orders (topk, sort) and histograms.
 
 The dims that stay may be cut. A sum may also be cut along what it adds up, and so may a mean whose
 pieces know what to divide by; of the others (maxima, products, norms) those dims stay whole.
