@@ -317,6 +317,7 @@ RECURRENT = (
 NORMALISATIONS = (
     case("layer_norm", real(5, 4, 6), real(6), real(6), normalized_shape=(6,)),
     case("layer_norm", real(5, 4, 6), normalized_shape=(4, 6)),
+    case("native_layer_norm", real(5, 4, 6), real(6), real(6), normalized_shape=(6,), eps=1e-5),
     case("rms_norm", real(5, 4, 6), real(6), normalized_shape=(6,), eps=1e-6),
     case("group_norm", real(5, 8, 3, 2), real(8), real(8), num_groups=4),
     case(
@@ -409,6 +410,9 @@ ELEMENTWISE = (
     case("addcdiv", real(5, 6), real(6), positive(5, 1)),
     case("dropout", real(5, 6), p=0.0, train=True),
     case("dropout", real(5, 6), p=1.0, train=True),
+    case("alpha_dropout", real(5, 6), p=0.0, train=True),
+    case("feature_dropout", real(5, 4, 6), p=0.0, train=True),
+    case("feature_alpha_dropout", real(5, 4, 6), p=0.5, train=False),
     case("broadcast_tensors", real(5, 1), real(6)),
     case("tril", real(5, 4, 6), diagonal=1),
     case("triu", real(5, 4, 6)),
@@ -485,8 +489,8 @@ MATRICES = (
     *(
         case(kind, definite(5, 2, 4, 4))
         for kind in (
-            "linalg_inv", "linalg_det", "linalg_slogdet", "linalg_cholesky", "linalg_eigh",
-            "linalg_eigvalsh", "linalg_matrix_exp", "linalg_pinv",
+            "linalg_inv", "linalg_det", "linalg_slogdet", "logdet", "linalg_cholesky",
+            "linalg_eigh", "linalg_eigvalsh", "linalg_matrix_exp", "linalg_pinv",
         )
     ),
     case("linalg_inv_ex", definite(5, 4, 4)),
@@ -586,6 +590,13 @@ SECTIONS = (
     case("repeat_interleave", real(5, 4), repeats=3, dim=1),
     case("constant_pad_nd", real(5, 4, 6), pad=(1, 2, 0, 0), value=1.0),
     case("pad", real(5, 4, 6), pad=(1, -1)),
+    case("pad", real(5, 4, 6), pad=(1, 2), mode="circular"),
+    case("reflection_pad1d", real(5, 4, 6), padding=(1, 2)),
+    case("reflection_pad2d", real(5, 4, 6, 3), padding=(1, 2, 0, 0)),
+    case("reflection_pad3d", real(2, 5, 4, 6, 3), padding=(1, 2, 0, 0, 1, 1)),
+    case("replication_pad1d", real(5, 4, 6), padding=(1, 2)),
+    case("replication_pad2d", real(5, 4, 6, 3), padding=(1, 2, 0, 0)),
+    case("replication_pad3d", real(2, 5, 4, 6, 3), padding=(1, 2, 0, 0, 1, 1)),
 )
 
 INDEXING = (

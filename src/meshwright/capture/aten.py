@@ -37,11 +37,22 @@ SYNONYMS = {
     "aten::max.other": "maximum",
     "aten::min.other": "minimum",
     "aten::normal_": "normal_functional",
+    "aten::_adaptive_avg_pool2d": "adaptive_avg_pool2d",
+    "aten::_adaptive_avg_pool3d": "adaptive_avg_pool3d",
+    "aten::_cdist_forward": "cdist",
+    "aten::_conj_physical": "conj_physical",
+    "aten::det": "linalg_det",
+    "aten::inverse": "linalg_inv",
+    "aten::slogdet": "linalg_slogdet",
     "aten::_unsafe_index": "index",
     "aten::_unsafe_index_put": "index_put",
     "transformers::grouped_mm_fallback": "_grouped_mm",
 }
 """Overloads that compute what the kind of another name computes."""
+
+RECORDED = {("bernoulli", "p")}
+"""Arguments that are recorded even where they have their default: `bernoulli_(0.5)` writes over its
+operand, while `bernoulli` reads chances from it."""
 
 _STATES = 2
 """Tensors in `hx`, the states of an LSTM, the one list that optional tensors or a list follow."""
@@ -96,7 +107,8 @@ def described(
         if _takes_tensors(argument) and all(item is None or is_tensor(item) for item in items):
             inputs.extend(items)
             continue
-        if argument.name in WITHOUT_MEANING or _is_default(argument, value):
+        recorded = (kind_of(overload), argument.name) in RECORDED
+        if argument.name in WITHOUT_MEANING or (_is_default(argument, value) and not recorded):
             continue
         attributes[argument.name] = attribute(value)
     while inputs and inputs[-1] is None:

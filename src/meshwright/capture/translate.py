@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind, InputSpec
 
 from meshwright.capture.aten import Described, attribute, described, tensors_in
 from meshwright.capture.composites import Composites, arguments_of
+from meshwright.capture.forms import convolution_form
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
     is_tensor,
@@ -195,6 +196,8 @@ class Translation:
                 return Described("full_like", inputs, (("fill_value", number),))
             case "zero", _:
                 return Described("zeros_like", inputs, ())
+            case "convolution", (str(), str(weight), *_):
+                return convolution_form(inputs, call.attributes, len(self.specs[weight].shape) - 2)
             case "cat", _:
                 # Tensors of shape (0,) take no part, whatever the shape of the others.
                 inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))

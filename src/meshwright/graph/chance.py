@@ -5,7 +5,20 @@ It does not know how they are drawn; a run may make them independent of who draw
 
 from __future__ import annotations
 
+from meshwright.graph.families import drawing
 from meshwright.graph.model import Call, Operator
+
+DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"})
+"""Kinds that drop each element, or each channel, with a probability."""
+
+RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Kinds that drop between their layers."""
+
+UNTOLD = frozenset({
+    "_sample_dirichlet", "_standard_gamma", "binomial", "native_dropout", "poisson", "random",
+    "rrelu_with_noise",
+})  # fmt: skip
+"""Kinds that draw and that no family tells about."""
 
 
 def draws(own: Call | Operator) -> bool:
@@ -19,11 +32,16 @@ def draws(own: Call | Operator) -> bool:
     >>> draws(Call(kind="dropout", inputs=spec, outputs=spec))
     True
     """
-    attributes = dict(own.attributes)
-    match own.kind:
-        case "dropout":
-            return bool(attributes.get("train", True) and attributes.get("p", 0.5))
+    attributes, kind = dict(own.attributes), own.kind.removeprefix("aten.")
+    if kind in DROPOUTS:
+        return bool(attributes.get("train", True) and attributes.get("p", 0.5))
+    if kind in RECURRENT:
+        deep = attributes.get("num_layers", 1) != 1
+        return bool(deep and attributes.get("train", True) and attributes.get("dropout", 0.0))
+    match kind:
         case "scaled_dot_product_attention":
             return bool(attributes.get("dropout_p", 0.0))
+        case "rrelu":
+            return bool(attributes.get("training", False))
         case _:
-            return False
+            return kind in drawing.KINDS or kind in UNTOLD

@@ -92,7 +92,7 @@ def refuse_incomparable(plan: Plan) -> None:
     if drawing:
         raise InputError(
             f"operator {drawing[0].name!r} draws random numbers, on one device others than on many",
-            "compare without dropout: a probability of 0",
+            "compare without dropout (a probability of 0) and without noise",
         )
     normalising = [own for own in plan.graph.operators if own.kind == "batch_norm"]
     if normalising and plan.options.micro_batches > 1:

@@ -20,6 +20,7 @@ from meshwright.capture.pieces import Operands, prepared_call
 from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
+from meshwright.run.drawing import drawing
 from meshwright.run.normalising import Norm, Summed, normalised
 from meshwright.run.randomness import kept
 from meshwright.script.tasks import MemberPiece
@@ -78,10 +79,14 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
     match call.kind:
         case "dropout" if draws(call):
             return _dropout(piece, around) if around.exact else _drawing(call, "train", around)
+        case "alpha_dropout" | "feature_dropout" | "feature_alpha_dropout" if draws(call):
+            return _dropout(piece, around)
         case "scaled_dot_product_attention" if draws(call):
             if around.exact:
                 return _attention(piece, around)
             return _drawing(call, "dropout_p", around)
+        case _ if draws(call):
+            return _random(piece, around)
         case "batch_norm" if call.get("training", True):
             return _batch_norm(piece, around)
         case _ if not any(spec is not None for spec in call.inputs):
@@ -105,6 +110,22 @@ def _drawing(call: Call, key: str, around: Surroundings) -> Kernel:
     return lambda operands: (drawing if around.moment().training else still_run)(operands)
 
 
+def _random(piece: MemberPiece, around: Surroundings) -> Kernel:
+    """What draws, whatever the mode; an operator that has modes draws in training alone."""
+    call = piece.call
+    draw = drawing(piece, around.whole, around.device)
+    modes = {"train": False, "training": False}
+    still = {key: off for key, off in modes.items() if call.get(key) is not None}
+    if not still:
+        return lambda operands: draw(operands, _drawn(around))
+    quiet = prepared_call(
+        msgspec.structs.replace(call, attributes=replaced(call.attributes, **still))
+    )
+    return lambda operands: (
+        draw(operands, _drawn(around)) if around.moment().training else quiet(operands)
+    )
+
+
 def _drawn(around: Surroundings) -> int:
     """A key for one operator in one step."""
     return around.moment().key * 1_000_003 + around.number * 7919
@@ -117,8 +138,12 @@ def _number(call: Call, key: str, default: float) -> float:
 
 
 def _dropout(piece: MemberPiece, around: Surroundings) -> Kernel:
-    probability = _number(piece.call, "p", 0.5)
+    """By place; a channel is dropped as a whole where the kind says so."""
+    kind, probability = piece.call.kind, _number(piece.call, "p", 0.5)
     box, shape = piece.outputs[0], around.whole.outputs[0].shape
+    if kind.startswith("feature"):
+        spatial = len(shape) - 2
+        box, shape = (*box[:2], *((0, 1),) * spatial), (*shape[:2], *(1,) * spatial)
 
     def run(operands: Operands) -> tuple[Tensor, ...]:
         (x,) = operands
@@ -126,9 +151,26 @@ def _dropout(piece: MemberPiece, around: Surroundings) -> Kernel:
         if not around.moment().training:
             return (x,)
         mask = kept(_drawn(around), box, shape, 1 - probability, x.device)
+        if kind.endswith("alpha_dropout"):
+            return (_self_normed(x, mask.to(x.dtype), probability),)
         return (x * mask / (1 - probability) if probability < 1 else x * 0,)
 
     return run
+
+
+SELU_LIMIT = -1.7580993408473766
+"""What a SELU tends to for small inputs, which takes the place of what alpha dropout drops."""
+
+
+def _self_normed(x: Tensor, mask: Tensor, probability: float) -> Tensor:
+    """Dropped to SELU's limit, then scaled and shifted to mean 0 and variance 1 (Klambauer et al.
+    2017).
+    """
+    if probability == 1:
+        return x * 0
+    scale: float = ((SELU_LIMIT**2 * probability + 1) * (1 - probability)) ** -0.5
+    shift = -scale * SELU_LIMIT * probability
+    return scale * (x * mask + SELU_LIMIT * (1 - mask)) + shift
 
 
 def _attention(piece: MemberPiece, around: Surroundings) -> Kernel:

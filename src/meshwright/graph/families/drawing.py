@@ -67,6 +67,7 @@ KINDS: Mapping[str, Family] = {
     **{kind: Filled(DEFAULT_REAL) for kind in ("rand", "randn")},
     "randint": Filled("int64"),
     **dict.fromkeys((*LIKE, *ELEMENTS), _DRAWN),
+    "rrelu": Elementwise(keeps="inputs", result="first", flops=3),
     "multinomial": Multinomial(),
     "randperm": Permutation(),
 }

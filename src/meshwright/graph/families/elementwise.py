@@ -196,7 +196,9 @@ def _number(value: Value) -> Number:
 
 @final
 class Dropout(Family):
-    """Each element is dropped with probability p: cut, it is the same in distribution."""
+    """Each element, or each channel, is dropped with probability p: cut, it is the same in
+    distribution.
+    """
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """As the input."""
@@ -305,7 +307,8 @@ KINDS: Mapping[str, Family] = {
     "abs": Elementwise(keeps="inputs", result="magnitude"),
     "addcmul": Elementwise(keeps="inputs", flops=3),
     "addcdiv": Elementwise(keeps="inputs", flops=3),
-    "dropout": Dropout(),
+    **{kind: Dropout() for kind in ("dropout", "alpha_dropout")},
+    **{kind: Dropout() for kind in ("feature_dropout", "feature_alpha_dropout")},
     "broadcast_tensors": BroadcastTensors(),
     "tril": Triangle(),
     "triu": Triangle(),

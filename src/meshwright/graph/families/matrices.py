@@ -186,6 +186,7 @@ KINDS: Mapping[str, Family] = {
     "linalg_inv_ex": Batched("nn->nn", 2, codes=True),
     "linalg_det": Batched("nn->", 1),
     "linalg_slogdet": Batched("nn->,", 1),
+    "logdet": Batched("nn->", 1),
     "linalg_cholesky": Batched("nn->nn", 1),
     "linalg_cholesky_ex": Batched("nn->nn", 1, codes=True),
     "linalg_eigh": Batched("nn->n,nn", 9),

@@ -51,11 +51,14 @@ class LayerNorm(Family):
         return len(tensor(call, 0).shape) - len(integers(call, "normalized_shape"))
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
-        """As the input."""
+        """As the input; ATen's own kind tells mean and inverse deviation too."""
         x, normed = tensor(call, 0), integers(call, "normalized_shape")
         if x.shape[self._leading(call) :] != normed:
             raise ShapeError(f"x is {x.shape}, its last dims are not {normed}")
-        return (x,)
+        if call.kind != "native_layer_norm":
+            return (x,)
+        told = Spec(x.dtype, x.shape[: self._leading(call)] + (1,) * len(normed))
+        return x, told, told
 
     def splits(self, call: Call) -> tuple[Split, ...]:
         """The dims that are not normed."""
@@ -198,6 +201,7 @@ class BatchNorm(Family):
 
 KINDS: Mapping[str, Family] = {
     "layer_norm": LayerNorm(statistics=2),
+    "native_layer_norm": LayerNorm(statistics=2),
     "rms_norm": LayerNorm(statistics=1),
     "group_norm": GroupNorm(),
     "instance_norm": InstanceNorm(),

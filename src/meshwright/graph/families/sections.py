@@ -252,10 +252,13 @@ class RepeatInterleave(Family):
 
 @final
 class Pad(Family):
-    """constant_pad_nd: `pad` gives before and after, for the last dim first."""
+    """constant_pad_nd, reflection_pad1d ...: before and after each dim, for the last dim first."""
+
+    def __init__(self, told: str = "pad") -> None:
+        self._told = told
 
     def _pads(self, call: Call) -> list[tuple[int, int]]:
-        rank, pad = len(tensor(call, 0).shape), integers(call, "pad")
+        rank, pad = len(tensor(call, 0).shape), integers(call, self._told)
         pairs = list(zip(pad[::2], pad[1::2], strict=True))[::-1]
         return [(0, 0)] * (rank - len(pairs)) + pairs
 
@@ -357,4 +360,6 @@ KINDS: Mapping[str, Family] = {
     "repeat_interleave": RepeatInterleave(),
     "constant_pad_nd": Pad(),
     "pad": Pad(),
+    **{f"reflection_pad{n}d": Pad("padding") for n in (1, 2, 3)},
+    **{f"replication_pad{n}d": Pad("padding") for n in (1, 2, 3)},
 }
