@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from meshwright.foundation.errors import InputError
 
+MODEL = "model"
+"""Where a `Step` keeps the user's model; no name in the graph shows it."""
+
 Loss = Callable[..., Tensor]
 """Called with the model's output and then the targets; gives a scalar."""
 

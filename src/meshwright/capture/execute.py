@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from meshwright.capture.example import Example
-from meshwright.capture.export import MODEL, exported
+from meshwright.capture.example import MODEL, Example, Step
+from meshwright.capture.export import exported
+from meshwright.capture.guarding import refuse_other_branches
 from meshwright.capture.kernels import run_operator
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
@@ -23,6 +24,7 @@ from meshwright.graph.model import OperatorGraph
 def execute(graph: OperatorGraph, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs of a graph by name; random operators draw in the order of the graph."""
     refuse_missing(graph, values)
+    refuse_other_branches(graph, values)
     present = dict(values)
     uses = Counter(name for operator in graph.operators for name in operator.inputs)
     uses.update(graph.outputs)
@@ -49,7 +51,9 @@ def refuse_missing(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:
 
 def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:
     """The values that an example's own model and inputs give to its captured graph."""
-    state = dict(example.model.named_parameters()) | dict(example.model.named_buffers())
+    step = Step(example)
+    state = {**dict(step.named_parameters()), **dict(step.named_buffers())}
+    state = {name.removeprefix(f"{MODEL}."): value for name, value in state.items()}
     if any(buffer.name not in state for buffer in graph.buffers):
         # Constants that the forward pass makes are known to its trace alone.
         constants = exported(example, graph.name).constants

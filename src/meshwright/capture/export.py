@@ -8,11 +8,8 @@ the user is a sentence that names the line of the model where it shows.
 from __future__ import annotations
 
 import inspect
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
-from io import StringIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -21,20 +18,26 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from meshwright.capture.example import Example, Step
+from meshwright.capture.branches import decided, warnings_of
+from meshwright.capture.example import MODEL, Example
 from meshwright.capture.lines import user_line
-from meshwright.capture.modes import Reads, decides, differing, other_mode
+from meshwright.capture.modes import decides, differing, other_mode
 from meshwright.capture.own_backward import without_own_backward
 from meshwright.capture.program import graph_of
-from meshwright.capture.python_state import Memory
+from meshwright.capture.reading import Read, ValuesNeededError
 from meshwright.capture.settings import modules_of
 from meshwright.capture.state_writes import refuse_state_writes
+from meshwright.capture.tracing import Trace, replayed, traced
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Traced
 
-MODEL = "model"
-"""Where a `Step` keeps the user's model; no name in the graph shows it."""
+
+class Capture(NamedTuple):
+    """A graph, and what its user should know of how it was captured."""
+
+    graph: OperatorGraph
+    warnings: tuple[str, ...] = ()
 
 
 def capture(example: Example, name: str = "") -> OperatorGraph:
@@ -46,52 +49,58 @@ def capture(example: Example, name: str = "") -> OperatorGraph:
     >>> [operator.name for operator in graph.operators]
     ['0.linear', '1.relu']
     """
+    return captured(example, name).graph
+
+
+def captured(example: Example, name: str = "") -> Capture:
+    """The same, with what was left out or fixed on the way."""
     title = name or type(example.model).__name__
     if next(example.model.parameters(), None) is None:
         raise InputError(
             f"model {title!r} has no parameters", "give a module that holds its nn.Parameters"
         )
     names = input_names(example)
-    trace = _trace(example, title)
-    graph = graph_of(trace.program, title, root=MODEL, input_names=names)
-    return msgspec.structs.replace(graph, traced=_traced_module(example, graph, trace, title))
+
+    def graph(own: Trace, reads: Sequence[Read | None]) -> OperatorGraph:
+        return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
+
+    with _sentences(example, title):
+        trace = _whole_trace(example)
+        found, unchecked = decided(example, trace, graph)
+        unguarded = msgspec.structs.replace(found, checks=(), guards=())
+        module = _traced_module(example, unguarded, trace, title)
+    told = (*unchecked, *warnings_of(trace, title))
+    return Capture(msgspec.structs.replace(found, traced=module), told)
 
 
 def exported(example: Example, title: str) -> ExportedProgram:
     """What `torch.export` traces of an example, if a trace tells all of it."""
-    return _trace(example, title).program
+    with _sentences(example, title):
+        return _whole_trace(example).program
 
 
-class _Trace(NamedTuple):
-    """A program, and what was noticed while it was traced."""
-
-    program: ExportedProgram
-    memory: Memory
-    modes: Reads
-
-
-def _trace(example: Example, title: str) -> _Trace:
-    step = Step(example)
-    memory, modes = Memory(step, MODEL), Reads()
-    with without_own_backward(example.model), memory.watched(), modes.noted():
-        program = _traced(step, example, title)
-    refuse_state_writes(program, MODEL)
-    if memory.remembered:
-        with memory.stale():
-            again = _traced(step, example, title)
-        memory.refuse_other(str(program.graph) != str(again.graph))
-    return _Trace(program, memory, modes)
+def _whole_trace(example: Example) -> Trace:
+    """A trace that tells all of what the model does."""
+    with without_own_backward(example.model):
+        trace = traced(example)
+    refuse_state_writes(trace.program, MODEL)
+    if trace.memory.remembered:
+        with trace.memory.stale():
+            again = replayed(example, trace.known, trace.decided)
+        trace.memory.refuse_other(str(trace.program.graph) != str(again.program.graph))
+    return trace
 
 
-def _traced_module(example: Example, graph: OperatorGraph, trace: _Trace, title: str) -> Traced:
+def _traced_module(example: Example, graph: OperatorGraph, trace: Trace, title: str) -> Traced:
     """Of which module a graph is the trace, and whether it is right in its other mode too."""
     training, other = example.model.training, ""
     if not training or decides(trace.modes, trace.program):
 
         def other_graph() -> OperatorGraph:
-            with other_mode(example.model):
-                program = _traced(Step(example), example, title)
-            return graph_of(program, title, root=MODEL, input_names=input_names(example))
+            with other_mode(example.model), _sentences(example, title):
+                own = traced(example)
+            names, reads = input_names(example), (None,) * len(own.reads)
+            return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
 
         other = differing(graph, trace.modes.line or "", training=training, other=other_graph)
     changing = [(own.path, own.name) for own in trace.memory.written]
@@ -99,29 +108,15 @@ def _traced_module(example: Example, graph: OperatorGraph, trace: _Trace, title:
     return Traced(modules=modules, training=training, other_mode=other)
 
 
-def _traced(step: Step, example: Example, title: str) -> ExportedProgram:
-    arguments = _distinct((example.inputs, dict(example.named), example.targets))
+@contextmanager
+def _sentences(example: Example, title: str) -> Iterator[None]:
+    """Whatever goes wrong within, as a sentence."""
     try:
-        with _quiet():
-            return torch.export.export(step, arguments, strict=False)
+        yield
     except InputError:
         raise
     except Exception as error:
         raise _sentence(error, title, example) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what PyTorch prints and logs of a trace that fails; our sentence says it."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(StringIO()):
-            # Recurrent modules cache their weights in a list, which is reported as a side effect.
-            warnings.filterwarnings("ignore", message="The tensor attribute")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def input_names(example: Example) -> tuple[str, ...]:
@@ -164,21 +159,6 @@ def _leaf_names(prefix: str, value: object) -> Iterator[str]:
             yield prefix
 
 
-def _distinct(arguments: tuple[object, ...]) -> tuple[object, ...]:
-    """The same arguments with no tensor given twice, since one object is traced as one input."""
-    seen: set[int] = set()
-
-    def own(value: object) -> object:
-        if not isinstance(value, torch.Tensor):
-            return value
-        repeated = id(value) in seen
-        seen.add(id(value))
-        return value.detach().clone() if repeated else value
-
-    copied: tuple[object, ...] = pytree.tree_map(own, arguments)
-    return copied
-
-
 def _sentence(error: Exception, title: str, example: Example) -> InputError:
     """A failed trace as a sentence for the user."""
     place = user_line(error)
@@ -201,7 +181,8 @@ def _depends_on_data(error: BaseException | None) -> bool:
         return False
     known = isinstance(
         error,
-        GuardOnDataDependentSymNode
+        ValuesNeededError
+        | GuardOnDataDependentSymNode
         | torch._subclasses.fake_tensor.DataDependentOutputException
         | torch._subclasses.fake_tensor.DynamicOutputShapeException,
     )

@@ -8,6 +8,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -16,6 +17,7 @@ from torch.utils import _contextlib
 
 _ROOM = Path(__file__).parent
 _ZOO = _ROOM / "zoo"
+_STEP = str(_ROOM / "example.py")
 _TORCH = Path(torch.__file__).parent
 _DECORATORS = str(_contextlib.__file__)
 _STANDARD_LIBRARY = Path(inspect.__file__).parent
@@ -46,6 +48,18 @@ def called_by_the_user() -> bool:
     return frame is not None and is_the_user_s(Path(frame.f_code.co_filename))
 
 
+def model_line() -> str:
+    """Where the model that is being traced stands now, as FILE:LINE; nothing if only PyTorch's code
+    does: all frames of the model lie within the call of its step.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != _STEP:
+        if is_the_user_s(Path(frame.f_code.co_filename)):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
 def line_of(function: Callable[..., object]) -> str:
     """Where a function is written."""
     try:
@@ -55,6 +69,7 @@ def line_of(function: Callable[..., object]) -> str:
     return f" at {file}:{line}"
 
 
+@cache
 def is_the_user_s(file: Path) -> bool:
     """Whether a file holds a model: the user's, the zoo's or that of a library of models."""
     if _ROOM in file.parents:

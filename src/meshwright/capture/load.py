@@ -27,20 +27,25 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
-from meshwright.capture.export import capture
+from meshwright.capture.export import Capture, captured
 from meshwright.capture.function import example_of_function
 from meshwright.capture.independence import with_independent_samples
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.program import graph_of
 from meshwright.capture.rows import with_rows_apart
+from meshwright.capture.tracing import has_values
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.zoo import entry
 from meshwright.foundation.errors import InputError, nearest
+from meshwright.foundation.units import Bytes
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.unroll import is_recurrent, unrolled
 
 TINY = "/tiny"
+
+MOST_WEIGHTS = Bytes(4 * 2**30)
+"""A model with more is never built with weights only to look at what it does with data."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +68,7 @@ def load_model(source: str, batch: int | None = None) -> Captured:
     if batch is not None and batch < 1:
         raise InputError(f"the batch is {batch}", "give 1 sample or more")
     parsed, began = parse_source(source), time.monotonic()
-    graph = _graph(parsed, batch)
+    graph, told = _captured(parsed, batch)
     problems = check(graph)
     if problems:
         raise InputError(
@@ -79,14 +84,15 @@ def load_model(source: str, batch: int | None = None) -> Captured:
         len(graph.operators),
         graph.parameter_count,
     )
-    return Captured(source=source, graph=graph, warnings=tuple(_warnings(graph)))
+    return Captured(source=source, graph=graph, warnings=(*told, *_warnings(graph)))
 
 
 def load_graph(example: Example) -> Captured:
     """The operator graph of a module with example inputs, as `load_model` has it of a text."""
     name = type(example.model).__name__
-    graph = _settled(capture(example, name))
-    return Captured(source=name, graph=graph, warnings=tuple(_warnings(graph)))
+    graph, told = captured(example, name)
+    graph = _settled(graph)
+    return Captured(source=name, graph=graph, warnings=(*told, *_warnings(graph)))
 
 
 def load_example(source: str, batch: int | None, device: torch.device) -> Example:
@@ -111,6 +117,12 @@ def load_example(source: str, batch: int | None, device: torch.device) -> Exampl
             )
 
 
+def weight_bytes(example: Example) -> Bytes:
+    """The memory that an example's model takes once it has values."""
+    state = (*example.model.parameters(), *example.model.buffers())
+    return Bytes(sum(tensor.nbytes for tensor in state))
+
+
 def _unrolled(graph: OperatorGraph, source: Source) -> OperatorGraph:
     if not any(map(is_recurrent, graph.operators)):
         raise InputError(f"there is nothing to unroll in {source.text!r}", "leave unroll out")
@@ -120,18 +132,30 @@ def _unrolled(graph: OperatorGraph, source: Source) -> OperatorGraph:
         raise error.at(source.text) from error
 
 
-def _graph(source: Source, batch: int | None) -> OperatorGraph:
+def _captured(source: Source, batch: int | None) -> Capture:
     match source.form:
         case "zoo":
-            return _settled(capture(zoo_example(source, batch), source.name))
+            found = captured(zoo_example(source, batch), source.name)
         case "hf":
-            return _settled(capture(example_of_class(source, batch), source.name))
+            found = _with_values(source, batch, example_of_class(source, batch), source.name)
         case "function":
-            return _settled(capture(example_of_function(source, batch), source.function))
+            example = example_of_function(source, batch)
+            found = _with_values(source, batch, example, source.function)
         case "program":
-            return _program_graph(source, batch)
+            found = Capture(_program_graph(source, batch))
         case "graph":
-            return _saved_graph(source, batch)
+            return Capture(_saved_graph(source, batch))
+    return found._replace(graph=_settled(found.graph))
+
+
+def _with_values(source: Source, batch: int | None, example: Example, name: str) -> Capture:
+    """What is captured without weights if it can be, and else, if they are few, with weights."""
+    try:
+        return captured(example, name)
+    except InputError:
+        if has_values(example) or weight_bytes(example) > MOST_WEIGHTS:
+            raise
+    return captured(load_example(source.text, batch, torch.device("cpu")), name)
 
 
 def _settled(graph: OperatorGraph) -> OperatorGraph:
@@ -179,7 +203,7 @@ def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
             f"{str(path)!r} is not a program that this PyTorch can load: {error}",
             "save it with torch.export.save, by the PyTorch that is installed here",
         ) from error
-    return _settled(graph_of(program, path.stem))
+    return graph_of(program, path.stem)
 
 
 def _saved_graph(source: Source, batch: int | None) -> OperatorGraph:

@@ -14,23 +14,34 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.dims import Names, input_dims, numbered, output_dims, parameter_dims
+from meshwright.capture.judged import judged, needed_for
+from meshwright.capture.reading import Read
 from meshwright.capture.translate import Applied, State, Translation
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 
 
 def graph_of(
-    program: ExportedProgram, name: str, *, root: str = "", input_names: Sequence[str] = ()
+    program: ExportedProgram,
+    name: str,
+    *,
+    root: str = "",
+    input_names: Sequence[str] = (),
+    reads: Sequence[Read | None] = (),
 ) -> OperatorGraph:
     """The graph of an exported program.
 
     `root` is the path of the user's model in the program, which no name repeats; `input_names`
-    are the user's names of the program's inputs.
+    are the user's names of the program's inputs; `reads` tell of its last outputs.
     """
     found = Translation(program, root, input_names)
-    outputs = tuple(_outputs(program, found))
+    ends = tuple(_outputs(program, found))
+    outputs, seen = ends[: len(ends) - len(reads)], ends[len(ends) - len(reads) :]
     needed = needed_for(outputs, found.operators)
-    read = {name for operator in needed for name in operator.described.inputs}
-    dims = _dims(found, needed)
+    checked = judged(found, tuple(zip(seen, reads, strict=True)))
+    kept = {own.name for own in (*needed, *checked.operators)}
+    applied = [own for own in found.operators if own.name in kept]
+    read = {name for operator in applied for name in operator.described.inputs}
+    dims = _dims(found, applied)
 
     def tensor(name: str, spec: Spec) -> Tensor:
         named = tuple(zip(dims[name], spec.shape, strict=True))
@@ -38,6 +49,16 @@ def graph_of(
 
     def tensors(states: Iterable[State]) -> tuple[Tensor, ...]:
         return tuple(tensor(state.name, state.spec) for state in states)
+
+    def operator(own: Applied) -> Operator:
+        return Operator(
+            name=own.name,
+            kind=own.described.kind,
+            inputs=own.described.inputs,
+            outputs=tuple(tensor(name, spec) for name, spec in own.outputs),
+            attributes=own.described.attributes,
+            layer=own.layer,
+        )
 
     return OperatorGraph(
         name=name,
@@ -51,31 +72,12 @@ def graph_of(
             for state in found.parameters.values()
         ),
         buffers=tensors(state for state in found.buffers.values() if state.name in read),
-        operators=tuple(
-            Operator(
-                name=operator.name,
-                kind=operator.described.kind,
-                inputs=operator.described.inputs,
-                outputs=tuple(tensor(name, spec) for name, spec in operator.outputs),
-                attributes=operator.described.attributes,
-                layer=operator.layer,
-            )
-            for operator in needed
-        ),
+        operators=tuple(map(operator, needed)),
         outputs=outputs,
         loss=_loss(found, outputs),
+        checks=tuple(map(operator, checked.operators)),
+        guards=checked.guards,
     )
-
-
-def needed_for(outputs: Iterable[str], operators: Sequence[Applied]) -> list[Applied]:
-    """The operators that an output depends on, in their order."""
-    needed: set[str | None] = set(outputs)
-    kept = []
-    for operator in reversed(operators):
-        if not needed.isdisjoint(name for name, _ in operator.outputs):
-            needed.update(operator.described.inputs)
-            kept.append(operator)
-    return kept[::-1]
 
 
 def _outputs(program: ExportedProgram, found: Translation) -> Iterator[str]:

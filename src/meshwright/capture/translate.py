@@ -192,8 +192,12 @@ class Translation:
             case (("copy" | "fill"), (str(target), str(value))):
                 return self._assigned(target, value, layer_of(node, self.root))
             case "fill", (str(),):
-                number = dict(call.attributes)["value"]
-                return Described("full_like", inputs, (("fill_value", number),))
+                filling = dict(call.attributes)["value"]
+                return Described("full_like", inputs, (("fill_value", filling),))
+            case "to", ():
+                given = dict(call.attributes)
+                number = ("dtype", given["dtype"]), ("s", given["self"])
+                return Described("scalar_tensor", (), number)
             case "zero", _:
                 return Described("zeros_like", inputs, ())
             case "convolution", (str(), str(weight), *_):

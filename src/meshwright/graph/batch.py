@@ -40,12 +40,12 @@ def with_batch(graph: OperatorGraph, times: int) -> OperatorGraph:
         for tensor in graph.inputs
     )
     specs = dict(graph.specs) | {tensor.name: tensor.spec for tensor in inputs}
-    operators = []
-    for operator in graph.operators:
-        own = _grown(operator, specs)
-        specs |= {tensor.name: tensor.spec for tensor in own.outputs}
-        operators.append(own)
-    found = msgspec.structs.replace(graph, inputs=inputs, operators=tuple(operators))
+    found = msgspec.structs.replace(
+        graph,
+        inputs=inputs,
+        operators=_all_grown(graph.operators, dict(specs)),
+        checks=_all_grown(graph.checks, specs),
+    )
     problems = check(found)
     if problems:
         raise InputError(f"with {times} times the samples {problems[0]}", CAPTURE)
@@ -77,6 +77,15 @@ def _longer(tensor: Tensor, dim: int, times: int) -> Tensor:
         (name, size * times if at == dim else size) for at, (name, size) in enumerate(tensor.dims)
     )
     return msgspec.structs.replace(tensor, dims=dims)
+
+
+def _all_grown(operators: tuple[Operator, ...], specs: dict[str, Spec]) -> tuple[Operator, ...]:
+    grown = []
+    for operator in operators:
+        own = _grown(operator, specs)
+        specs |= {tensor.name: tensor.spec for tensor in own.outputs}
+        grown.append(own)
+    return tuple(grown)
 
 
 def _grown(operator: Operator, specs: dict[str, Spec]) -> Operator:

@@ -6,7 +6,7 @@ parameters and buffers, which are how the outside speaks of them.
 
     down(op) = H(kind, attributes, specs of the outputs, (down, index) of each input)
     up(op)   = H(down, the sorted (up of reader, position) of each output, output positions)
-    hash     = H(sorted up of all operators, sorted sources, outputs, loss)
+    hash     = H(sorted up of all operators, sorted sources, outputs, loss, guards)
 The way up tells apart operators that are computed alike but used differently: two dropouts of one
 tensor are not one dropout used twice. H is a digest that all processes share (`canonical_hash`), or
 numbers in the order of appearance, which are several times faster to make (`Contents`).
@@ -15,10 +15,10 @@ numbers in the order of appearance, which are several times faster to make (`Con
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.model import Operator, OperatorGraph
 
 _Mark = TypeVar("_Mark", int, str)
 _Marking = Callable[[Hashable], _Mark]
@@ -63,15 +63,26 @@ class Contents:
 
 
 def _content(graph: OperatorGraph, mark: _Marking[_Mark]) -> _Mark:
-    down = _down(graph, mark)
+    down = _down(graph, mark, graph.operators)
     up = _up(graph, down, mark)
     sources = sorted(down[t.name] for t in graph.definitions() if t.name not in graph.producers)
     ends = tuple(down[name] for name in graph.outputs)
     loss = None if graph.loss is None else down[graph.loss]
-    return mark((tuple(sorted(up.values())), tuple(sources), ends, loss))
+    whole = mark((tuple(sorted(up.values())), tuple(sources), ends, loss))
+    return mark((whole, _guards(graph, mark))) if graph.guards else whole
 
 
-def _down(graph: OperatorGraph, mark: _Marking[_Mark]) -> dict[str, _Mark]:
+def _guards(graph: OperatorGraph, mark: _Marking[_Mark]) -> tuple[_Mark, ...]:
+    """What the guards demand, in any order."""
+    checked = _down(graph, mark, graph.checks)
+    return tuple(
+        sorted(mark((checked[own.tensor], repr(own.value), own.line)) for own in graph.guards)
+    )
+
+
+def _down(
+    graph: OperatorGraph, mark: _Marking[_Mark], operators: Sequence[Operator]
+) -> dict[str, _Mark]:
     """For each tensor how it is computed."""
     trained = {p.tensor.name: (p.trainable, p.also) for p in graph.parameters}
     found = {
@@ -79,7 +90,7 @@ def _down(graph: OperatorGraph, mark: _Marking[_Mark]) -> dict[str, _Mark]:
         for tensor in graph.definitions()
         if tensor.name not in graph.producers
     }
-    for operator in graph.operators:
+    for operator in operators:
         specs = tuple((t.dtype, t.shape) for t in operator.outputs)
         reads = tuple(None if name is None else found[name] for name in operator.inputs)
         # As text, since 1, 1.0 and True are equal but mean different things.

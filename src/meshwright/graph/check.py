@@ -2,6 +2,7 @@
 
 A graph is right if its names are unique, every operator comes after what it reads (so there is no
 cycle), every shape follows from the inputs by the family of the kind, and outputs and loss exist.
+What guards are judged by has names and an order too, and reads no parameter.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def check(graph: OperatorGraph) -> tuple[str, ...]:
     ... output y'''))
     ('operator double: mul gives float32[4, 8], not float32[4, 7]',)
     """
-    return (*_names(graph), *_order(graph), *_ends(graph)) or tuple(_shapes(graph))
+    found = (*_names(graph), *_order(graph), *_ends(graph)) or tuple(_shapes(graph))
+    return found or tuple(_guards(graph))
 
 
 def unknown_kinds(graph: OperatorGraph) -> tuple[tuple[str, int], ...]:
@@ -72,6 +74,25 @@ def _ends(graph: OperatorGraph) -> Iterator[str]:
         yield f"loss {graph.loss} is made by nobody"
     elif loss.spec.elements != 1 or not is_real(loss.dtype):
         yield f"loss {loss} is not one real number"
+
+
+def _guards(graph: OperatorGraph) -> Iterator[str]:
+    """What is wrong with guards: the checks as a graph of their own, and what they end in."""
+    if not graph.guards:
+        return
+    ends = tuple(dict.fromkeys(guard.tensor for guard in graph.guards))
+    alone = OperatorGraph(
+        name="checks",
+        inputs=graph.inputs,
+        buffers=graph.buffers,
+        operators=graph.checks,
+        outputs=ends,
+    )
+    problems = (*_names(alone), *_order(alone), *_ends(alone))
+    yield from problems
+    if not problems:
+        wide = [name for name in ends if alone.specs[name].elements != 1]
+        yield from (f"guard {name} is not one number" for name in wide)
 
 
 def _shapes(graph: OperatorGraph) -> Iterator[str]:

@@ -38,13 +38,16 @@ def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
             msgspec.structs.replace(p, tensor=_tensor(p.tensor, dtype)) for p in graph.parameters
         ),
         buffers=tuple(_tensor(tensor, dtype) for tensor in graph.buffers),
-        operators=tuple(_operators(graph, dtype)),
+        operators=tuple(_operators(graph, graph.operators, dtype)),
+        checks=tuple(_operators(graph, graph.checks, dtype)),
     )
 
 
-def _operators(graph: OperatorGraph, dtype: str) -> Iterator[Operator]:
+def _operators(
+    graph: OperatorGraph, operators: tuple[Operator, ...], dtype: str
+) -> Iterator[Operator]:
     changed = {tensor.name for tensor in graph.definitions() if tensor.dtype == WIDE}
-    for operator in graph.operators:
+    for operator in operators:
         cast = [_tensor(tensor, dtype) for tensor in operator.outputs]
         if changed.intersection(operator.inputs):
             cast = [_paired(tensor, dtype) for tensor in cast]

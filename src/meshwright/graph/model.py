@@ -160,6 +160,23 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that the model's Python code has seen when it was captured, in a branch or as a
+    size: the operators of the graph are those of the model wherever it is the same.
+    """
+
+    tensor: str
+    """A scalar that enters the graph, or that one of its `checks` makes."""
+    value: bool | int | float
+    line: str
+    """Where the model reads it: FILE:LINE."""
+
+    def __post_init__(self) -> None:
+        _refuse_bad_name(self.tensor, "a guard")
+        if not self.line or self.line != " ".join(self.line.split()):
+            raise InputError(f"a guard stands at {self.line!r}", "give a line of the model")
+
+
 @printed
 class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A model on one device: operators in an order in which they can run.
@@ -176,6 +193,10 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     outputs: tuple[str, ...] = ()
     loss: str | None = None
     """The scalar that training lessens."""
+    checks: tuple[Operator, ...] = ()
+    """What makes the guards' tensors, of inputs and buffers alone; names of their own."""
+    guards: tuple[Guard, ...] = ()
+    """What a step's inputs have to fulfil; each is judged by the whole batch, before the step."""
     traced: Traced | None = None
     """Of which module it is a trace; None if nobody said. The text form leaves it out."""
 

@@ -9,6 +9,8 @@
     operator pick: m: float32[batch=4], i: int64[batch=4] = max(h) {dim=1}
     output m
     loss l
+    check all: a: bool[] = all(mask)
+    guard a == true at model.py:12
 
 Enters: a graph or its text. Leaves: the other. An absent input is written as `-`; attributes are
 JSON. Whether the graph makes sense is not known here.
@@ -24,6 +26,7 @@ from meshwright.foundation.errors import InputError, nearest
 from meshwright.graph.model import (
     NAME,
     Attributes,
+    Guard,
     Operator,
     OperatorGraph,
     Parameter,
@@ -38,7 +41,10 @@ _OPERATOR = re.compile(
     rf"(?P<name>{_N}): (?P<outputs>.*?) ?= (?P<kind>{_N})\((?P<inputs>[^)]*)\)"
     rf"(?: \{{(?P<attributes>.*)\}})?(?: @ (?P<layer>{_N}))?"
 )
-_WORDS = ("input", "parameter", "frozen", "buffer", "operator", "output", "loss")
+_GUARD = re.compile(rf"({_N}) == (\S+) at (.+)")
+_WORDS = (
+    *("input", "parameter", "frozen", "buffer", "operator", "output", "loss", "check", "guard"),
+)
 
 
 def format_graph(graph: OperatorGraph) -> str:
@@ -55,11 +61,15 @@ def _lines(graph: OperatorGraph) -> Iterator[str]:
     for tensor in graph.buffers:
         yield f"buffer {tensor}"
     for operator in graph.operators:
-        yield _format_operator(operator)
+        yield f"operator {_format_operator(operator)}"
     for name in graph.outputs:
         yield f"output {name}"
     if graph.loss is not None:
         yield f"loss {graph.loss}"
+    for operator in graph.checks:
+        yield f"check {_format_operator(operator)}"
+    for guard in graph.guards:
+        yield f"guard {guard.tensor} == {json.dumps(guard.value)} at {guard.line}"
 
 
 def _format_parameter(parameter: Parameter) -> str:
@@ -73,7 +83,7 @@ def _format_operator(operator: Operator) -> str:
     outputs = ", ".join(map(str, operator.outputs))
     inputs = ", ".join(name or "-" for name in operator.inputs)
     attributes = ", ".join(f"{key}={json.dumps(value)}" for key, value in operator.attributes)
-    line = f"operator {operator.name}: {outputs} = {operator.kind}({inputs})"
+    line = f"{operator.name}: {outputs} = {operator.kind}({inputs})"
     line += f" {{{attributes}}}" if attributes else ""
     return line + (f" @ {operator.layer}" if operator.layer else "")
 
@@ -111,6 +121,8 @@ def parse_graph(text: str) -> OperatorGraph:
         operators=tuple(map(_parse_operator, found["operator"])),
         outputs=tuple(found["output"]),
         loss=found["loss"][0] if found["loss"] else None,
+        checks=tuple(map(_parse_operator, found["check"])),
+        guards=tuple(map(_parse_guard, found["guard"])),
     )
 
 
@@ -163,6 +175,17 @@ def _parse_operator(text: str) -> Operator:
         attributes=_parse_attributes(match["attributes"] or ""),
         layer=match["layer"] or "",
     )
+
+
+def _parse_guard(text: str) -> Guard:
+    match = _GUARD.fullmatch(text)
+    try:
+        value = None if match is None else json.loads(match[2])
+    except json.JSONDecodeError:
+        value = None
+    if match is None or not isinstance(value, bool | int | float):
+        raise InputError(f"{text!r} is not a guard", "write it as 'x == true at model.py:12'")
+    return Guard(tensor=match[1], value=value, line=match[3])
 
 
 def _parse_attributes(text: str) -> Attributes:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from meshwright.capture.guarding import refuse_other_branches
 from meshwright.foundation.errors import InputError
 from meshwright.plan.model import Plan
 from meshwright.run.computing import Compiled, Compiler, Leaf, gradients, grown
@@ -147,6 +148,7 @@ class Executor:
 
     def _begin(self, inputs: Mapping[str, Tensor]) -> None:
         self._inputs = {**self.constants, **self.buffers, **inputs}
+        refuse_other_branches(self.script.plan.graph, self._inputs)
         self._values: dict[Key, Value] = {}
         self._tape: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
         self._gradients: Totals[tuple[str, int]] = Totals()

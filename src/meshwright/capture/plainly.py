@@ -1,0 +1,110 @@
+"""Constructs of PyTorch run as the operators that they stand for, while a model is traced.
+
+Enters: nothing, it is a context. Leaves: PyTorch as it was. `torch.vmap` and `flex_attention` are
+traced into the operators over whole batches that they compute by; `torch.compile` compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import apis
+from torch._functorch.vmap import vmap_impl
+from torch._higher_order_ops.flex_attention import math_attention
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
+from torch.nn.attention import flex_attention
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.lines import model_line
+from meshwright.foundation.errors import InputError
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Trace within."""
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in _REPLACED]
+    for owner, name, function in _REPLACED:
+        setattr(owner, name, function)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        for owner, name, function in kept:
+            setattr(owner, name, function)
+
+
+def _vmapped(
+    func: Callable[..., Any],
+    in_dims: Any,
+    out_dims: Any,
+    randomness: str,
+    chunk_size: int | None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """What `vmap` computes, as one graph of operators over the whole batch, run here."""
+    leaves, form = pytree.tree_flatten((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    shape: list[pytree.TreeSpec] = []
+
+    def flat(*given: Tensor) -> list[Any]:
+        values = iter(given)
+        filled = [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        own_args, own_kwargs = pytree.tree_unflatten(filled, form)
+        with _replaced(apis, "vmap_impl", vmap_impl):
+            result = vmap_impl(
+                func, in_dims, out_dims, randomness, chunk_size, *own_args, **own_kwargs
+            )
+        outputs, out_form = pytree.tree_flatten(result)
+        shape.append(out_form)
+        return outputs
+
+    # A trace of its own: the one around it must not see tensors without their batch.
+    with torch._C.DisableTorchFunction(), disable_proxy_modes_tracing():
+        operators = make_fx(flat)(*tensors)
+    return pytree.tree_unflatten(operators(*tensors), shape[-1])
+
+
+def _flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor],
+    block_mask: Any,
+    scale: float,
+    kernel_options: Any,
+) -> Any:
+    return math_attention(query, key, value, score_mod, block_mask, scale, kernel_options)
+
+
+def _differentiated(*args: Any, **kwargs: Any) -> Any:
+    line = model_line()
+    raise InputError(
+        f"the model differentiates in its forward pass{f' at {line}' if line else ''}, which is "
+        "not captured",
+        "write the derivative as operators, or leave that term of the loss out",
+    )
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+_REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (apis, "vmap_impl", _vmapped),
+    (flex_attention, "_validate_device", lambda *_: None),
+    (flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
+    (flex_attention, "flex_attention_hop", _flex),
+    (torch.autograd, "grad", _differentiated),
+    (torch.autograd, "backward", _differentiated),
+)

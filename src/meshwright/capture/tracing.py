@@ -1,0 +1,186 @@
+"""One trace of an example by `torch.export`, with what its Python code has read out of tensors.
+
+Enters: an example. Leaves: a `Trace`, on fake tensors. A model that branches on data is first run
+on its real inputs (`rehearsed`), so that the trace takes the branches that the example takes; a
+branch on random numbers alone takes the side with more operations (LayerDrop drops nothing).
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from meshwright.capture.example import MODEL, Example, Step
+from meshwright.capture.faked import faked, is_on_meta
+from meshwright.capture.modes import Reads
+from meshwright.capture.plainly import plainly
+from meshwright.capture.python_random import watched
+from meshwright.capture.python_state import Memory
+from meshwright.capture.reading import Number, Read, Reader, ValuesNeededError
+
+Sides = Mapping[str, bool]
+"""Of branches on random numbers, by line, which side is taken."""
+
+Known = Sequence[tuple[str, Number]]
+"""What a model reads on its real inputs: line and value of each read."""
+
+
+class Trace(NamedTuple):
+    """What `torch.export` gave, and what it rests on."""
+
+    program: ExportedProgram
+    """Its last outputs are the tensors of the reads."""
+    reads: tuple[Read, ...]
+    known: Known | None
+    """The values that were known of the reads."""
+    decided: Sides
+    drawing: tuple[str, ...]
+    """Lines that draw random numbers in Python, which stay what they were in this trace."""
+    memory: Memory
+    """What the forward pass keeps for its next call."""
+    modes: Reads
+    """Who asked for the mode, training or evaluation."""
+
+
+class _Watch:
+    """What makes the reader of each call of a step, and the reader of its last one."""
+
+    def __init__(self, reader: Callable[[], Reader]) -> None:
+        self.fresh, self.reader = reader, reader()
+
+
+class _Watched(Step):
+    """A step that gives what was read besides its output."""
+
+    def __init__(self, example: Example, reader: Callable[[], Reader]) -> None:
+        super().__init__(example)
+        # In an object of its own: an attribute that forward writes is state of a model.
+        self.watch = _Watch(reader)
+
+    def forward(self, *arguments: object) -> object:
+        """The output, and the tensors that were read."""
+        self.watch.reader = reader = self.watch.fresh()
+        with plainly(), watched(reader), reader:
+            output = super().forward(*arguments)  # type: ignore[arg-type]
+        return output, tuple(read.tensor for read in reader.reads)
+
+
+def traced(example: Example) -> Trace:
+    """The trace of an example, by the sides of random branches that do the most."""
+    trace, sides = _with_values(example, {}), dict[str, bool]()
+    most = _operations(example, sides) if trace.decided else 0
+    for line in tuple(trace.decided):
+        operations = _operations(example, {**sides, line: True})
+        if operations > most:
+            most, sides[line] = operations, True
+    return _with_values(example, sides) if sides else trace
+
+
+def _operations(example: Example, sides: Sides) -> int:
+    """How many operations an example does if random branches take these sides; 0 if it cannot."""
+    try:
+        return _run(example, lambda: Reader(sides=sides)).operations
+    except Exception:
+        # This side cannot be taken here, whatever the reason.
+        return 0
+
+
+def rehearsed(example: Example, sides: Sides, *, turned: int | None = None) -> Known:
+    """What a model reads on its real inputs; a read may be turned, to see what it decides."""
+    reader = _run(example, lambda: Reader(sides=sides, turned=turned))
+    return [(read.line, read.value) for read in reader.reads]
+
+
+def _run(example: Example, reader: Callable[[], Reader]) -> Reader:
+    """Run a model as in training, and leave its state and random states as they were."""
+    step = _Watched(example, reader)
+    arguments = example.inputs, dict(example.named), example.targets
+    state = [own.detach() for own in (*step.parameters(), *step.buffers()) if not own.is_meta]
+    kept = [(own, own.clone()) for own in state]
+    with torch.random.fork_rng(), _silent(), redirect_stdout(StringIO()):
+        try:
+            with faked(step, arguments) as given, Memory(step, MODEL).watched():
+                step(*given)
+        finally:
+            for own, value in kept:
+                own.copy_(value)
+    return step.watch.reader
+
+
+def replayed(example: Example, known: Known | None, sides: Sides) -> Trace:
+    """The trace in which reads have these values; None if there are none."""
+    step = _Watched(example, lambda: Reader(known, sides))
+    arguments = _distinct((example.inputs, dict(example.named), example.targets))
+    memory, modes = Memory(step, MODEL), Reads()
+    with _silent(), faked(step, arguments) as given, memory.watched(), modes.noted():
+        program = torch.export.export(step, given, strict=False)
+    reader = step.watch.reader
+    return Trace(
+        program=program,
+        reads=tuple(reader.reads),
+        known=known,
+        decided=reader.decided,
+        drawing=tuple(reader.drawing),
+        memory=memory,
+        modes=modes,
+    )
+
+
+def has_values(example: Example) -> bool:
+    """Whether an example can be run, not only traced."""
+    return not is_on_meta(Step(example), (example.inputs, dict(example.named), example.targets))
+
+
+def _with_values(example: Example, sides: Sides) -> Trace:
+    try:
+        return replayed(example, None, sides)
+    except Exception as error:
+        if not _needs_values(error) or not has_values(example):
+            raise
+    return replayed(example, rehearsed(example, sides), sides)
+
+
+def _needs_values(error: BaseException | None) -> bool:
+    if error is None:
+        return False
+    return isinstance(error, ValuesNeededError) or _needs_values(
+        error.__cause__ or error.__context__
+    )
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what PyTorch prints and logs of a trace that fails; our sentence says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            # Recurrent modules cache their weights in a list, which is reported as a side effect.
+            warnings.filterwarnings("ignore", message="The tensor attribute")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _distinct(arguments: tuple[object, ...]) -> tuple[object, ...]:
+    """The same arguments with no tensor given twice, since one object is traced as one input."""
+    seen: set[int] = set()
+
+    def own(value: object) -> object:
+        if not isinstance(value, Tensor):
+            return value
+        repeated = id(value) in seen
+        seen.add(id(value))
+        return value.detach().clone() if repeated else value
+
+    copied: tuple[object, ...] = pytree.tree_map(own, arguments)
+    return copied
