@@ -117,7 +117,7 @@ def test_what_a_buffer_decides_is_guarded() -> None:
 
 def test_a_guard_survives_text_and_json_and_changes_of_the_graph() -> None:
     graph = capture_same(masked, ONES).graph
-    assert parse_graph(str(graph)) == graph
+    assert parse_graph(str(graph)) == msgspec.structs.replace(graph, traced=None)
     assert msgspec.json.decode(msgspec.json.encode(graph), type=OperatorGraph) == graph
     (guard,) = graph.guards
     other = msgspec.structs.replace(graph, guards=(msgspec.structs.replace(guard, value=False),))

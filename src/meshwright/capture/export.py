@@ -167,6 +167,12 @@ def _sentence(error: Exception, title: str, example: Example) -> InputError:
             f"model {title!r} branches on the values of a tensor{place}",
             "choose with torch.where, or by shapes and settings, which are known beforehand",
         )
+    if "a fake tensor in the exported program" in str(error):
+        return InputError(
+            f"model {title!r} makes a leaf of autograd in its forward pass, of which a trace loses "
+            "the origin (x.detach().requires_grad_(), say)",
+            "call requires_grad_ on nothing there; torch.func.grad differentiates without it",
+        )
     what = str(error).strip().splitlines()
     return InputError(
         f"model {title!r} fails on its example inputs {_summary(example)}{place}: "

@@ -19,9 +19,6 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make
 from torch.nn.attention import flex_attention
 from torch.utils import _pytree as pytree
 
-from meshwright.capture.lines import model_line
-from meshwright.foundation.errors import InputError
-
 
 @contextmanager
 def plainly() -> Iterator[None]:
@@ -81,15 +78,6 @@ def _flex(
     return math_attention(query, key, value, score_mod, block_mask, scale, kernel_options)
 
 
-def _differentiated(*args: Any, **kwargs: Any) -> Any:
-    line = model_line()
-    raise InputError(
-        f"the model differentiates in its forward pass{f' at {line}' if line else ''}, which is "
-        "not captured",
-        "write the derivative as operators, or leave that term of the loss out",
-    )
-
-
 @contextmanager
 def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
     before = getattr(owner, name)
@@ -105,6 +93,4 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (flex_attention, "_validate_device", lambda *_: None),
     (flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
     (flex_attention, "flex_attention_hop", _flex),
-    (torch.autograd, "grad", _differentiated),
-    (torch.autograd, "backward", _differentiated),
 )
