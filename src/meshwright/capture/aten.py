@@ -35,7 +35,6 @@ SYNONYMS = {
     "aten::__or__": "bitwise_or",
     "aten::__xor__": "bitwise_xor",
     "aten::_to_copy": "to",
-    "aten::normal_": "normal_functional",
     "aten::max.other": "maximum",
     "aten::min.other": "minimum",
     "aten::normal_": "normal_functional",
