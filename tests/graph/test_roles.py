@@ -62,6 +62,7 @@ def test_attention_with_fewer_key_heads_is_cut_in_key_heads() -> None:
         ("head", "attribute", 8),
         ("query", "attribute", 16),
         ("value", "parameter", 8),
+        ("key", "reduction", 16),
     ]
 
 

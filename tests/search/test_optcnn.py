@@ -18,7 +18,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout, factors, layouts
 from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, resharding
 from meshwright.parallel.states import WHOLE
-from meshwright.parallel.unit import Port, Unit
+from meshwright.parallel.unit import Port, Statistics, Unit
 from meshwright.parallel.units import units
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
@@ -192,20 +192,27 @@ class Slow:
 
     def _halo(self, unit: Unit, port: Port, n: int, name: str, layout: Layout) -> float:
         rows = port.halo[n] if port.halo else 0
-        numbers = port.statistics[n] if port.statistics else 0
+        told = port.statistics[n] if port.statistics else None
+        told = told or Statistics(0, 0, 0, ())
         inside = sum(1 << f for f, role in enumerate(layout.roles) if role == name)
         if not inside:
             return 0.0
-        total, others = 0.0, 1
+        total, others, shares = 0.0, 1, 1
         for number, split in enumerate(unit.splits):
+            ways = layout.degrees(self.factors).get(split.name, 1)
             if number != n and port.there[number] >= 0:
-                others *= layout.degrees(self.factors).get(split.name, 1)
+                others *= ways
+            shares *= ways if number in told.cut_by else 1
         every = (1 << len(layout.roles)) - 1 - inside
-        for operation, held in ((SHIFT, rows / others), (ALL_REDUCE, float(numbers))):
+        flows = port.back is not None
+        for operation, held, rounds in (
+            (SHIFT, rows / others, 1 + flows),
+            (ALL_REDUCE, told.bytes / shares, told.there + told.back * flows),
+        ):
             if held:
                 way = self.prices.way(operation, inside, every, held)
-                total += (way.fixed + way.slope * held) * NANO
-        return total * (1 if port.back is None else 2)
+                total += (way.fixed + way.slope * held) * NANO * rounds
+        return total
 
     def moved(self, own: Sequence[Layout]) -> float:
         total = 0.0

@@ -82,7 +82,11 @@ def tiny(name: str, batch: int, dtype: str = "float64") -> Model:
     return Model(
         in_dtype(graph, dtype),
         {
-            key: (own.to(real) if own.is_floating_point() else own).detach().numpy().copy()
+            key: (own.to(real) if own.is_floating_point() else own)
+            .detach()
+            .reshape(graph.specs[key].shape)
+            .numpy()
+            .copy()
             for key, own in values.items()
         },
     )
@@ -127,7 +131,8 @@ def trained(own: Training, arrays: Arrays, wire: Wire) -> Trained:
     values = {name: value.to(device) for name, value in tensors(arrays).items()}
     take_constants(executor, values)
     learnt = own.plan.graph.parameters
-    load_state(executor, {n: values[p.tensor.name] for p in learnt for n in names_of(p)})
+    state = {n: values[p.tensor.name].view(p.stored.shape) for p in learnt for n in names_of(p)}
+    load_state(executor, state)
     pieces = [piece for piece in executor.parameters.pieces.values() if piece.seen.requires_grad]
     update = OPTIMIZERS[own.optimizer]
     memory: list[Memory] = [{} for _ in pieces]

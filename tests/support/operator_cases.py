@@ -312,6 +312,26 @@ RECURRENT = (
         real(12),
     ),
     case("gru_cell", real(5, 4), real(5, 3), real(9, 4), real(9, 3), real(9), real(9)),
+    case(
+        "lstm", real(4, 5, 3), real(1, 5, 8), real(1, 5, 8), real(4, 8, 3), real(4, 8, 8),
+        real(4, 8), real(4, 8), has_biases=True, num_layers=1, dropout=0.0, train=True,
+        bidirectional=False, batch_first=False,
+    ),
+    case(
+        "lstm", real(5, 1, 3), real(1, 5, 8), real(1, 5, 8), real(4, 8, 3), real(4, 8, 8),
+        has_biases=False, num_layers=1, dropout=0.0, train=True, bidirectional=False,
+        batch_first=True,
+    ),
+    case(
+        "gru", real(5, 3, 4), real(1, 5, 6), real(3, 6, 4), real(3, 6, 6), real(3, 6),
+        real(3, 6), has_biases=True, num_layers=1, dropout=0.0, train=True,
+        bidirectional=False, batch_first=True,
+    ),
+    case(
+        "lstm_cell", real(5, 4), real(5, 6), real(5, 6), real(4, 6, 4), real(4, 6, 6),
+        real(4, 6), real(4, 6),
+    ),
+    case("gru_cell", real(5, 4), real(5, 6), real(3, 6, 4), real(3, 6, 6), real(3, 6), real(3, 6)),
 )  # fmt: skip
 
 NORMALISATIONS = (

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.parallel.states import State
-from meshwright.parallel.unit import Unit
+from meshwright.parallel.unit import Port, Unit
 from meshwright.script.bundles import Bundle, Leg
 from meshwright.simulate.places import Places
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton
-from meshwright.simulate.tasks import Indices, TaskGraph
+from meshwright.simulate.tasks import Indices, Ints, TaskGraph
 from meshwright.simulate.times import MOST_SPLITS
 
 Number = int | np.int32
@@ -250,8 +250,29 @@ def _of_legs(units: tuple[Unit, ...], bundles: tuple[Bundle, ...]) -> dict[str, 
         "leg_reads": np.ones(len(legs), np.bool_),
         "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
         "leg_halo": _amounts([port.halo for port in ports]),
-        "leg_statistics": _amounts([port.statistics for port in ports]),
+        "leg_statistics": _amounts(
+            [tuple(0 if own is None else own.bytes for own in port.statistics) for port in ports]
+        ),
+        "leg_rounds": _rounds(ports),
+        "leg_cut_by": _cut_by(ports),
     }
+
+
+def _rounds(ports: list[Port]) -> Ints:
+    found = np.zeros((len(ports), MOST_SPLITS, 2), np.int64)
+    for n, port in enumerate(ports):
+        for split, own in enumerate(port.statistics):
+            found[n, split] = (0, 0) if own is None else (own.there, own.back)
+    return found
+
+
+def _cut_by(ports: list[Port]) -> Ints:
+    found = np.zeros((len(ports), MOST_SPLITS), np.int64)
+    for n, port in enumerate(ports):
+        for split, own in enumerate(port.statistics):
+            for other in () if own is None else own.cut_by:
+                found[n, split] |= 1 << other
+    return found
 
 
 def _graph(tasks: _Tasks, places: Places, kinds: int) -> tuple[TaskGraph, Indices]:

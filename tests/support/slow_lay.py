@@ -140,7 +140,8 @@ class Twin:
         for leg in bundle.legs:
             needed = self.states(leg.unit, leg.port.there)
             cost = self._resharded(home, needed, source.bytes)
-            beside = self._beside(leg)
+            beside = self._beside(leg, back=False)
+            after = self._beside(leg, back=True)
             go = cost.time > 0 or beside.time > 0
             there = there.plus(cost if needed not in read else self._nothing()).plus(beside)
             read.add(needed)
@@ -149,8 +150,8 @@ class Twin:
                 assert home_back is not None
                 gradient = self.states(leg.unit, leg.port.back)
                 cost = self._resharded(gradient, home_back, source.bytes)
-                come = cost.time > 0 or beside.time > 0
-                back = back.plus(cost if gradient not in left else self._nothing()).plus(beside)
+                come = cost.time > 0 or after.time > 0
+                back = back.plus(cost if gradient not in left else self._nothing()).plus(after)
                 left.add(gradient)
                 if again:
                     come = come or go
@@ -196,7 +197,8 @@ class Twin:
             shards = self._sharded(bundle, leg.tensor, source) if zero else plain
             needed = self.states(leg.unit, leg.port.there)
             own = self._steps(shards if zero == 3 else plain, needed, source.bytes)
-            beside = self._beside(leg)
+            beside = self._beside(leg, back=False)
+            after = self._beside(leg, back=True)
             go = bool(own) or beside.time > 0
             if ("there", leg.tensor, needed) not in seen:
                 carrying += own
@@ -208,11 +210,11 @@ class Twin:
                 assert source.port.back is not None
                 home = shards if zero else self.states(source.maker, source.port.back)
                 steps = self._steps(gradient, home, source.bytes)
-                come = bool(steps) or beside.time > 0
+                come = bool(steps) or after.time > 0
                 if ("back", leg.tensor, gradient) not in seen:
                     returning += steps
                 seen.add(("back", leg.tensor, gradient))
-                back = back.plus(beside)
+                back = back.plus(after)
             waiting.append((leg, go, come))
         back = back.plus(self._together(returning))
         gather = self._together(gathering)
@@ -327,24 +329,31 @@ class Twin:
             cost = cost.plus(self._priced(*row, held))
         return cost
 
-    def _beside(self, leg: Leg) -> Cost:
+    def _beside(self, leg: Leg, *, back: bool) -> Cost:
         """What a reader's neighbours exchange: rows beyond cuts, and statistics."""
-        cost = self._nothing()
-        roles = self.roles[leg.unit]
-        for amounts, name in ((leg.port.halo, "Shift"), (leg.port.statistics, "AllReduce")):
-            for split, amount in enumerate(amounts):
-                inside = sum(1 << f for f, role in enumerate(roles) if role == split)
-                every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
-                if not inside or not amount:
-                    continue
-                own = float(amount)
-                if name == "Shift":
-                    # The rows are those of the piece, which other splits cut too.
-                    for size, role in zip(self.sizes, roles, strict=True):
-                        if role >= 0 and role != split and leg.port.there[role] >= 0:
-                            own /= size
-                cost = cost.plus(self._priced(NAMES.index(name), inside, every, own))
+        cost, port = self._nothing(), leg.port
+        for split, rows in enumerate(port.halo):
+            # The rows are those of the piece, which other splits cut too.
+            others = {n for n, state in enumerate(port.there) if state >= 0} - {split}
+            cost = cost.plus(self._exchanged(leg, "Shift", split, rows, others))
+        for split, told in enumerate(port.statistics):
+            if told is None:
+                continue
+            for _ in range(told.back if back else told.there):
+                others = set(told.cut_by)
+                cost = cost.plus(self._exchanged(leg, "AllReduce", split, told.bytes, others))
         return cost
+
+    def _exchanged(self, leg: Leg, name: str, split: int, amount: int, others: set[int]) -> Cost:
+        roles, own = self.roles[leg.unit], float(amount)
+        inside = sum(1 << f for f, role in enumerate(roles) if role == split)
+        every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
+        if not inside or not amount:
+            return self._nothing()
+        for size, role in zip(self.sizes, roles, strict=True):
+            if role in others:
+                own /= size
+        return self._priced(NAMES.index(name), inside, every, own)
 
     def _priced(self, operation: int, inside: int, every: int, held: float) -> Cost:
         prices = self.problem.prices

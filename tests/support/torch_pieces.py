@@ -1,9 +1,9 @@
 """Pieces of operators, run by PyTorch and put together again.
 
 Enters: calls, splits and tensors. Leaves: tensors. Whole calls run by the capture's own table of
-kernels; here are only the four attributes that pieces have and ATen has not (`first`, `first_row`,
-`edges`, `divisor`) and operands that a piece lacks. Combining is written from the definition of a
-`Split`, not from any code that uses splits.
+kernels; here are only the attributes that pieces have and ATen has not (`first`, `first_row`,
+`first_class`, `first_hidden`, `edges`, `divisor`) and operands that a piece lacks. Combining is
+written from the definition of a `Split`, not from any code that uses splits.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ def run(call: Call, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     attributes = dict(call.attributes)
     if call.kind == "_grouped_mm":
         return (_grouped_product(tensors, attributes),)
+    if "first_class" in attributes:
+        return (_of_some_classes(call, tensors, attributes),)
+    if "first_hidden" in attributes:
+        return _of_some_units(call, tensors, attributes)
     if "first" in attributes:
         return (_with_first(call, tensors, attributes),)
     if "edges" in attributes:
@@ -99,6 +103,50 @@ def _own_rows(
     own = indices - start
     mine = (own >= 0) & (own < table.shape[0])
     return table[own.clamp(0, table.shape[0] - 1)], mine
+
+
+def _of_some_classes(call: Call, tensors: Tensors, attributes: dict[str, Value]) -> torch.Tensor:
+    """Targets that are not among this piece's classes are told to be ignored."""
+    scores, target, *rest = tensors
+    assert scores is not None
+    assert target is not None
+    begin, first = attributes["first_class"], attributes.get("first", 0)
+    assert isinstance(begin, int)
+    assert isinstance(first, int)
+    ignored = attributes.get("ignore_index", -100)
+    assert isinstance(ignored, int)
+    counts = target.ne(ignored)
+    weight = rest[0] if rest else None
+    inside = (target >= begin) & (target < begin + scores.shape[1])
+    local = torch.where(counts & inside, target - begin, -100)[first : first + scores.shape[0]]
+    own = None if weight is None else weight[begin : begin + scores.shape[1]]
+    reduction = attributes.get("reduction", 1)
+    told = (("ignore_index", -100), ("reduction", 2 if reduction == 1 else reduction))
+    (made,) = run_operator(call.kind, (scores, local, own), told)
+    if reduction != 1:
+        return made
+    return made / (counts.sum() if weight is None else weight[target[counts]].sum())
+
+
+def _of_some_units(
+    call: Call, tensors: Tensors, attributes: dict[str, Value]
+) -> tuple[torch.Tensor, ...]:
+    """One step of a recurrent layer whose other units have no weights."""
+    first, states = attributes.pop("first_hidden"), 2 if call.kind.startswith("lstm") else 1
+    x, hidden, *others = tensors
+    assert isinstance(first, int)
+    assert hidden is not None
+    count, every = call.outputs[0].shape[-1], hidden.shape[-1]
+
+    def widened(own: torch.Tensor, dim: int) -> torch.Tensor:
+        shape = (*own.shape[:dim], every, *own.shape[dim + 1 :])
+        place = torch.arange(first, first + count)
+        return own.new_zeros(shape).index_copy(dim, place, own)
+
+    own = [widened(c, c.dim() - 1) for c in _given(others[: states - 1])]
+    weights = [None if w is None else widened(w, 1) for w in others[states - 1 :]]
+    made = run_operator(call.kind, (x, hidden, *own, *weights), _sorted(attributes))
+    return tuple(result[..., first : first + count] for result in made)
 
 
 def _classes_from(

@@ -95,6 +95,29 @@ def _linear_relu(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     return aten.call("relu", tuple(aten.tensors_in(aten.call("linear", inputs, ()))), ())
 
 
+def _of_gates(kind: str) -> Kernel:
+    """With gates as rows again where a graph has them as a dim of their own."""
+
+    def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+        own = tuple(attributes.items())
+        return aten.call(kind, stacked(inputs, 1 + STATES[kind]), own)
+
+    return kernel
+
+
+STATES = {"lstm": 2, "gru": 1, "lstm_cell": 2, "gru_cell": 1}
+"""Kinds of recurrent layers with how many states they have."""
+
+
+def stacked(inputs: Arguments, first: int) -> tuple[Tensor | None, ...]:
+    """Operands of a recurrent layer with the gates of its weights as rows."""
+    apart = inputs[first]
+    if apart is None or apart.dim() < 3:
+        return tuple(inputs)
+    weights = (None if own is None else own.flatten(0, 1) for own in inputs[first:])
+    return (*inputs[:first], *weights)
+
+
 def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """A reshape: a graph says nothing of strides, so ours may not allow a view."""
     size = attributes["size"]
@@ -122,6 +145,7 @@ KERNELS: Mapping[str, Kernel] = {
     "instance_norm": _on_copied_statistics("instance_norm"),
     "_unsafe_view": _view,
     "linear_relu": _linear_relu,
+    **{kind: _of_gates(kind) for kind in STATES},
     "view": _view,
     "view_as_complex": _pairs,
 }

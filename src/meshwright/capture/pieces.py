@@ -1,9 +1,9 @@
 """What a piece of an operator runs. Enters: a call, whole or a piece, and tensors. Leaves: results.
 
-A whole call runs by the capture's table of kernels. A piece may carry one of the attributes that
-ATen does not have (`first`, `first_row`, `edges`, `divisor`: see `graph.family`) or lack what
-another piece adds; here is what PyTorch runs instead. Only grouped products, whose sizes are data,
-wait for the device.
+A whole call runs by the capture's table of kernels. A piece may carry attributes that ATen does
+not have (`first`, `edges`, `divisor` ...: see `graph.family`), lack what another piece adds, or
+have to talk to the other pieces (`Together`); here is what PyTorch runs instead. Only grouped
+products, whose sizes are data, wait for the device.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from meshwright.capture import class_pieces, recurrent_pieces
 from meshwright.capture.kernels import prepared_operator, run_operator
+from meshwright.capture.together import ALONE, Attending, Together, attention, softmax
 from meshwright.graph.model import Attributes, Call, Value
 
 Operands = tuple[Tensor | None, ...]
@@ -26,8 +28,14 @@ ADD_TO_FIRST = {"addmm", "baddbmm", "addbmm", "addmv", "addr", "scatter_add", "i
 """Kinds that cannot do without the operand that only the first piece has."""
 
 
-def run_call(call: Call, operands: Operands) -> tuple[Tensor, ...]:
-    """The results of a call.
+LYING = {"first", "first_class", "first_key", "first_hidden", "edges", "divisor"}
+"""Attributes of pieces."""
+
+SOFTMAX = {"softmax", "log_softmax", "_softmax", "_log_softmax"}
+
+
+def run_call(call: Call, operands: Operands, together: Together = ALONE) -> tuple[Tensor, ...]:
+    """The results of a call, which may talk to the other pieces of its operator.
 
     >>> from meshwright.graph.model import Spec
     >>> half = Call(
@@ -40,6 +48,14 @@ def run_call(call: Call, operands: Operands) -> tuple[Tensor, ...]:
     attributes = dict(call.attributes)
     if call.kind == "_grouped_mm":
         return (_groups(operands, attributes),)
+    if call.kind in SOFTMAX and together is not ALONE:
+        return (_softmax(call, operands, together),)
+    if "first_class" in attributes:
+        return (class_pieces.loss(call, operands, together),)
+    if "first_hidden" in attributes:
+        return recurrent_pieces.states(call, operands, together)
+    if "first_key" in attributes:
+        return (_keys(call, operands, together),)
     if "first" in attributes:
         return (_from_first(call, operands, attributes),)
     if "edges" in attributes:
@@ -49,12 +65,13 @@ def run_call(call: Call, operands: Operands) -> tuple[Tensor, ...]:
     return run_operator(call.kind, _completed(call, operands), call.attributes)
 
 
-def prepared_call(call: Call) -> Callable[[Operands], tuple[Tensor, ...]]:
+def prepared_call(
+    call: Call, together: Together = ALONE
+) -> Callable[[Operands], tuple[Tensor, ...]]:
     """What gives the results of a call, again and again."""
-    lying = {"first", "edges", "divisor"}
-    special = call.kind == "_grouped_mm" or any(key in lying for key, _ in call.attributes)
-    if special or call.kind in ADD_TO_FIRST:
-        return lambda operands: run_call(call, operands)
+    special = call.kind == "_grouped_mm" or any(key in LYING for key, _ in call.attributes)
+    if special or call.kind in ADD_TO_FIRST or together is not ALONE:
+        return lambda operands: run_call(call, operands, together)
     given = [spec is not None for spec in call.inputs]
     return prepared_operator(call.kind, given, call.attributes)
 
@@ -137,6 +154,39 @@ def _groups(operands: Operands, attributes: Mapping[str, Value]) -> Tensor:
     last = int(own[-1])
     made = run_operator("_grouped_mm", (rows[begin:last], matrices, own - begin), ())[0]
     return functional.pad(made, (0, 0, begin, rows.shape[0] - last))
+
+
+def _softmax(call: Call, operands: Operands, together: Together) -> Tensor:
+    (x,) = _given(operands)
+    dim = call.get("dim")
+    assert isinstance(dim, int)
+    real = x.to(getattr(torch, call.outputs[0].dtype))
+    return softmax(real, dim, together, log="log" in call.kind)
+
+
+def _keys(call: Call, operands: Operands, together: Together) -> Tensor:
+    """Attention to a piece of the keys."""
+    q, k, v, mask = (*operands, None)[:4]
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    return attention(q, k, v, mask, attending(call), together)
+
+
+def attending(call: Call, dropped: Callable[[Tensor], Tensor] = lambda shares: shares) -> Attending:
+    """How the queries of a piece attend to its keys."""
+    scale, query = call.get("scale"), call.inputs[0]
+    first, first_key = call.get("first", 0), call.get("first_key", 0)
+    assert query is not None
+    assert isinstance(first, int)
+    assert isinstance(first_key, int)
+    return Attending(
+        rate=scale if isinstance(scale, int | float) else query.shape[-1] ** -0.5,
+        causal=bool(call.get("is_causal", False)),
+        first_query=first,
+        first_key=first_key,
+        dropped=dropped,
+    )
 
 
 def _queries(operands: Operands, attributes: dict[str, Value], first: int) -> Tensor:

@@ -17,6 +17,7 @@ from meshwright.capture.dims import Names, input_dims, numbered, output_dims, pa
 from meshwright.capture.judged import judged, needed_for
 from meshwright.capture.reading import Read
 from meshwright.capture.translate import Applied, State, Translation
+from meshwright.graph.gates import with_gates
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 
 
@@ -60,7 +61,7 @@ def graph_of(
             layer=own.layer,
         )
 
-    return OperatorGraph(
+    made = OperatorGraph(
         name=name,
         inputs=tensors(found.inputs.values()),
         parameters=tuple(
@@ -78,6 +79,7 @@ def graph_of(
         checks=tuple(map(operator, checked.operators)),
         guards=checked.guards,
     )
+    return with_gates(made)
 
 
 def _outputs(program: ExportedProgram, found: Translation) -> Iterator[str]:

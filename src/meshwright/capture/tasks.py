@@ -77,7 +77,7 @@ def structural_work(call: Call, type_: Type) -> Work:
     for dim, axis in enumerate(type_[FRONT:]):
         if axis.degree > 1:
             degrees[f"{dim}"] = axis.degree
-            along = (split for split in splits_of(call) if split.inputs[0] == dim)
+            along = (s for s in splits_of(call) if s.inputs[0] == dim and not s.statistics)
             split = _first(call, along, f"dim {dim}")
             for labels, place in zip(outputs, split.outputs, strict=True):
                 if place is not None:
@@ -130,7 +130,11 @@ def _local(call: Call, work: Work, block: tuple[int, ...]) -> Call:
         if degree == 1:
             continue
         cut = work.cut(label)
-        along = (split for split in splits_of(call) if (split.inputs, split.outputs) == cut)
+        along = (
+            split
+            for split in splits_of(call)
+            if (split.inputs, split.outputs) == cut and not split.statistics
+        )
         split = _first(call, along, label)
         call = pieces(call, split, degree)[place].call
         if split.halo is not None:

@@ -84,7 +84,7 @@ def _down(
     graph: OperatorGraph, mark: _Marking[_Mark], operators: Sequence[Operator]
 ) -> dict[str, _Mark]:
     """For each tensor how it is computed."""
-    trained = {p.tensor.name: (p.trainable, p.also) for p in graph.parameters}
+    trained = {p.tensor.name: (p.trainable, p.also, p.stacked) for p in graph.parameters}
     found = {
         tensor.name: mark((tensor.name, tensor.dtype, tensor.shape, trained.get(tensor.name)))
         for tensor in graph.definitions()

@@ -7,11 +7,16 @@ stay whole. Cuts are made at multiples of a unit: a dim of size n is cut as `ext
 n / extent elements, so that one split can cut 32 query heads together with 8 key heads.
 
 A piece is itself a call, so splits can be applied one after the other. Where a piece has to know
-where it lies it says so in one of four attributes that ATen does not have:
-    first      the first row of a table, query, target or expert that the piece is responsible for
-    first_row  the first of the rows of a grouped product that the piece holds
-    edges      padding before and after, for each spatial dim; it replaces `padding`
-    divisor    what a mean divides by, when the piece sees only part of what is averaged
+where it lies it says so in attributes that ATen does not have:
+    first        the first row of a table, query, target or expert that the piece is responsible for
+    first_row    the first of the rows of a grouped product that the piece holds
+    first_class  the first of the classes of which the piece has the scores, and
+    classes      how many classes there are in all
+    first_key    the first of the keys that the piece attends to, and
+    keys         how many keys there are in all
+    first_hidden the first of the hidden units of a recurrent layer that the piece computes
+    edges        padding before and after, for each spatial dim; it replaces `padding`
+    divisor      what a mean divides by, when the piece sees only part of what is averaged
 Nothing here knows of devices or of how pieces are moved.
 """
 
@@ -76,8 +81,10 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     halo: Halo | None = None
     """How the first input is read, where its pieces overlap."""
     statistics: int = 0
-    """Elements that the parts sum among themselves before they can finish, and once more in the
-    backward pass: batch normalisation over a batch that is cut."""
+    """Elements that the parts all-reduce among themselves before they can finish: means of a batch
+    that is cut, maxima and sums of a softmax along the dim that is cut."""
+    rounds: tuple[int, int] = (1, 1)
+    """How many such all-reduces, one after the other, in the forward and the backward pass."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,6 +106,17 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
     """Other names of the same weight in the module; the first name is the tensor's own."""
     trainable: bool = True
+    stacked: bool = False
+    """Whether the module has the first two dims as one: the gates of a recurrent layer."""
+
+    @property
+    def stored(self) -> Spec:
+        """As the module has it."""
+        spec = self.tensor.spec
+        if not self.stacked:
+            return spec
+        gates, rows, *rest = spec.shape
+        return Spec(spec.dtype, (gates * rows, *rest))
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,6 +280,12 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             outputs=tuple(self.specs[tensor.name] for tensor in operator.outputs),
             attributes=operator.attributes,
         )
+
+    @cached_property
+    def stored(self) -> Mapping[str, Spec]:
+        """Every parameter and buffer as the module has it, by its name."""
+        found = {own.tensor.name: own.stored for own in self.parameters}
+        return found | {own.name: own.spec for own in self.buffers}
 
     @cached_property
     def specs(self) -> Mapping[str, Spec]:

@@ -15,7 +15,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.family import Family, Split, replaced
 from meshwright.graph.model import Call, Spec
 
-PLACES = ("first", "first_row")
+PLACES = ("first", "first_row", "first_class", "first_key", "first_hidden")
 """Attributes that say where a piece lies: pieces that differ in nothing else cost the same."""
 
 Box = tuple[tuple[int, int], ...]
@@ -39,6 +39,11 @@ def splits_of(call: Call) -> tuple[Split, ...]:
     [('sample', 'sample', 8), ('channel', 'parameter', 5), ('inner', 'reduction', 3)]
     """
     return _splits(family_of(call), call)
+
+
+def named_split_of(call: Call, name: str) -> Split:
+    """A split of a call by its name, even of a piece that has but one unit of it left."""
+    return next(split for split in family_of(call.kind).splits(call) if split.name == name)
 
 
 @lru_cache(maxsize=1 << 16)

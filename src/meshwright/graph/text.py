@@ -36,7 +36,7 @@ from meshwright.graph.model import (
 
 _N = NAME.pattern
 _TENSOR = re.compile(rf"({_N}): (\w+)\[([^\]]*)\]")
-_PARAMETER = re.compile(rf"({_N})(?: \(also ([^)]*)\))?: (\w+)\[([^\]]*)\]")
+_PARAMETER = re.compile(rf"({_N})(?: \(also ([^)]*)\))?( \(stacked\))?: (\w+)\[([^\]]*)\]")
 _OPERATOR = re.compile(
     rf"(?P<name>{_N}): (?P<outputs>.*?) ?= (?P<kind>{_N})\((?P<inputs>[^)]*)\)"
     rf"(?: \{{(?P<attributes>.*)\}})?(?: @ (?P<layer>{_N}))?"
@@ -76,7 +76,8 @@ def _format_parameter(parameter: Parameter) -> str:
     word = "parameter" if parameter.trainable else "frozen"
     name, _, rest = str(parameter.tensor).partition(":")
     also = f" (also {', '.join(parameter.also)})" if parameter.also else ""
-    return f"{word} {name}{also}:{rest}"
+    stacked = " (stacked)" if parameter.stacked else ""
+    return f"{word} {name}{also}{stacked}:{rest}"
 
 
 def _format_operator(operator: Operator) -> str:
@@ -151,10 +152,10 @@ def _parse_parameter(text: str, *, trainable: bool) -> Parameter:
             f"{text!r} is not a parameter",
             "write it as 'a.weight (also b.weight): float32[out=4, in=8]'",
         )
-    name, also, dtype, dims = match.groups()
+    name, also, stacked, dtype, dims = match.groups()
     tensor = Tensor(name=name, dtype=dtype, dims=_parse_dims(dims))
     others = tuple(filter(None, (also or "").split(", ")))
-    return Parameter(tensor=tensor, also=others, trainable=trainable)
+    return Parameter(tensor=tensor, also=others, trainable=trainable, stacked=stacked is not None)
 
 
 def _parse_operator(text: str) -> Operator:

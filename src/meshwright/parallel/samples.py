@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from meshwright.graph.counts import is_real
+from meshwright.graph.family import Split
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.states import WHOLE, State, needed
 from meshwright.parallel.unit import SAMPLE, Unit, states_inside
@@ -65,15 +66,16 @@ def _split(
         return None
     several = [n for n, own in enumerate(unit.splits) if max(unit.extents[own.name]) > 1]
     first = [n for n in several if SAMPLE in (unit.splits[n].role, unit.splits[n].name)]
-    others = [
-        n
-        for n in several
-        if n not in first and unit.splits[n].role != "reduction" and unit.splits[n].halo is None
-    ]
+    others = [n for n in several if n not in first and _independent(unit.splits[n])]
     candidates = (*first, *others) if cut or feeding else first
     fitting = [number for number in candidates if takes(unit, number, states)]
     best = [number for number in fitting if all(needs[number] == FIRST for needs in feeding)]
     return next(iter((*best, *fitting, *first)), None)
+
+
+def _independent(split: Split) -> bool:
+    """Whether parts that run one after the other, as micro-batches do, make the whole."""
+    return split.role != "reduction" and split.halo is None and not split.statistics
 
 
 def _fed(graph: OperatorGraph) -> set[str]:

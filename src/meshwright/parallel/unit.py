@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,6 +46,18 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return call
 
 
+class Statistics(NamedTuple):
+    """What the parts of a split all-reduce among themselves inside an operator."""
+
+    bytes: int
+    """Of one all-reduce, of the operator that nothing else cuts."""
+    there: int
+    """How many all-reduces in the forward pass."""
+    back: int
+    cut_by: tuple[int, ...]
+    """The other splits that cut them too."""
+
+
 class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that enters or leaves a unit, with its states under each split of the unit."""
 
@@ -56,8 +69,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """The same for its gradient, the other way round; None if there is none."""
     halo: tuple[int, ...] = ()
     """For each split the bytes of the rows that neighbours read of each other, at one cut."""
-    statistics: tuple[int, ...] = ()
-    """For each split the bytes that its parts sum among themselves, in both passes."""
+    statistics: tuple[Statistics | None, ...] = ()
+    """For each split what its parts all-reduce among themselves."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):

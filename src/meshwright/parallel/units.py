@@ -16,7 +16,7 @@ from meshwright.graph.counts import gradients_of, needing_gradient
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call, Operator, OperatorGraph
-from meshwright.graph.pieces import splits_of
+from meshwright.graph.pieces import largest_piece, named_split_of, splits_of
 from meshwright.parallel.samples import with_samples
 from meshwright.parallel.states import (
     PARTIAL,
@@ -26,10 +26,10 @@ from meshwright.parallel.states import (
     gradient_needed,
     needed,
 )
-from meshwright.parallel.unit import Member, Port, Unit, made_by
+from meshwright.parallel.unit import Member, Port, Statistics, Unit, made_by
 
 STATISTIC = 4
-"""Bytes of a number that normalisations sum: they do so in float32."""
+"""Bytes of a number that parts of an operator sum inside it: they do so in float32."""
 
 
 @once
@@ -162,12 +162,11 @@ def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient
     there: list[State] = []
     back: list[State] = []
     halo: list[int] = []
-    statistics: list[int] = []
+    statistics = [None if index else _statistics(member, n) for n in range(len(member.splits))]
     for split in member.splits:
         there.append(WHOLE if split is None else needed(split, index))
         back.append(WHOLE if split is None else gradient_made(split, index))
         halo.append(0 if split is None or index else _halo_bytes(split, spec.bytes, spec.shape))
-        statistics.append(0 if split is None or index else split.statistics * STATISTIC)
     return Port(
         tensor=name,
         bytes=spec.bytes,
@@ -176,6 +175,24 @@ def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient
         halo=tuple(halo) if any(halo) else (),
         statistics=tuple(statistics) if any(statistics) else (),
     )
+
+
+def _statistics(member: Member, number: int) -> Statistics | None:
+    """What the parts of a split all-reduce; other splits cut it if their pieces have less."""
+    split = member.splits[number]
+    if split is None or not split.statistics:
+        return None
+    cut_by = tuple(
+        n
+        for n, other in enumerate(member.splits)
+        if other is not None and n != number and _less(member.call, other, split)
+    )
+    return Statistics(split.statistics * STATISTIC, *split.rounds, cut_by)
+
+
+def _less(call: Call, other: Split, split: Split) -> bool:
+    piece = largest_piece(call, other, 2)
+    return named_split_of(piece, split.name).statistics < split.statistics
 
 
 def _halo_bytes(split: Split, total: int, shape: tuple[int, ...]) -> int:

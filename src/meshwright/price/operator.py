@@ -250,7 +250,8 @@ def extents_of(call: Call) -> dict[str, int]:
     """The extents of a call's splits, multiplied by what they do to a kernel.
 
     Samples and attributes, which play the same part in every kernel, are its rows. A convolution
-    sums over its window in every input channel.
+    sums over its window in every input channel. What is summed behind a softmax, as keys are, is
+    no dim of one product.
 
     >>> from meshwright.graph.model import Spec
     >>> x, w, y = Spec("float32", (8, 16, 3)), Spec("float32", (5, 3)), Spec("float32", (8, 16, 5))
@@ -259,6 +260,8 @@ def extents_of(call: Call) -> dict[str, int]:
     """
     extents: dict[str, int] = {}
     for split in family_of(call).splits(call):
+        if split.role == "reduction" and split.statistics:
+            continue
         name = "rows" if split.role in ("sample", "attribute") else split.role
         extent = split.extent * (window_of(call) if name == "reduction" else 1)
         # A product of one row is a slow one.

@@ -57,7 +57,7 @@ def sharded_state(executor: Executor) -> dict[str, object]:
 
 
 def _sharded(executor: Executor, holdings: Holdings, name: str) -> Sharded:
-    shape = executor.script.plan.graph.specs[name].shape
+    shape = executor.script.plan.graph.stored[name].shape
     regions, kept = kept_of(executor, holdings, name)
     return Sharded(shape, kept, regions, holdings.owned(name, executor.rank))
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from meshwright.capture.together import ALONE, Together
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.pieces import Box
 from meshwright.parallel.layout import REPLICA
 from meshwright.parallel.units import STATISTIC
 from meshwright.run.moving import cut
-from meshwright.run.normalising import Summed
 from meshwright.run.operators import Kernel, Moment, Surroundings, kernel
 from meshwright.run.recording import Recorder
 from meshwright.script.boxes import beyond, full, within
@@ -28,7 +28,7 @@ from meshwright.script.machine import Coordinates
 from meshwright.script.script import Script
 from meshwright.script.tasks import MemberPiece
 
-Total = Callable[[tuple[int, ...], tuple[int, ...], int], Summed]
+Joining = Callable[[tuple[int, ...], tuple[int, ...], int], Together]
 """What sums so many bytes over factors, side by side along others."""
 
 
@@ -109,13 +109,13 @@ class Compiler:
         self,
         script: Script,
         here: Coordinates,
-        total: Total,
+        joining: Joining,
         moment: Callable[[], Moment],
         device: torch.device,
         *,
         exact: bool,
     ) -> None:
-        self._script, self._here, self._total = script, here, total
+        self._script, self._here, self._joining = script, here, joining
         self._moment, self._device, self._exact = moment, device, exact
         graph = script.plan.graph
         self._position = {own.name: number for number, own in enumerate(graph.operators)}
@@ -197,7 +197,7 @@ class _Draft:
             number=own._position[piece.operator],
             whole=graph.call(graph.named[piece.operator]),
             micro_batches=wiring.samples.micro_batches if cut else 1,
-            summed=self._summed(unit, piece),
+            together=self._together(unit, piece),
             moment=own._moment,
             device=own._device,
             exact=own._exact or self._repeated(unit),
@@ -209,12 +209,11 @@ class _Draft:
         again = script.segments[self.number].layer is not None
         return again or REPLICA in script.wiring.layouts[unit].roles
 
-    def _summed(self, unit: int, piece: MemberPiece) -> Summed | None:
+    def _together(self, unit: int, piece: MemberPiece) -> Together:
         if not piece.summing:
-            return None
-        splits = self.own._script.plan.units[unit].splits
-        size = STATISTIC * max(splits[number].statistics for number in piece.summing)
-        return self.own._total(*self.own._script.wiring.tasks[unit].along(piece.summing), size)
+            return ALONE
+        group = self.own._script.wiring.tasks[unit].along(piece.summing)
+        return self.own._joining(*group, STATISTIC * piece.statistics)
 
     def _operand(self, unit: int, place: tuple[int, int], name: str, box: Box) -> Operand:
         """Where a member finds an input, of which it needs a box."""

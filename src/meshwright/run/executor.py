@@ -17,13 +17,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.capture.guarding import refuse_other_branches
+from meshwright.capture.together import Together
 from meshwright.foundation.errors import InputError
 from meshwright.plan.model import Plan
 from meshwright.run.computing import Compiled, Compiler, Leaf, gradients, grown
 from meshwright.run.lane import Handle, Lane
 from meshwright.run.lifetimes import Key, last_uses, source
 from meshwright.run.moving import Action, Mover
-from meshwright.run.normalising import Summed
 from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters, Piece
 from meshwright.run.recording import Kind, Recorder
@@ -66,7 +66,7 @@ class Executor:
         self._mover = Mover(plan, wire, rank, device)
         self._lane = Lane(device)
         self._compiler = Compiler(
-            self.script, self._here, self._total, lambda: self._moment, device, exact=exact
+            self.script, self._here, self._together, lambda: self._moment, device, exact=exact
         )
         self.parameters = Parameters(self.script, self._mover, self._here, device)
         self._settler = Settler(self.script, self.parameters, self._mover, wire)
@@ -352,16 +352,17 @@ class Executor:
             self._send("settle", first, partial(self._settler.settle, bucket, left))
         )
 
-    def _total(self, inside: tuple[int, ...], beside: tuple[int, ...], size: int) -> Summed:
-        """What sums statistics of so many bytes over the devices that share them."""
+    def _together(self, inside: tuple[int, ...], beside: tuple[int, ...], size: int) -> Together:
+        """What all-reduces statistics of so many bytes over the devices that share them."""
         reducer = self._mover.reducer(inside, beside, size)
 
-        def summed(data: Tensor) -> Tensor:
+        def reduced(data: Tensor, *, largest: bool) -> Tensor:
             own = data.contiguous()
-            self._await(self._send("statistics", "", lambda: reducer.all_reduce(own)))
+            act = partial(reducer.all_reduce, own, largest=largest)
+            self._await(self._send("statistics", "", act))
             return own
 
-        return summed
+        return Together(partial(reduced, largest=False), partial(reduced, largest=True))
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""

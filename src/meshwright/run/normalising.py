@@ -11,15 +11,13 @@ Both passes sum over the devices once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import Function
 
-Summed = Callable[[Tensor], Tensor]
-"""The sum of a tensor over the devices that normalise together."""
+from meshwright.capture.together import Reduced
 
 
 class Norm(NamedTuple):
@@ -29,7 +27,7 @@ class Norm(NamedTuple):
     elements: int
     """Elements that one mean is over, on all devices."""
     epsilon: float
-    summed: Summed
+    summed: Reduced
 
 
 class _Normalised(Function):

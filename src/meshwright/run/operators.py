@@ -2,7 +2,7 @@
 a function of its operands.
 
 Most pieces run as `capture.pieces` says. Here are those that have to know more: random ones their
-place and the step, normalisations how to sum over devices and where their statistics are kept.
+place and the step, normalisations where their statistics are kept.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meshwright.capture.pieces import Operands, prepared_call
+from meshwright.capture.pieces import Operands, attending, prepared_call
+from meshwright.capture.together import Together, attention
 from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
 from meshwright.run.drawing import drawing
-from meshwright.run.normalising import Norm, Summed, normalised
+from meshwright.run.normalising import Norm, normalised
 from meshwright.run.randomness import kept
 from meshwright.script.tasks import MemberPiece
 
@@ -48,8 +49,8 @@ class Surroundings(NamedTuple):
     """The operator that it is a piece of."""
     micro_batches: int
     """How many make up the whole."""
-    summed: Summed | None
-    """What sums statistics over the devices that share them, if any do."""
+    together: Together
+    """What all-reduces statistics over the devices that share them."""
     moment: Callable[[], Moment]
     device: torch.device
     exact: bool
@@ -82,7 +83,7 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
         case "alpha_dropout" | "feature_dropout" | "feature_alpha_dropout" if draws(call):
             return _dropout(piece, around)
         case "scaled_dot_product_attention" if draws(call):
-            if around.exact:
+            if around.exact or piece.summing:
                 return _attention(piece, around)
             return _drawing(call, "dropout_p", around)
         case _ if draws(call):
@@ -92,7 +93,7 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
         case _ if not any(spec is not None for spec in call.inputs):
             return _made_there(call, around.device)
         case _:
-            return prepared_call(call)
+            return prepared_call(call, around.together)
 
 
 def _made_there(call: Call, device: torch.device) -> Kernel:
@@ -180,36 +181,27 @@ def _attention(piece: MemberPiece, around: Surroundings) -> Kernel:
     query, key = around.whole.inputs[0], around.whole.inputs[1]
     assert query is not None
     assert key is not None
-    keys = key.shape[-2]
-    box = (*piece.outputs[0][:-1], (0, keys))
-    shape = (*query.shape[:-1], keys)
-    first = call.get("first", 0)
+    assert piece.inputs[1] is not None
+    box = (*piece.outputs[0][:-1], piece.inputs[1][-2])
+    shape = (*query.shape[:-1], key.shape[-2])
+
+    def dropped(shares: Tensor) -> Tensor:
+        if not around.moment().training:
+            return shares
+        return (
+            shares
+            * kept(_drawn(around), box, shape, 1 - probability, shares.device)
+            / (1 - probability)
+        )
+
+    own = attending(call, dropped)
 
     def run(operands: Operands) -> tuple[Tensor, ...]:
-        q, k, v, *rest = operands
+        q, k, v, mask = (*operands, None)[:4]
         assert q is not None
         assert k is not None
         assert v is not None
-        heads = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1
-        if heads > 1:
-            k, v = k.repeat_interleave(heads, -3), v.repeat_interleave(heads, -3)
-        scale = call.get("scale")
-        rate = scale if isinstance(scale, int | float) else q.shape[-1] ** -0.5
-        weights = (q * rate) @ k.transpose(-1, -2)
-        mask = rest[0] if rest else None
-        if call.get("is_causal", False):
-            assert isinstance(first, int)
-            rows = torch.arange(first, first + q.shape[-2], device=q.device)
-            mask = rows[:, None] >= torch.arange(keys, device=q.device)
-        if mask is not None and mask.dtype == torch.bool:
-            weights = weights.masked_fill(~mask, -torch.inf)
-        elif mask is not None:
-            weights = weights + mask
-        shares = weights.softmax(-1)
-        if around.moment().training:
-            left = kept(_drawn(around), box, shape, 1 - probability, q.device)
-            shares = shares * left / (1 - probability)
-        return (shares @ v,)
+        return (attention(q, k, v, mask, own, around.together),)
 
     return run
 
@@ -233,10 +225,9 @@ def _batch_norm(piece: MemberPiece, around: Surroundings) -> Kernel:
         assert x is not None
         if not around.moment().training:
             return plain(operands)
-        assert around.summed is not None
         dims = (0, *range(2, x.dim()))
         count = _count(around, dims)
-        made, mean, variance = normalised(x, Norm(dims, count, epsilon, around.summed))
+        made, mean, variance = normalised(x, Norm(dims, count, epsilon, around.together.summed))
         if not around.moment().again:
             _follow(running, mean, variance * count / max(1, count - 1), momentum)
         return (_scaled(made, weight, bias),)

@@ -88,7 +88,7 @@ def _cut(executor: Executor, holdings: Holdings, piece: Piece, key: str, value: 
         return value
     if value.shape == piece.seen.shape:
         return Sharded(
-            executor.script.plan.graph.specs[piece.name].shape,
+            executor.script.plan.graph.stored[piece.name].shape,
             value,
             holdings.regions(piece.name, executor.rank),
             holdings.owned(piece.name, executor.rank),
@@ -143,7 +143,7 @@ def _entries(metadata: Metadata) -> dict[str, dict[str, object]]:
 def _room(executor: Executor, holdings: Holdings, piece: Piece, entry: object) -> object:
     if not isinstance(entry, TensorStorageMetadata):
         return None
-    whole = executor.script.plan.graph.specs[piece.name].shape
+    whole = executor.script.plan.graph.stored[piece.name].shape
     shape = piece.seen.shape if tuple(entry.size) == whole else entry.size
     room = piece.seen.detach().new_zeros(shape, dtype=entry.properties.dtype)
     return _cut(executor, holdings, piece, "", room)

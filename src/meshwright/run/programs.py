@@ -34,19 +34,21 @@ class Reducer:
         wire.prepare(step.members for step in recipe.steps if step.collective in GROUPED)
 
     @torch.no_grad()
-    def all_reduce(self, data: Tensor) -> None:
-        """The sum over this rank's reduction group, in place."""
+    def all_reduce(self, data: Tensor, *, largest: bool = False) -> None:
+        """The sum over this rank's reduction group, or the largest, in place."""
         if not self._recipe.steps:
             return
         flat = data.detach().contiguous().view(-1)
         lengths = self._recipe.lengths(flat.numel())
         now = flat
         for step in self._recipe.steps:
-            now = self._performed(step, now, lengths)
+            now = self._performed(step, now, lengths, largest)
         if now.data_ptr() != data.data_ptr():
             data.detach().copy_(now.view(data.shape))
 
-    def _performed(self, step: DeviceStep, now: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    def _performed(
+        self, step: DeviceStep, now: Tensor, lengths: tuple[int, ...], largest: bool
+    ) -> Tensor:
         """What this rank holds after a step."""
         wire, members = self._wire, step.members
         held, kept = (
@@ -55,14 +57,14 @@ class Reducer:
         )
         match step.collective:
             case Collective.ALL_REDUCE:
-                wire.all_reduce(now, members)
+                wire.all_reduce(now, members, largest=largest)
                 return now
             case Collective.REDUCE_SCATTER:
-                return wire.reduce_scatter(torch.split(now, kept), members)
+                return wire.reduce_scatter(torch.split(now, kept), members, largest=largest)
             case Collective.ALL_GATHER:
                 return _in_order(wire.all_gather(now, held, members), step, lengths)
             case Collective.REDUCE:
-                wire.reduce(now, members)
+                wire.reduce(now, members, largest=largest)
                 return now if self._recipe.device == members[0] else now[:0]
             case Collective.BROADCAST:
                 whole = now if self._recipe.device == members[0] else now.new_empty(held[0])

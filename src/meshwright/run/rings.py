@@ -53,13 +53,19 @@ class _Piece(NamedTuple):
     data: Tensor
     own: Tensor | None
     onward: bool
+    largest: bool = False
+    """Whether the larger is kept of both instead of their sum."""
 
 
-def reduce_scatter(mail: Mail, parts: Sequence[Tensor], members: Sequence[int]) -> Tensor:
-    """The sum of everybody's part for this member; parts are flat and contiguous."""
+def reduce_scatter(
+    mail: Mail, parts: Sequence[Tensor], members: Sequence[int], *, largest: bool = False
+) -> Tensor:
+    """The sum, or the largest, of everybody's part for this member; parts are flat and
+    contiguous.
+    """
     own = members.index(dist.get_rank())
     order = [(own - back) % len(members) for back in range(1, len(members) + 1)]
-    pieces = [_Piece(torch.empty_like(parts[p]), parts[p], p != own) for p in order[1:]]
+    pieces = [_Piece(torch.empty_like(parts[p]), parts[p], p != own, largest) for p in order[1:]]
     _relay(mail, parts[order[0]], pieces, members, own)
     return pieces[-1].data
 
@@ -76,15 +82,17 @@ def all_gather(
     return parts
 
 
-def reduce(mail: Mail, data: Tensor, members: Sequence[int]) -> None:
-    """The sum, in place, on the first member; the data of the others stays as it was."""
+def reduce(mail: Mail, data: Tensor, members: Sequence[int], *, largest: bool = False) -> None:
+    """The sum, or the largest, in place, on the first member; the data of the others stays as it
+    was.
+    """
     backwards = tuple(reversed(members))
     position = backwards.index(dist.get_rank())
     if position == 0:
         _relay(mail, data, (), backwards, position)
         return
     last = position == len(members) - 1
-    piece = _Piece(torch.empty_like(data), data, not last)
+    piece = _Piece(torch.empty_like(data), data, not last, largest)
     _relay(mail, None, [piece], backwards, position)
     if last:
         data.copy_(piece.data)
@@ -118,7 +126,9 @@ def _relay(
     leaving = [mail.send(after, own.data) for piece in start for own in _segments(piece)]
     for work, segment in zip(arriving, segments, strict=True):
         work.wait()
-        if segment.own is not None:
+        if segment.own is not None and segment.largest:
+            torch.maximum(segment.data, segment.own, out=segment.data)
+        elif segment.own is not None:
             segment.data.add_(segment.own)
         if segment.onward:
             leaving.append(mail.send(after, segment.data))
@@ -131,4 +141,4 @@ def _segments(piece: _Piece) -> Iterator[_Piece]:
     for begin in range(0, piece.data.numel(), each):
         cut = slice(begin, begin + each)
         own = None if piece.own is None else piece.own[cut]
-        yield _Piece(piece.data[cut], own, piece.onward)
+        yield _Piece(piece.data[cut], own, piece.onward, piece.largest)

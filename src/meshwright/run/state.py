@@ -81,7 +81,7 @@ def _gathered(executor: Executor, holdings: Holdings, name: str, root: int) -> T
     if name not in holdings.shares:
         return executor.buffers[name].clone() if executor.rank == root else None
     regions, kept = kept_of(executor, holdings, name)
-    spec = executor.script.plan.graph.specs[name]
+    spec = executor.script.plan.graph.stored[name]
     whole = None
     if executor.rank == root:
         whole = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=executor.device)
@@ -102,9 +102,9 @@ def _gathered(executor: Executor, holdings: Holdings, name: str, root: int) -> T
 
 def _everywhere(executor: Executor, name: str, whole: Tensor | None) -> Tensor:
     """What the first rank has, on all."""
-    if name not in executor.script.plan.graph.specs:
+    if name not in executor.script.plan.graph.stored:
         return executor.buffers[name]
-    spec = executor.script.plan.graph.specs[name]
+    spec = executor.script.plan.graph.stored[name]
     if whole is None:
         whole = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=executor.device)
     executor.wire.broadcast(whole, tuple(range(dist.get_world_size())))
@@ -182,7 +182,7 @@ def refuse_unlike(
 
 
 def _known(graph: OperatorGraph) -> dict[str, Spec]:
-    found = {n: own.tensor.spec for own in graph.parameters for n in names_of(own)}
+    found = {n: own.stored for own in graph.parameters for n in names_of(own)}
     return found | {buffer.name: buffer.spec for buffer in graph.buffers}
 
 

@@ -57,22 +57,25 @@ class Wire:
         """
         self._groups.prepare(groups)
 
-    def all_reduce(self, data: Tensor, members: tuple[int, ...]) -> None:
-        """The sum over the members, in place."""
+    def all_reduce(self, data: Tensor, members: tuple[int, ...], *, largest: bool = False) -> None:
+        """The sum over the members, or the largest, in place."""
         if len(members) < 2 or not data.numel():
             return
         flat = _flat(data)
         options = dist.AllreduceOptions()
         # Booleans of gloo are bytes, which sums would make larger than one.
-        sums = data.dtype != torch.bool
-        options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if sums else dist.ReduceOp.MAX)
+        options.reduceOp = dist.ReduceOp(_operation(largest or data.dtype == torch.bool))
         self._groups.of(members).allreduce([flat], options).wait()
         _put_back(data, flat)
         parts = ring_parts(flat.numel(), flat.element_size(), len(members))
         self._count(Collective.ALL_REDUCE, parts, members)
 
-    def reduce_scatter(self, parts: Sequence[Tensor], members: tuple[int, ...]) -> Tensor:
-        """The sum of everybody's part for this member, flat; `parts[i]` is for member i."""
+    def reduce_scatter(
+        self, parts: Sequence[Tensor], members: tuple[int, ...], *, largest: bool = False
+    ) -> Tensor:
+        """The sum, or the largest, of everybody's part for this member, flat; `parts[i]` is for
+        member i.
+        """
         own = [_flat(part) for part in parts]
         return _like(parts[0], self._reduce_scatter(own, members))
 
@@ -80,9 +83,11 @@ class Wire:
         if len(members) < 2:
             return own[0].clone()
         if not self._native:
-            return rings.reduce_scatter(self._mail, own, members)
+            return rings.reduce_scatter(self._mail, own, members, largest=largest)
         result = torch.empty_like(own[members.index(self._rank)])
-        self._groups.of(members).reduce_scatter([result], [own]).wait()
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = dist.ReduceOp(_operation(largest))
+        self._groups.of(members).reduce_scatter([result], [own], options).wait()
         self._count(Collective.REDUCE_SCATTER, [part.nbytes for part in own], members)
         return result
 
@@ -107,17 +112,19 @@ class Wire:
         self._count(Collective.ALL_GATHER, [part.nbytes for part in parts], members)
         return parts
 
-    def reduce(self, data: Tensor, members: tuple[int, ...]) -> None:
-        """The sum over the members on the first of them, in place; the others keep their data."""
+    def reduce(self, data: Tensor, members: tuple[int, ...], *, largest: bool = False) -> None:
+        """The sum over the members, or the largest, on the first of them, in place; the others keep
+        their data.
+        """
         if len(members) < 2:
             return
         flat = _flat(data)
         if self._native:
             flat = flat.clone()
-            self._groups.of(members).reduce(flat, 0).wait()
+            self._groups.of(members).reduce(flat, 0, _operation(largest)).wait()
             self._count(Collective.REDUCE, _as_parts(flat, members), members)
         else:
-            rings.reduce(self._mail, flat, members)
+            rings.reduce(self._mail, flat, members, largest=largest)
         if self._rank == members[0]:
             data.detach().copy_(_like(data, flat).view(data.shape))
 
@@ -175,6 +182,10 @@ class Wire:
         place = members.index(self._rank)
         following = members[(place + 1) % len(members)]
         self._mail.sent_to[following] += sent_bytes(collective, sizes, place)
+
+
+def _operation(largest: bool) -> dist.ReduceOp.RedOpType:
+    return dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
 
 
 def _flat(data: Tensor) -> Tensor:

@@ -65,6 +65,23 @@ def stretch(frame: Box, start: int, stop: int) -> Iterator[Box]:
             yield ((low + tail, low + tail + 1), *box)
 
 
+def unstacked(box: Box, size: int) -> Iterator[Box]:
+    """The boxes that a box makes up, in order, if its first two dims are one; `size` is that of
+    the second.
+
+    >>> list(unstacked(((0, 2), (1, 3), (0, 5)), 4))
+    [((1, 3), (0, 5)), ((5, 7), (0, 5))]
+    >>> list(unstacked(((1, 3), (0, 4)), 4))
+    [((4, 12),)]
+    """
+    (first, last), (start, stop), *rest = box
+    if (start, stop) == (0, size):
+        yield ((first * size, last * size), *rest)
+        return
+    for row in range(first, last):
+        yield ((row * size + start, row * size + stop), *rest)
+
+
 def without(box: Box, others: Iterable[Box]) -> tuple[Box, ...]:
     """What is left of a box, in boxes that do not overlap.
 
@@ -97,6 +114,10 @@ class Holdings:
     def __init__(self, script: Script) -> None:
         self._script, self._wiring = script, script.wiring
         graph, machine = script.plan.graph, script.wiring.machine
+        self._stacked = {
+            own.tensor.name: own.tensor.shape[1] for own in graph.parameters if own.stacked
+        }
+        """For each parameter that the module has with its first two dims as one the second."""
         self._shards = {own.name: own.shards for b in script.buckets for own in b.parameters}
         count = math.prod(machine.sizes)
         self._devices = {machine.coordinates(device): device for device in range(count)}
@@ -127,9 +148,18 @@ class Holdings:
         members = list(machine.along(factors, here))
         ends = (0, *accumulate(shard_sizes(elements(box), len(members))))
         own = members.index(here)
-        boxes = list(stretch(box, ends[own], ends[own + 1]))
+        boxes = [
+            stored
+            for part in stretch(box, ends[own], ends[own + 1])
+            for stored in self._stored(name, part)
+        ]
         places = accumulate(map(elements, boxes), initial=0)
         return tuple(map(Region, boxes, places))
+
+    def _stored(self, name: str, box: Box) -> tuple[Box, ...]:
+        """A box of a parameter as boxes of what the module has."""
+        hidden = self._stacked.get(name)
+        return (box,) if hidden is None else tuple(unstacked(box, hidden))
 
     def _keepers(self, name: str) -> dict[Box, list[int]]:
         """The devices that keep each region of a parameter."""

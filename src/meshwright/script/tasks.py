@@ -18,7 +18,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import from_digits
 from meshwright.graph.model import Call
-from meshwright.graph.pieces import Box, bounds, piece_of, splits_of
+from meshwright.graph.pieces import Box, bounds, named_split_of, piece_of, splits_of
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.samples import first_cut, takes
 from meshwright.parallel.states import WHOLE, State, States, at
@@ -38,7 +38,11 @@ class MemberPiece(NamedTuple):
     silent: tuple[int, ...] = ()
     """Inputs that another part adds: here they count as nothing, but have their gradient."""
     summing: tuple[int, ...] = ()
-    """Splits of the unit whose parts sum statistics among themselves."""
+    """Splits of the unit whose parts all-reduce statistics among themselves."""
+    statistics: int = 0
+    """Elements of each of these all-reduces."""
+    rounds: tuple[int, int] = (0, 0)
+    """How many there are, in the forward and the backward pass."""
 
 
 class Cut(NamedTuple):
@@ -126,7 +130,7 @@ def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
     inputs = tuple(None if spec is None else full(spec.shape) for spec in call.inputs)
     outputs = tuple(full(spec.shape) for spec in call.outputs)
     silent: set[int] = set()
-    summing: list[int] = []
+    summing: dict[int, str] = {}
     for cut in cuts:
         split = member.splits[cut.split]
         if split is None or cut.ways == 1:
@@ -147,9 +151,17 @@ def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
         outputs = tuple(map(beyond, piece.outputs, outputs))
         call = _with_inputs(piece.call, call, adding)
         if own.statistics and cut.layout:
-            summing.append(cut.split)
+            summing[cut.split] = own.name
+    told = [named_split_of(call, name) for name in summing.values()]
     return MemberPiece(
-        member.operator, call, inputs, outputs, tuple(sorted(silent)), tuple(summing)
+        member.operator,
+        call,
+        inputs,
+        outputs,
+        tuple(sorted(silent)),
+        tuple(summing),
+        max((split.statistics for split in told), default=0),
+        told[0].rounds if told else (0, 0),
     )
 
 

@@ -18,7 +18,7 @@ from typing import assert_never
 from meshwright.graph.model import ITEM_BYTES
 from meshwright.parallel.units import STATISTIC
 from meshwright.price.collective import Collective
-from meshwright.script.boxes import elements, shape_of
+from meshwright.script.boxes import elements
 from meshwright.script.buckets import Bucket
 from meshwright.script.chains import Chains, sent, sent_whole
 from meshwright.script.lying import Lying
@@ -26,9 +26,6 @@ from meshwright.script.reductions import Numbers, Reductions
 from meshwright.script.script import Instruction, Kind, Script
 from meshwright.script.sums import Sum, alone, gathered, shard_sizes, sums
 from meshwright.script.transfers import Exchange, Step, Together, moves_from
-
-TOTALS = 2
-"""Numbers that a normalisation sums for each mean, in each pass."""
 
 
 def sent_bytes_of(script: Script, device: int) -> int:
@@ -149,7 +146,7 @@ class _Traffic:
         return self._reductions.recipe(inside, beside, size, self._device).sent(count, item)
 
     def _statistics(self, number: int, *, back: bool) -> Iterator[int]:
-        """What normalisations of a segment sum in one pass."""
+        """What operators of a segment all-reduce inside them in one pass."""
         wiring = self._wiring
         for unit in self._script.segments[number].units:
             tasks, own = wiring.tasks[unit], wiring.plan.units[unit]
@@ -160,11 +157,10 @@ class _Traffic:
                     continue
                 spec = member.call.inputs[0]
                 assert spec is not None
-                assert piece.inputs[0] is not None
-                count = TOTALS * shape_of(piece.inputs[0])[1]
                 item = max(STATISTIC, ITEM_BYTES[spec.dtype])
-                size = STATISTIC * max(own.splits[split].statistics for split in piece.summing)
-                yield self._summed(*tasks.along(piece.summing), size, count, item)
+                count, group = piece.statistics, tasks.along(piece.summing)
+                for _ in range(piece.rounds[back]):
+                    yield self._summed(*group, STATISTIC * count, count, item)
 
     def _elements(self, parameter: str) -> int:
         return elements(self._wiring.made[parameter].there.box(self._here))

@@ -235,38 +235,43 @@ class Costing:
         unit = self.units[number]
         there, back = np.zeros(len(roles)), np.zeros(len(roles))
         for port in unit.inputs:
-            for split in range(len(unit.splits)):
-                rows = port.halo[split] if port.halo else 0
-                numbers = port.statistics[split] if port.statistics else 0
-                if rows or numbers:
-                    told = self._told(port, split, rows, numbers, roles)
+            flows = port.back is not None
+            for split, rows in enumerate(port.halo):
+                if rows:
+                    others = [n for n, state in enumerate(port.there) if n != split and state >= 0]
+                    told = self._told(SHIFT, split, rows, others, roles)
                     there += told
-                    back += told if port.back is not None else 0.0
+                    back += told * flows
+            for split, own in enumerate(port.statistics):
+                if own is not None:
+                    told = self._told(ALL_REDUCE, split, own.bytes, own.cut_by, roles)
+                    there += told * own.there
+                    back += told * own.back * flows
         return there, back
 
-    def _told(self, port: Port, split: int, rows: int, numbers: int, roles: Codes) -> Costs:
-        """What the parts of a split tell each other once, for each layout."""
+    def _told(
+        self, operation: int, split: int, amount: int, others: Sequence[int], roles: Codes
+    ) -> Costs:
+        """What the parts of a split tell each other once, for each layout; others cut it too."""
         sizes, bits = self.prices.table.sizes, 1 << np.arange(roles.shape[1])
         inside = np.where(roles == split, bits, 0).sum(axis=1)
         every = np.where((roles > PARTIAL) & (roles != split), bits, 0).sum(axis=1)
-        cut = (roles != split) & (_states(port.there, roles) >= 0) & (roles >= 0)
-        ways = np.where(cut, sizes, 1).prod(axis=1)
+        ways = np.where(np.isin(roles, others), sizes, 1).prod(axis=1)
         known: dict[tuple[int, int, int], float] = {}
         found = []
         for key in zip(inside.tolist(), every.tolist(), ways.tolist(), strict=True):
             if key not in known:
-                known[key] = self._exchange(*key, rows, numbers)
+                known[key] = self._exchange(operation, *key, amount)
             found.append(known[key])
         return np.array(found)
 
-    def _exchange(self, inside: int, every: int, ways: int, rows: int, numbers: int) -> float:
-        """A halo that is cut some ways, and statistics, among the factors inside."""
-        total = 0.0
-        for operation, held in ((SHIFT, rows / ways), (ALL_REDUCE, float(numbers))):
-            if inside and held:
-                way = self.prices.way(operation, inside, every, held)
-                total += NANO * (way.fixed + way.slope * held)
-        return total
+    def _exchange(self, operation: int, inside: int, every: int, ways: int, amount: int) -> float:
+        """Bytes that are cut some ways, among the factors inside."""
+        held = amount / ways
+        if not inside:
+            return 0.0
+        way = self.prices.way(operation, inside, every, held)
+        return NANO * (way.fixed + way.slope * held)
 
     def _kept_costs(self, number: int, roles: Codes, zero: int) -> tuple[Costs, Costs, Costs]:
         """Sums and updates of a unit's own parameters, and what it takes to fetch sharded ones."""

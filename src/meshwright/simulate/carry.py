@@ -15,7 +15,7 @@ from meshwright.foundation.compiled import compiled
 from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, Codes
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.simulate.prices import Table, price
-from meshwright.simulate.skeleton import Bytes8, Floats, Skeleton
+from meshwright.simulate.skeleton import Bytes8, Skeleton
 from meshwright.simulate.tasks import Flags, Indices, Ints
 from meshwright.simulate.times import MOST_SPLITS
 
@@ -43,6 +43,8 @@ class Work(NamedTuple):
     scratch: NDArray[np.int8]
     operation: Ints
     held: NDArray[np.float64]
+    rounds: Ints
+    """[MOST] how often what parts of a unit exchange is exchanged."""
     busy: NDArray[np.float64]
     missing: Ints
     """What a table lacks: NO_TIME and a key, or NO_PRICE, operation, members, every."""
@@ -65,6 +67,7 @@ def work(factors: int, kinds: int, bundles: int) -> Work:
         scratch=scratch,
         operation=np.zeros((MOST, 3), np.int64),
         held=np.zeros(MOST),
+        rounds=np.zeros(MOST, np.int64),
         busy=np.zeros(kinds),
         missing=np.zeros(4, np.int64),
         charged=np.zeros(2),
@@ -77,15 +80,32 @@ def work(factors: int, kinds: int, bundles: int) -> Work:
 @compiled
 def charge(table: Table, room: Work, count: int) -> bool:
     """Price the collectives in `room` and add them up; False if a price is missing."""
-    operation, held, missing, charged = room.operation, room.held, room.missing, room.charged
-    for i in range(count):
-        kind, inside, every = operation[i, 0], operation[i, 1], operation[i, 2]
-        own, bytes_moved = price(table, kind, inside, every, held[i], room.busy)
-        if own < 0:
-            missing[0], missing[1], missing[2], missing[3] = NO_PRICE, kind, inside, every
+    for i in range(count):  # noqa: SIM110 - compiled, a generator would be slow
+        if not _charge_one(table, room, i):
             return False
-        charged[TIME] += own
-        charged[MOVED] += bytes_moved
+    return True
+
+
+@compiled
+def charge_rounds(table: Table, room: Work, count: int) -> bool:
+    """The same of what parts of a unit exchange, each as often as they do."""
+    for i in range(count):
+        for _ in range(room.rounds[i]):
+            if not _charge_one(table, room, i):
+                return False
+    return True
+
+
+@compiled
+def _charge_one(table: Table, room: Work, i: int) -> bool:
+    operation, missing, charged = room.operation, room.missing, room.charged
+    kind, inside, every = operation[i, 0], operation[i, 1], operation[i, 2]
+    own, bytes_moved = price(table, kind, inside, every, room.held[i], room.busy)
+    if own < 0:
+        missing[0], missing[1], missing[2], missing[3] = NO_PRICE, kind, inside, every
+        return False
+    charged[TIME] += own
+    charged[MOVED] += bytes_moved
     return True
 
 
@@ -144,23 +164,17 @@ def put_together(room: Work, waiting: int, count: int) -> int:
 
 @compiled
 def beside(
-    halo: Floats,
-    statistics: Floats,
-    there: Bytes8,
-    leg: int,
-    reader: int,
-    roles: Codes,
-    sizes: Ints,
-    operation: Ints,
-    held: Floats,
+    bones: Skeleton, leg: int, reader: int, roles: Codes, sizes: Ints, way: int, room: Work
 ) -> int:
-    """The halos and statistics of a reader, as collectives; how many."""
+    """The halos and statistics of a reader, there (0) or back (1), as collectives; how many."""
+    halo, statistics, there = bones.leg_halo, bones.leg_statistics, bones.leg_there
+    operation, held, rounds = room.operation, room.held, room.rounds
     count = 0
     for split in range(MOST_SPLITS):
         rows, numbers = halo[leg, split], statistics[leg, split]
         if rows == 0 and numbers == 0:
             continue
-        inside, every, others = 0, 0, 1.0
+        inside, every, others, shares = 0, 0, 1.0, 1.0
         for f in range(roles.shape[1]):
             role = roles[reader, f]
             if role == split:
@@ -169,12 +183,18 @@ def beside(
                 every |= 1 << f
                 if role >= 0 and there[leg, role] >= 0:
                     others *= sizes[f]
+                if role >= 0 and bones.leg_cut_by[leg, split] >> role & 1:
+                    shares *= sizes[f]
         if inside == 0 or count + 1 >= MOST:
             continue
-        for kind, amount in ((SHIFT, rows / others), (ALL_REDUCE, numbers)):
-            if amount > 0:
+        often = bones.leg_rounds[leg, split, way]
+        for kind, amount, times in (
+            (SHIFT, rows / others, 1),
+            (ALL_REDUCE, numbers / shares, often),
+        ):
+            if amount > 0 and times > 0:
                 operation[count, 0], operation[count, 1], operation[count, 2] = kind, inside, every
-                held[count] = amount
+                held[count], rounds[count] = amount, times
                 count += 1
     return count
 

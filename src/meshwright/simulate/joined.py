@@ -16,7 +16,7 @@ import numpy as np
 from meshwright.foundation.once import once
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.parallel.states import State
-from meshwright.parallel.unit import Unit
+from meshwright.parallel.unit import Statistics, Unit
 from meshwright.parallel.units import units
 from meshwright.script.bundles import Bundle, Leg, bucketed, bundles
 from meshwright.simulate.skeleton import NONE, Bytes8, Floats
@@ -63,15 +63,23 @@ def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
             for source, part in zip(bundle.sources, shared, strict=True)
         ),
         legs=tuple(
-            _micro_leg(leg, micro_batches) if shared[leg.tensor] else leg for leg in bundle.legs
+            _micro_leg(leg, own[leg.unit], micro_batches) if shared[leg.tensor] else leg
+            for leg in bundle.legs
         ),
     )
 
 
-def _micro_leg(leg: Leg, micro_batches: int) -> Leg:
-    """Halos have rows of one micro-batch; statistics are as many numbers for each."""
+def _micro_leg(leg: Leg, reader: Unit, micro_batches: int) -> Leg:
+    """Halos have rows of one micro-batch, and so have statistics of each sample."""
     halo = tuple(rows // micro_batches for rows in leg.port.halo)
-    return msgspec.structs.replace(leg, port=msgspec.structs.replace(leg.port, halo=halo))
+    statistics = tuple(
+        told
+        if told is None or reader.samples not in told.cut_by
+        else told._replace(bytes=told.bytes // micro_batches)
+        for told in leg.port.statistics
+    )
+    port = msgspec.structs.replace(leg.port, halo=halo, statistics=statistics)
+    return msgspec.structs.replace(leg, port=port)
 
 
 def _of_units(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, Any]:
@@ -116,7 +124,22 @@ def _of_legs(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, An
         "leg_reads": np.ones(len(legs), np.bool_),
         "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
         "leg_halo": _amounts([port.halo for port in ports]),
-        "leg_statistics": _amounts([port.statistics for port in ports]),
+        **_of_statistics([port.statistics for port in ports]),
+    }
+
+
+def _of_statistics(rows: list[tuple[Statistics | None, ...]]) -> dict[str, Any]:
+    told = [[own or Statistics(0, 0, 0, ()) for own in row] for row in rows]
+    rounds = np.zeros((len(rows), MOST_SPLITS, 2), np.int64)
+    cut_by = np.zeros((len(rows), MOST_SPLITS), np.int64)
+    for number, row in enumerate(told):
+        for split, own in enumerate(row):
+            rounds[number, split] = own.there, own.back
+            cut_by[number, split] = sum(1 << other for other in own.cut_by)
+    return {
+        "leg_statistics": _amounts([tuple(own.bytes for own in row) for row in told]),
+        "leg_rounds": rounds,
+        "leg_cut_by": cut_by,
     }
 
 

@@ -30,6 +30,7 @@ from meshwright.simulate.carry import (
     beside,
     charge,
     charge_bucket,
+    charge_rounds,
     clear,
     differ,
     home_of,
@@ -208,11 +209,8 @@ def _lay_way(
                     elif not charge(table, room, count):
                         return NO_PRICE
             if leg_extra[leg]:
-                count = beside(
-                    bones.leg_halo, bones.leg_statistics, bones.leg_there,
-                    leg, unit, roles, sizes, operation, held,
-                )  # fmt: skip
-                if not charge(table, room, count):
+                count = beside(bones, leg, unit, roles, sizes, 0 if there else 1, room)
+                if not charge_rounds(table, room, count):
                     return NO_PRICE
                 waits = waits or count > 0
             # What was carried there is carried once more; on the way back is where it counts.

@@ -8,6 +8,7 @@ Their seconds add up to a task's duration but for rounding, which is a test.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class _Telling:
             if (leg.tensor, needed) not in read:
                 found += self._steps(home, needed, source.bytes)
             read.add((leg.tensor, needed))
-            exchanged += self._beside(leg)
+            exchanged += self._beside(leg, back=False)
         if self._zero == 3:
             found = self._bucketed(bundle, found)
         return found + exchanged
@@ -125,7 +126,7 @@ class _Telling:
             if (leg.tensor, gradient) not in left:
                 found += self._steps(gradient, home, source.bytes)
             left.add((leg.tensor, gradient))
-            exchanged += self._beside(leg)
+            exchanged += self._beside(leg, back=True)
         found = self._bucketed(bundle, found)
         again = not bundle.parameters and problem.rates.again[bundle.maker]
         if again and problem.bones.flows[bundle.maker] and flowing:
@@ -195,21 +196,27 @@ class _Telling:
             self._known[key] = [((row[0], row[1], row[2]), own) for row, own in rows]
         return self._known[key]
 
-    def _beside(self, leg: Leg) -> Iterator[_Step]:
+    def _beside(self, leg: Leg, *, back: bool) -> Iterator[_Step]:
         """What neighbours of a reader exchange: rows beyond cuts, and statistics."""
-        roles, sizes = self._roles[leg.unit], self._problem.prices.table.sizes.tolist()
-        for kind, amounts in ((SHIFT, leg.port.halo), (ALL_REDUCE, leg.port.statistics)):
-            for split, amount in enumerate(amounts):
-                inside = sum(1 << f for f, role in enumerate(roles) if role == split)
-                every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
-                if not inside or not amount:
-                    continue
-                own = float(amount)
-                if kind == SHIFT:  # The rows are those of the piece, which other splits cut too.
-                    for size, role in zip(sizes, roles, strict=True):
-                        if role not in (split, WHOLE) and role >= 0 and leg.port.there[role] >= 0:
-                            own /= size
-                yield (kind, inside, every), own
+        for split, rows in enumerate(leg.port.halo):
+            # The rows are those of the piece, which other splits cut too.
+            others = [n for n, state in enumerate(leg.port.there) if n != split and state >= 0]
+            yield from self._told(leg.unit, SHIFT, split, rows, others)
+        for split, told in enumerate(leg.port.statistics):
+            if told is not None:
+                step = self._told(leg.unit, ALL_REDUCE, split, told.bytes, told.cut_by)
+                yield from list(step) * (told.back if back else told.there)
+
+    def _told(
+        self, unit: int, kind: int, split: int, amount: int, others: Sequence[int]
+    ) -> Iterator[_Step]:
+        """What the parts of a split tell each other once, if it is cut."""
+        roles, sizes = self._roles[unit], self._problem.prices.table.sizes.tolist()
+        inside = sum(1 << f for f, role in enumerate(roles) if role == split)
+        every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)
+        if inside and amount:
+            ways = prod(size for size, role in zip(sizes, roles, strict=True) if role in others)
+            yield (kind, inside, every), amount / ways
 
 
 def _together(steps: Sequence[_Step]) -> list[_Step]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.simulate.tasks import Flags, Indices
+from meshwright.simulate.tasks import Flags, Indices, Ints
 
 Bytes8 = NDArray[np.int8]
 Floats = NDArray[np.float64]
@@ -62,6 +62,11 @@ class Skeleton(NamedTuple):
     """[legs] whether there are halos or statistics."""
     leg_halo: Floats
     leg_statistics: Floats
+    """[legs, splits] bytes of one all-reduce inside the reader."""
+    leg_rounds: Ints
+    """[legs, splits, 2] how many of them, there and back."""
+    leg_cut_by: Ints
+    """[legs, splits] the splits that cut them too, as bits."""
     carry: Indices
     """[bundles, micro-batches] tasks; of parameters only the first, unless they are fetched for
     each use."""

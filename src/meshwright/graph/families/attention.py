@@ -8,7 +8,9 @@ and a softmax, each with its own family.
     head                attribute   q, k, v; with fewer key heads than query heads, in key heads
     query               attribute   q and the mask; a causal piece knows its first query
     value               parameter   v along e: the probabilities are computed anew in every part
-    key, inner          -           whole: the softmax runs over all keys and needs whole scores
+    key                 reduction   k, v and the mask: parts all-reduce the maximum and the sum of
+                                    each query's scores, and add up what their keys give
+    inner               -           whole: the softmax needs whole scores
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Attention(Family):
         return (Spec(q.dtype, (*lead, q.shape[-2], v.shape[-1])),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Batch and heads, queries, values."""
+        """Batch and heads, queries, values, keys."""
         out = call.outputs[0].shape
         rank = len(out)
         found = []
@@ -88,7 +90,20 @@ class Attention(Family):
             inputs=(None, None, rank - 1, *(None,) * (len(call.inputs) - 3)),
             outputs=(rank - 1,),
         )
-        return (*found, query, value)
+        return (*found, query, value, self._keys(call, rank))
+
+    def _keys(self, call: Call, rank: int) -> Split:
+        mask = call.inputs[3] if len(call.inputs) > 3 else None
+        along_mask = None if mask is None or mask.shape[-1] == 1 else len(mask.shape) - 1
+        return Split(
+            name="key",
+            role="reduction",
+            extent=tensor(call, 1).shape[-2],
+            inputs=(None, rank - 2, rank - 2, *(along_mask,) * (len(call.inputs) - 3)),
+            outputs=(None,),
+            statistics=math.prod(call.outputs[0].shape[:-1]),
+            rounds=(2, 1),
+        )
 
     def _mask_cut(self, call: Call, dim: int) -> tuple[int | None, ...]:
         mask = call.inputs[3] if len(call.inputs) > 3 else None
@@ -119,7 +134,11 @@ class Attention(Family):
         return Saved(inputs=tuple(range(len(call.inputs))), outputs=(0,), extra=Bytes(rows.bytes))
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
-        """A causal piece knows its first query."""
+        """A causal piece knows its first query; one of some keys its first key."""
+        if split.name == "key":
+            keys = integer(call, "keys", tensor(call, 1).shape[-2])
+            first = integer(call, "first_key", 0) + start
+            return replaced(call.attributes, first_key=first, keys=keys)
         if split.name == "query" and call.get("is_causal", False):
             return replaced(call.attributes, first=integer(call, "first", 0) + start)
         return call.attributes

@@ -4,6 +4,10 @@ ATen writes the attribute `reduction` as 0 (none), 1 (mean, the default) or 2 (s
 not reduced is cut like an element-wise operator. One that is summed is a reduction over every dim
 but the classes. The mean over class targets divides by the targets that are not ignored, which is
 data: its pieces read all targets, which are small, and know by `first` which of them are theirs.
+
+Along classes a loss is a sum too: each part has the terms of its classes. For the logarithms of
+probabilities the parts of cross_entropy_loss all-reduce the maximum and the sum of each row
+(vocabulary-parallel, Shoeybi et al. 2019), in the forward pass only where targets are classes.
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ class ClassLoss(Family):
         return (Spec(scores.dtype, () if whole else without_classes),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Every dim but the classes; of a mean over class targets only the first."""
+        """Every dim; of a mean over class targets only the first, and classes."""
         scores = tensor(call, 0).shape
         reduction = integer(call, "reduction", MEAN)
         rest = (None,) * (len(call.inputs) - 2)
@@ -79,7 +83,20 @@ class ClassLoss(Family):
                     outputs=(out if reduction == NONE else None,),
                 )
             )
-        return tuple(found)
+        return (*found, *(self._classes(call, scores),) * (len(scores) > 1))
+
+    def _classes(self, call: Call, scores: tuple[int, ...]) -> Split:
+        """Class weights stay whole: every part tells by them what a mean divides by."""
+        by_class, normed = self._by_class(call), self._per_element > 1
+        return Split(
+            name="class",
+            role="reduction",
+            extent=scores[1],
+            inputs=(1, None if by_class else 1, *(None,) * (len(call.inputs) - 2)),
+            outputs=(None,),
+            statistics=tensor(call, 0).elements // max(1, scores[1]) if normed else 0,
+            rounds=(2, 0 if by_class else 1),
+        )
 
     def flops(self, call: Call) -> int:
         """As a log-softmax, where there is one."""
@@ -97,7 +114,11 @@ class ClassLoss(Family):
         return tensor(call, 0).bytes if self._per_element > 1 else Bytes(0)
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
-        """Where the piece's targets begin, or what its mean divides by."""
+        """Where the piece's classes or targets begin, or what its mean divides by."""
+        if split.name == "class":
+            classes = integer(call, "classes", tensor(call, 0).shape[1])
+            first = integer(call, "first_class", 0) + start
+            return replaced(call.attributes, first_class=first, classes=classes)
         if integer(call, "reduction", MEAN) != MEAN:
             return call.attributes
         if self._by_class(call):

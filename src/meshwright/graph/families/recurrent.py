@@ -1,8 +1,14 @@
 """Recurrent layers over a sequence (lstm, gru) and single cells (lstm_cell, gru_cell).
 
-Only the sample dim can be cut: every step of a sequence needs the whole state of the step before,
-and the rows of the weights are grouped by gate. The flops are those of the products: each weight
-matrix meets each step of each sample once.
+    split    role        cuts
+    sample   sample      x and the states
+    hidden   parameter   every gate of the weights, the cell state, and the results; where the
+                         weights have their gates as a dim of their own (`graph.gates`)
+
+Along hidden units every part reads all of x and of the hidden state. A cell is independent then. Of
+a sequence each step but the first needs what the others have made of the step before: the parts
+all-reduce the hidden state, each with zeros for what is not its own, once a step in both passes.
+The flops are those of the products: each weight matrix meets each step of each sample once.
 """
 
 from __future__ import annotations
@@ -11,8 +17,51 @@ from collections.abc import Mapping
 from typing import final
 
 from meshwright.foundation.units import Bytes
-from meshwright.graph.family import Family, Saved, ShapeError, Split, Wanted, integer, tensor
-from meshwright.graph.model import ITEM_BYTES, Call, Spec
+from meshwright.graph.family import (
+    Family,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    integer,
+    replaced,
+    tensor,
+)
+from meshwright.graph.model import ITEM_BYTES, Attributes, Call, Spec
+
+_GATES = 3
+"""Dims of a weight matrix that has its gates apart."""
+
+
+def gates_of(call: Call) -> dict[int, int]:
+    """The inputs of a recurrent layer whose rows are grouped by gate, with the number of gates.
+
+    None of a layer with a projection, whose hidden state is no gate's, or of any other operator.
+
+    >>> x, w = Spec("float32", (2, 3)), Spec("float32", (9, 3))
+    >>> gates_of(Call(kind="gru_cell", inputs=(x, x, w, w), outputs=(x,)))
+    {2: 3, 3: 3}
+    """
+    family = KINDS.get(call.kind)
+    if not isinstance(family, Recurrent | Cell):
+        return {}
+    gates, hidden = 2 + family.states, tensor(call, 1).shape[-1]
+    weights = call.inputs[1 + family.states :]
+    if any(own is None or own.shape[0] != gates * hidden for own in weights):
+        return {}
+    return {1 + family.states + i: gates for i in range(len(weights))}
+
+
+def _are_apart(call: Call, states: int) -> bool:
+    """Whether the weights have their gates as a dim of their own."""
+    return len(tensor(call, 1 + states).shape) == _GATES
+
+
+def _piece(call: Call, split: Split, start: int) -> Attributes:
+    """The first hidden unit of a piece: it has to find its part of the whole hidden state."""
+    if split.name != "hidden":
+        return call.attributes
+    return replaced(call.attributes, first_hidden=integer(call, "first_hidden", 0) + start)
 
 
 @final
@@ -26,7 +75,13 @@ class Recurrent(Family):
     products = True
 
     def __init__(self, *, states: int, kept: int) -> None:
-        self._states, self._kept = states, kept
+        self.states, self._kept = states, kept
+
+    def _hidden(self, call: Call) -> int:
+        """Hidden units that are computed: in a piece fewer than it reads."""
+        if _are_apart(call, self.states):
+            return tensor(call, 1 + self.states).shape[1]
+        return tensor(call, 1).shape[-1]
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The last layer's hidden states, and the last states of all layers."""
@@ -34,26 +89,42 @@ class Recurrent(Family):
         directions = 2 if call.get("bidirectional", False) else 1
         if hidden.shape[0] != directions * integer(call, "num_layers", 1):
             raise ShapeError(f"the initial state is {hidden.shape}: a row for each layer is wanted")
-        final_states = (tensor(call, 1 + i) for i in range(self._states))
-        width = directions * hidden.shape[-1]
-        return (Spec(x.dtype, (*x.shape[:-1], width)), *final_states)
+        width = self._hidden(call)
+        first = Spec(hidden.dtype, (*hidden.shape[:-1], width))
+        others = (tensor(call, 1 + i) for i in range(1, self.states))
+        return (Spec(x.dtype, (*x.shape[:-1], directions * width)), first, *others)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """The sample dim, if there is one."""
+        """The sample dim, if there is one, and hidden units."""
         x = tensor(call, 0).shape
         if len(x) < 3:
             return ()
         sample = 0 if call.get("batch_first", False) else 1
-        weights = (None,) * (len(call.inputs) - 1 - self._states)
-        states = (1,) * self._states
-        return (
-            Split(
-                name="sample",
-                role="sample",
-                extent=x[sample],
-                inputs=(sample, *states, *weights),
-                outputs=(sample, *states),
-            ),
+        weights = (None,) * (len(call.inputs) - 1 - self.states)
+        states = (1,) * self.states
+        samples = Split(
+            name="sample",
+            role="sample",
+            extent=x[sample],
+            inputs=(sample, *states, *weights),
+            outputs=(sample, *states),
+        )
+        one_layer = tensor(call, 1).shape[0] == 1
+        if not one_layer or not _are_apart(call, self.states):
+            return (samples,)
+        return samples, self._along_hidden(call, x[1 - sample])
+
+    def _along_hidden(self, call: Call, steps: int) -> Split:
+        rest = self.states - 1
+        others = len(call.inputs) - 1 - self.states
+        return Split(
+            name="hidden",
+            role="parameter",
+            extent=self._hidden(call),
+            inputs=(None, None, *(2,) * rest, *(1,) * others),
+            outputs=(2,) * (1 + self.states),
+            statistics=tensor(call, 1).elements if steps > 1 else 0,
+            rounds=(steps - 1, steps - 1),
         )
 
     def _steps(self, call: Call) -> int:
@@ -61,16 +132,21 @@ class Recurrent(Family):
         x = tensor(call, 0)
         return x.elements // x.shape[-1]
 
+    def _per_cell(self, call: Call) -> int:
+        """Weights of one layer in one direction."""
+        return (len(call.inputs) - 1 - self.states) // tensor(call, 1).shape[0]
+
     def _matrices(self, call: Call) -> tuple[int, ...]:
         """Elements of each weight that is a matrix, 0 for a bias."""
-        weights = call.inputs[1 + self._states :]
-        return tuple(w.elements if w is not None and len(w.shape) == 2 else 0 for w in weights)
+        dims, weights = tensor(call, 1 + self.states), call.inputs[1 + self.states :]
+        # A projection is a matrix without gates; its layer has none apart.
+        ranks = len(dims.shape)
+        return tuple(w.elements if w is not None and len(w.shape) == ranks else 0 for w in weights)
 
     def _recurs(self, call: Call) -> tuple[bool, ...]:
         """Which weights take the state of the step before."""
-        hidden = tensor(call, 1).shape[-1]
-        per_cell = len(self._matrices(call)) // tensor(call, 1).shape[0]
-        weights = call.inputs[1 + self._states :]
+        hidden, per_cell = tensor(call, 1).shape[-1], self._per_cell(call)
+        weights = call.inputs[1 + self.states :]
         return tuple(
             i % per_cell == 1 and w is not None and w.shape[-1] == hidden
             for i, w in enumerate(weights)
@@ -90,7 +166,7 @@ class Recurrent(Family):
         matrices, recurs = self._matrices(call), self._recurs(call)
         samples = tensor(call, 1).elements // tensor(call, 1).shape[0] // tensor(call, 1).shape[-1]
         directions = 2 if call.get("bidirectional", False) else 1
-        per_cell = len(matrices) // tensor(call, 1).shape[0]
+        per_cell = self._per_cell(call)
         reads_x = [i % per_cell == 0 and i < directions * per_cell for i in range(len(matrices))]
         for_x = sum(2 * steps * n for n, first in zip(matrices, reads_x, strict=True) if first)
         for_state = sum(2 * samples * n for n, own in zip(matrices, recurs, strict=True) if own)
@@ -98,14 +174,20 @@ class Recurrent(Family):
             2 * steps * n + (0 if first else 2 * (steps - samples if own else steps) * n)
             for n, first, own in zip(matrices, reads_x, recurs, strict=True)
         )
-        return (for_x, for_state, *(0,) * (self._states - 1), *weights)
+        return (for_x, for_state, *(0,) * (self.states - 1), *weights)
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Inputs, weights, outputs, and gates and states of every step."""
         hidden = tensor(call, 1)
-        per_step = hidden.shape[0] * hidden.shape[-1] * self._kept
+        per_step = hidden.shape[0] * self._hidden(call) * self._kept
+        if call.get("first_hidden") is not None:
+            per_step += hidden.shape[-1]
         extra = Bytes(self._steps(call) * per_step * ITEM_BYTES[hidden.dtype])
         return Saved(inputs=tuple(range(len(call.inputs))), outputs=(0,), extra=extra)
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """A piece of the hidden units knows the first of them."""
+        return _piece(call, split, start)
 
 
 @final
@@ -115,31 +197,43 @@ class Cell(Family):
     products = True
 
     def __init__(self, *, states: int, kept: int) -> None:
-        self._states, self._kept = states, kept
+        self.states, self._kept = states, kept
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
-        """The new states look like the old ones."""
-        return tuple(tensor(call, 1 + i) for i in range(self._states))
+        """The new states look like the old ones, in a piece as many units as it computes."""
+        hidden = tensor(call, 1)
+        if _are_apart(call, self.states):
+            own = tensor(call, 1 + self.states).shape[1]
+            hidden = Spec(hidden.dtype, (*hidden.shape[:-1], own))
+        return (hidden, *(tensor(call, 1 + i) for i in range(1, self.states)))
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """The sample dim, if there is one."""
-        if len(tensor(call, 0).shape) < 2:
-            return ()
-        weights = (None,) * (len(call.inputs) - 1 - self._states)
-        return (
-            Split(
-                name="sample",
-                role="sample",
-                extent=tensor(call, 0).shape[0],
-                inputs=(0,) * (1 + self._states) + weights,
-                outputs=(0,) * self._states,
-            ),
+        """The sample dim, if there is one, and hidden units."""
+        rank, others = len(tensor(call, 0).shape), len(call.inputs) - 1 - self.states
+        samples = Split(
+            name="sample",
+            role="sample",
+            extent=tensor(call, 0).shape[0],
+            inputs=(0,) * (1 + self.states) + (None,) * others,
+            outputs=(0,) * self.states,
         )
+        found = (samples,) * (rank > 1)
+        if not _are_apart(call, self.states):
+            return found
+        hidden = Split(
+            name="hidden",
+            role="parameter",
+            extent=call.outputs[0].shape[-1],
+            inputs=(None, None, *(rank - 1,) * (self.states - 1), *(1,) * others),
+            outputs=(rank - 1,) * self.states,
+        )
+        return (*found, hidden)
 
     def _products(self, call: Call) -> tuple[int, int]:
         """Flops of the product with x and of that with the state."""
         x, state = tensor(call, 0), tensor(call, 1)
-        rows = tensor(call, 1 + self._states).shape[0]
+        weight = tensor(call, 1 + self.states)
+        rows = weight.elements // weight.shape[-1]
         return 2 * x.elements * rows, 2 * state.elements * rows
 
     def flops(self, call: Call) -> int:
@@ -149,15 +243,18 @@ class Cell(Family):
     def gradient_flops(self, call: Call) -> tuple[int, ...]:
         """A product each for x, the hidden state and both weights."""
         with_x, with_state = self._products(call)
-        biases = (0,) * (len(call.inputs) - 3 - self._states)
-        cell_state = (0,) * (self._states - 1)
+        biases = (0,) * (len(call.inputs) - 3 - self.states)
+        cell_state = (0,) * (self.states - 1)
         return (with_x, with_state, *cell_state, with_x, with_state, *biases)
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Inputs, weights, and the gates."""
-        state = tensor(call, 1)
-        extra = Bytes(state.bytes * self._kept)
+        extra = Bytes(call.outputs[0].bytes * self._kept)
         return Saved(inputs=tuple(range(len(call.inputs))), extra=extra)
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """A piece of the hidden units knows the first of them."""
+        return _piece(call, split, start)
 
 
 KINDS: Mapping[str, Family] = {

@@ -1,11 +1,23 @@
-"""softmax and log_softmax: every dim may be cut but the one along which they sum to one."""
+"""softmax and log_softmax. Cut along the dim along which they sum to one, parts all-reduce the
+maximum and the sum of each row; cut along any other they are independent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.graph.family import Family, Saved, Split, Wanted, along, integer, position, tensor
+from meshwright.graph.family import (
+    Family,
+    Saved,
+    Split,
+    Wanted,
+    along,
+    integer,
+    name_of,
+    position,
+    tensor,
+)
 from meshwright.graph.model import Call, Spec
 
 _FLOPS_PER_ELEMENT = 5
@@ -23,10 +35,25 @@ class Softmax(Family):
         return (Spec(str(call.get("dtype") or x.dtype), x.shape),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """All other dims."""
-        rank = len(tensor(call, 0).shape)
-        normed = position(integer(call, "dim"), rank)
-        return tuple(along(dim, call, (dim,)) for dim in range(rank) if dim != normed)
+        """All dims; the first only if rows do not run along it, as samples are told by it."""
+        shape = tensor(call, 0).shape
+        normed = position(integer(call, "dim"), len(shape))
+        others = [along(dim, call, (dim,)) for dim in range(len(shape)) if dim != normed]
+        if not normed:
+            return tuple(others)
+        return (*others, self._rows(call, shape, normed))
+
+    def _rows(self, call: Call, shape: tuple[int, ...], normed: int) -> Split:
+        """Maxima and sums there, sums back."""
+        return Split(
+            name=name_of(normed),
+            role="attribute",
+            extent=shape[normed],
+            inputs=(normed,),
+            outputs=(normed,),
+            statistics=tensor(call, 0).elements // max(1, shape[normed]),
+            rounds=(2, 1),
+        )
 
     def flops(self, call: Call) -> int:
         """A few for each element."""

@@ -206,12 +206,22 @@ def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) 
             for leg in () if bundle.parameters else legs:
                 one = slots.slot(source.maker, source.port.there)
                 other = slots.slot(leg.unit, leg.port.there)
-                rows.append((one, other, size, often / len(legs), False, False, _beside(leg.port)))
+                rows.append(
+                    (
+                        one,
+                        other,
+                        size,
+                        often / len(legs),
+                        False,
+                        False,
+                        _beside(leg.port, back=False),
+                    )
+                )
             back = [leg for leg in legs if leg.port.back is not None and units[leg.unit].flows]
             for leg in back if home is not None else ():
                 one = slots.slot(leg.unit, leg.port.back or ())
                 other = slots.slot(source.maker, home or ())
-                among = None if bundle.parameters else _beside(leg.port)
+                among = None if bundle.parameters else _beside(leg.port, back=True)
                 rows.append((one, other, size, often / len(back), True, bundle.parameters, among))
     first = np.concatenate(([0], np.cumsum([len(own) for own in slots.found]))).astype(np.int64)
     columns = zip(*rows, strict=True) if rows else ((),) * 7
@@ -230,11 +240,13 @@ def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) 
     )
 
 
-def _beside(port: Port) -> Beside | None:
-    sums, rows = (
-        tuple(split for split, amount in enumerate(own) if amount)
-        for own in (port.statistics, port.halo)
+def _beside(port: Port, *, back: bool) -> Beside | None:
+    sums = tuple(
+        split
+        for split, told in enumerate(port.statistics)
+        if told is not None and (told.back if back else told.there)
     )
+    rows = tuple(split for split, amount in enumerate(port.halo) if amount)
     return Beside(sums, rows) if sums or rows else None
 
 

@@ -1,0 +1,169 @@
+"""Softmax over what several devices hold: softmax, log-softmax, cross-entropy, attention.
+
+Enters: a piece of the scores, and what all-reduces over the devices that hold the others. Leaves:
+this device's piece of the result, through which gradients flow back. With x the scores of a row,
+    m = max x,  s = Σ exp(x - m)           two all-reduces of a number for each row
+    softmax       p = exp(x - m) / s       dx = p (g - Σ g p)        one all-reduce
+    log-softmax   y = x - m - log s        dx = g - p Σ g            one all-reduce
+    cross-entropy l = -Σ k y               dx = g (p Σ k - k)        none: Σ k is known beforehand
+where k is how much each class counts (1 for the target). l is left as a pending sum, each device
+having the terms of its classes: vocabulary-parallel cross-entropy as in Megatron (Shoeybi et al.
+2019), but that the score of the target need not travel. Attention along keys is this softmax and a
+pending sum too, as in ring attention (Liu et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function
+
+Reduced = Callable[[Tensor], Tensor]
+"""An all-reduce over the devices that hold the other pieces. It may write into what it is given."""
+
+
+class Together(NamedTuple):
+    """How the pieces of an operator talk to each other inside it."""
+
+    summed: Reduced
+    largest: Reduced
+
+
+def _as_it_is(data: Tensor) -> Tensor:
+    return data
+
+
+ALONE = Together(_as_it_is, _as_it_is)
+"""Of an operator that is whole."""
+
+
+def in_float32(x: Tensor) -> Tensor:
+    """Statistics are summed in float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _log_softmax(x: Tensor, dim: int, together: Together) -> Tensor:
+    real = in_float32(x)
+    largest = together.largest(real.amax(dim, keepdim=True))
+    made = real - largest
+    return made.sub_(together.summed(made.exp().sum(dim, keepdim=True)).log_())
+
+
+class _LogSoftmax(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, together: Together) -> Tensor:
+        made = _log_softmax(x, dim, together)
+        ctx.save_for_backward(made)
+        ctx.told = dim, together, x.dtype
+        return made.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
+        (made,) = ctx.saved_tensors
+        dim, together, dtype = ctx.told
+        gradient = arriving[0].to(made.dtype)
+        total = together.summed(gradient.sum(dim, keepdim=True))
+        return (gradient - made.exp() * total).to(dtype), None, None
+
+
+class _Softmax(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, together: Together) -> Tensor:
+        made = _log_softmax(x, dim, together).exp_()
+        ctx.save_for_backward(made)
+        ctx.told = dim, together, x.dtype
+        return made.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
+        (made,) = ctx.saved_tensors
+        dim, together, dtype = ctx.told
+        gradient = arriving[0].to(made.dtype)
+        total = together.summed((gradient * made).sum(dim, keepdim=True))
+        return (made * (gradient - total)).to(dtype), None, None
+
+
+def softmax(x: Tensor, dim: int, together: Together, *, log: bool = False) -> Tensor:
+    """A piece of a softmax along a dim that is cut."""
+    own = _LogSoftmax if log else _Softmax
+    made: Tensor = own.apply(x, dim, together)  # type: ignore[no-untyped-call]
+    return made
+
+
+class Counted(NamedTuple):
+    """How much each class of this device counts in the loss of each row; classes are dim 1."""
+
+    dense: Tensor | None
+    """For all classes, or for every row the same: broadcast to the scores."""
+    target: Tensor | None
+    """For each row the number of its target among this device's classes, with classes as dim 1."""
+    share: Tensor | None
+    """How much the target counts, 0 where it is another device's; with classes as dim 1."""
+    total: Tensor
+    """Σ k over the classes of all devices, with classes as dim 1."""
+
+
+class _CrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, counted: Counted, together: Together) -> Tensor:
+        made = _log_softmax(x, 1, together)
+        loss = made.new_zeros(x.shape[0], 1, *x.shape[2:])
+        if counted.dense is not None:
+            loss = loss - (made * counted.dense).sum(1, keepdim=True)
+        if counted.target is not None and counted.share is not None:
+            loss = loss - made.gather(1, counted.target) * counted.share
+        ctx.save_for_backward(made)
+        ctx.told = counted, x.dtype
+        return loss.squeeze(1).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
+        (made,) = ctx.saved_tensors
+        counted, dtype = ctx.told
+        found = made.exp().mul_(counted.total)
+        if counted.dense is not None:
+            found = found - counted.dense
+        if counted.target is not None:
+            found.scatter_add_(1, counted.target, -counted.share)
+        return found.mul_(arriving[0].to(made.dtype).unsqueeze(1)).to(dtype), None, None
+
+
+def cross_entropy(x: Tensor, counted: Counted, together: Together) -> Tensor:
+    """What the classes of a piece add to the loss of each row."""
+    made: Tensor = _CrossEntropy.apply(x, counted, together)  # type: ignore[no-untyped-call]
+    return made
+
+
+class Attending(NamedTuple):
+    """How queries attend to a piece of the keys."""
+
+    rate: float
+    """By which scores are multiplied."""
+    causal: bool
+    first_query: int
+    first_key: int
+    dropped: Callable[[Tensor], Tensor]
+    """What drops shares at random."""
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, own: Attending, together: Together
+) -> Tensor:
+    """What this device's keys add to the attention of its queries, with the scores in the open."""
+    heads = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1
+    if heads > 1:
+        k, v = k.repeat_interleave(heads, -3), v.repeat_interleave(heads, -3)
+    scores = (q * own.rate) @ k.transpose(-1, -2)
+    if own.causal:
+        queries = torch.arange(own.first_query, own.first_query + q.shape[-2], device=q.device)
+        keys = torch.arange(own.first_key, own.first_key + k.shape[-2], device=q.device)
+        mask = queries[:, None] >= keys
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    shares = scores.softmax(-1) if together is ALONE else softmax(scores, -1, together)
+    return own.dropped(shares) @ v

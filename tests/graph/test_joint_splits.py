@@ -1,0 +1,70 @@
+"""Splits whose parts talk to each other inside the operator: as threads they make the whole."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+import torch
+
+from meshwright.graph.family import Split
+from meshwright.graph.pieces import named_split_of, pieces, splits_of
+from support.operator_cases import CASES, Case
+from support.torch_pieces import run
+from support.torch_together import run_together
+
+APART = {"batch_norm"}
+"""Kinds that have to know their place in a training run: see test_splits and tests/run."""
+
+JOINT = [
+    (case, split)
+    for case in CASES
+    for split in splits_of(case.call)
+    if split.statistics and case.kind not in APART
+]
+
+
+def ways(split: Split) -> list[int]:
+    """Of 2, 3 and 4 parts those of which only the last is shorter."""
+    return [n for n in (2, 3, 4) if -(-split.extent // n) * (n - 1) < split.extent]
+
+
+@pytest.mark.parametrize(
+    ("case", "split"), JOINT, ids=[f"{case} along {split.name}" for case, split in JOINT]
+)
+def test_parts_that_talk_make_the_whole(case: Case, split: Split) -> None:
+    call, tensors = case.call, case.tensors()
+    generator = torch.Generator().manual_seed(7)
+    expected = run(call, tensors)
+    seeds = [torch.randn(o.shape, dtype=o.dtype, generator=generator) for o in expected]
+    wanted = [t for t in tensors if t is not None and t.requires_grad]
+    gradients = iter(torch.autograd.grad(expected, wanted, seeds, allow_unused=True))
+    whole = [next(gradients) if t is not None and t.requires_grad else None for t in tensors]
+    for parts in ways(split):
+        found = run_together(call, split, parts, tensors, seeds)
+        torch.testing.assert_close(found.outputs, expected, rtol=1e-9, atol=1e-11)
+        for one, other in zip(found.gradients, whole, strict=True):
+            if one is not None:
+                other = torch.zeros_like(one) if other is None else other
+                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        there, back = split.rounds
+        assert (len(found.there), len(found.back)) == (there, back)
+        assert set(found.there + found.back) == {split.statistics}
+
+
+@pytest.mark.parametrize(
+    ("case", "split"), JOINT, ids=[f"{case} along {split.name}" for case, split in JOINT]
+)
+def test_statistics_are_as_many_in_every_part(case: Case, split: Split) -> None:
+    """A part all-reduces what the whole does, however little it has; cut along what statistics are
+    told for, it has fewer.
+    """
+    for piece in pieces(case.call, split, ways(split)[0]):
+        assert named_split_of(piece.call, split.name).statistics == split.statistics
+    for other in splits_of(case.call):
+        if other.name == split.name:
+            continue
+        part = pieces(case.call, other, 2)[0].call
+        own = named_split_of(part, split.name).statistics
+        assert own <= split.statistics
+        assert prod(part.outputs[0].shape) <= prod(case.call.outputs[0].shape)
