@@ -2,7 +2,8 @@
 attention layers. Leaves: a `Plan`.
 
 Layers are cut inside (`tensor`) along the factors of a machine; all other factors cut samples.
-Norms, residuals, embeddings and the head are copies on the factors inside. Degrees that a person
+Norms, residuals and embeddings are copies on the factors inside; the head is cut along words, and
+so is its loss, where words can be cut as heads can. Degrees that a person
 chooses, with pipelines and words cut too, are for `search.configured`.
 """
 
@@ -23,7 +24,7 @@ from meshwright.search.baselines.roles import (
     inside_machine,
     with_samples,
 )
-from meshwright.search.baselines.tensor import ATTENTION, tensor_splits
+from meshwright.search.baselines.tensor import ATTENTION, head_splits, tensor_splits
 
 
 def megatron_inside(graph: OperatorGraph, cluster: Cluster) -> Plan:
@@ -32,6 +33,9 @@ def megatron_inside(graph: OperatorGraph, cluster: Cluster) -> Plan:
     splits = _checked_splits(graph, parts)
     cuts = [(parts[number], split) for number, split in splits.items()]
     tensor = cutting(cuts, inside_machine(cluster), own)
+    head = head_splits(graph, parts)
+    if len(cutting([(parts[n], s) for n, s in head.items()], tensor, own)) == len(tensor):
+        splits |= head
     planned = _layouts(parts, own, splits, tensor)
     return Plan.of("expert: megatron", graph, cluster, planned)
 

@@ -5,7 +5,10 @@ A linear layer is cut along its outputs ("channel") if all that reads it can tak
 come, operator after operator, until a second linear layer sums over them ("inner") and gives back
 as many features as the first one took: one sum in the forward pass, one in the backward pass.
 Queries, keys and values up to the projection of their attention are found in this way, and both
-halves of a feed-forward block; a head is not, nor what a norm reads.
+halves of a feed-forward block; what a norm reads is not.
+
+A head (`head_splits`) is cut along its outputs too, and so is all up to the loss, of which every
+device has the terms of its classes: vocabulary-parallel cross-entropy.
 
 Where queries, keys and values come out of one product and are cut apart afterwards, the pieces do
 not fit the heads: product and attention are cut each by itself, and what lies between is gathered.
@@ -18,7 +21,7 @@ from collections.abc import Sequence
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.states import State
-from meshwright.parallel.unit import Unit
+from meshwright.parallel.unit import Member, Unit
 from meshwright.search.baselines.roles import follower, named_split
 
 ATTENTION = "scaled_dot_product_attention"
@@ -39,11 +42,20 @@ def tensor_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]
     return found
 
 
+def head_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]:
+    """The units from the last linear layer to the loss, with their splits along classes."""
+    wiring = _Wiring(graph, parts)
+    for number in reversed(range(len(parts))):
+        if wiring.is_linear(number):
+            return wiring.path(number, "channel", to_loss=True)
+    return {}
+
+
 class _Wiring:
     """Who makes and who reads what, by the numbers of units."""
 
     def __init__(self, graph: OperatorGraph, parts: Sequence[Unit]) -> None:
-        self._parts = parts
+        self._parts, self._graph = parts, graph
         self._parameters = {parameter.tensor.name for parameter in graph.parameters}
         self._maker: dict[str, int] = {}
         self._readers: dict[str, list[int]] = defaultdict(list)
@@ -58,8 +70,10 @@ class _Wiring:
         cuts = {"channel", "inner"} <= {split.name for split in unit.splits}
         return cuts and self._reads_parameters(number)
 
-    def path(self, first: int, name: str) -> dict[int, int]:
-        """The splits from a unit to the linear layers that sum over its pieces; or nothing."""
+    def path(self, first: int, name: str, *, to_loss: bool = False) -> dict[int, int]:
+        """The splits from a unit to the linear layers that sum over its pieces, or to the loss; or
+        nothing.
+        """
         start = named_split(self._parts[first], name)
         if start is None:
             return {}
@@ -73,8 +87,10 @@ class _Wiring:
             if split is None:
                 return {}
             found[number] = split
+            if to_loss and self._makes_loss(number):
+                return {} if waiting else found
             if self.is_linear(number):
-                if not self._closes(first, number, split):
+                if to_loss or not self._closes(first, number, split):
                     return {}
                 continue
             made = self._made(number, split)
@@ -99,6 +115,14 @@ class _Wiring:
                 elif not self._reads_parameters(maker):
                     waiting.append(maker)
         return found
+
+    def _makes_loss(self, number: int) -> bool:
+        """Whether a unit ends with the loss, which nobody reads."""
+        made = {name for member in self._parts[number].members for name in self._outputs(member)}
+        return self._graph.loss in made
+
+    def _outputs(self, member: Member) -> list[str]:
+        return [tensor.name for tensor in self._graph.named[member.operator].outputs]
 
     def _made(self, number: int, split: int) -> dict[str, State]:
         return {port.tensor: port.there[split] for port in self._parts[number].outputs}

@@ -11,7 +11,8 @@
                factors; what is between them keeps the roles of those
 
 What a unit cannot be cut along it is cut along otherwise, if it holds no parameters: samples, then
-any dim that is not summed over. A loss, whose rows are positions, is so cut by all axes.
+any dim that is not summed over. A loss, whose rows are positions, is so cut by all axes but the
+tensor axis, which cuts it along classes where the head is (vocabulary-parallel).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.roles import named_split, seat
-from meshwright.search.baselines.tensor import tensor_splits
+from meshwright.search.baselines.tensor import head_splits, tensor_splits
 from meshwright.search.configured.config import Axis, ParallelConfig
 from meshwright.search.configured.facts import EXPERT, layer_starts
 from meshwright.search.configured.placed import factors_of, rows_of
@@ -98,6 +99,7 @@ def _splits(graph: OperatorGraph) -> _Splits:
         if split is not None:
             found[number] = split
     heads = [number for number in found if number > behind]
+    found |= {n: split for n, split in head_splits(graph, parts).items() if n > behind}
     return _Splits(found, sequence_splits(parts), min(heads, default=len(parts)))
 
 
@@ -141,13 +143,14 @@ class _Layouts:
         if axis == "data":
             return [unit.samples]
         if axis == "tensor":
-            if tensor is not None:
+            if tensor is not None and number <= self._splits.head:
                 return [tensor]
-            if not (self._config.sequence or self._between(number)):
+            if tensor is None and not (self._config.sequence or self._between(number)):
                 return []
+        first = [tensor] if axis == "tensor" and tensor is not None else []
         if sequence is not None:
-            return [sequence]
-        return [unit.samples, *self._others(unit)]
+            return [*first, sequence]
+        return [*first, unit.samples, *self._others(unit)]
 
     def _others(self, unit: Unit) -> Iterator[int]:
         """Splits that sum nothing, of a unit without parameters."""
