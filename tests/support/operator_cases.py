@@ -204,6 +204,11 @@ CONVOLUTIONS = (
         "conv_transpose2d", real(3, 4, 5, 4), real(4, 5, 3, 2),
         stride=(2, 2), output_padding=(1, 0), dilation=(1, 2),
     ),
+    case(
+        "conv_transpose2d", real(2, 3, 4, 6), real(3, 4, 4, 3), real(4), stride=(2, 3),
+        padding=(1, 1), output_padding=(1, 2), dilation=(1, 2),
+    ),
+    case("conv_transpose1d", real(2, 3, 4), real(3, 2, 2), real(2), stride=(3,)),
     case("conv_transpose3d", real(2, 3, 4, 3, 5), real(3, 4, 2, 2, 2), real(4)),
 )  # fmt: skip
 

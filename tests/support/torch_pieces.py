@@ -173,6 +173,8 @@ def _with_edges(kind: str, tensors: Tensors, attributes: dict[str, Value]) -> to
     around = [edge for i in reversed(range(spatial)) for edge in edges[2 * i : 2 * i + 2]]
     x, *rest = tensors
     assert x is not None
+    if kind.startswith("conv_transpose"):
+        return _spread(kind, tensors, attributes, edges)
     filler = float("-inf") if kind.startswith("max_pool") else 0.0
     padded = functional.pad(x, around, value=filler)
     (result,) = run_operator(kind, (padded, *rest), _sorted(attributes))
@@ -181,6 +183,29 @@ def _with_edges(kind: str, tensors: Tensors, attributes: dict[str, Value]) -> to
     inside = functional.pad(torch.ones_like(x), around)
     (share,) = run_operator(kind, (inside,), _sorted(attributes))
     return result / share
+
+
+def _spread(
+    kind: str, tensors: Tensors, attributes: dict[str, Value], edges: tuple[int, ...]
+) -> torch.Tensor:
+    """With zeros beyond its inputs on both sides, so that edges may lie anywhere."""
+    x, weight, bias = (*tensors, None)[:3]
+    assert x is not None
+    assert weight is not None
+    spatial, far = len(edges) // 2, 4
+    attributes |= {"padding": (0,) * spatial, "output_padding": (0,) * spatial}
+    (made,) = run_operator(
+        kind, (functional.pad(x, [far, far] * spatial), weight), _sorted(attributes)
+    )
+    strides = attributes.get("stride", 1)
+    for i in range(spatial):
+        dim = i - spatial
+        stride = strides[i % len(strides)] if isinstance(strides, tuple) else strides
+        assert isinstance(stride, int)
+        first = far * stride + edges[2 * i]
+        last = made.shape[dim] - far * stride - edges[2 * i + 1]
+        made = made.narrow(dim, first, last - first)
+    return made if bias is None else made + bias.view(-1, *(1,) * spatial)
 
 
 def _with_divisor(kind: str, tensors: Tensors, attributes: dict[str, Value]) -> torch.Tensor:

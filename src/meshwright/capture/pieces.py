@@ -59,7 +59,7 @@ def run_call(call: Call, operands: Operands, together: Together = ALONE) -> tupl
     if "first" in attributes:
         return (_from_first(call, operands, attributes),)
     if "edges" in attributes:
-        return (_with_edges(call.kind, operands, attributes),)
+        return (_with_edges(call, operands, attributes),)
     if "divisor" in attributes:
         return (_divided(call.kind, operands, attributes),)
     return run_operator(call.kind, _completed(call, operands), call.attributes)
@@ -215,13 +215,15 @@ def _targets(kind: str, operands: Operands, attributes: Mapping[str, Value], fir
     return summed[0] / (weights[targets.clamp(0, weights.shape[0] - 1)] * counted).sum()
 
 
-def _with_edges(kind: str, operands: Operands, attributes: dict[str, Value]) -> Tensor:
+def _with_edges(call: Call, operands: Operands, attributes: dict[str, Value]) -> Tensor:
     """A window over a piece whose padding differs from side to side."""
-    edges = attributes.pop("edges")
+    kind, edges = call.kind, attributes.pop("edges")
     assert isinstance(edges, tuple)
     before, after = edges[::2], edges[1::2]
     x, *rest = operands
     assert x is not None
+    if kind.startswith("conv_transpose"):
+        return _cropped(call, operands, attributes, edges)
     if kind.startswith("conv") and before == after:
         return run_operator(kind, operands, _sorted(attributes | {"padding": before}))[0]
     attributes["padding"] = (0,) * len(before)
@@ -234,6 +236,26 @@ def _with_edges(kind: str, operands: Operands, attributes: dict[str, Value]) -> 
         return result
     inside = functional.pad(torch.ones_like(x), around)
     return result / run_operator(kind, (inside,), _sorted(attributes))[0]
+
+
+def _cropped(
+    call: Call, operands: Operands, attributes: dict[str, Value], edges: tuple[int, ...]
+) -> Tensor:
+    """A piece of a transposed convolution: what its inputs are spread over, less the edges."""
+    x, weight, bias = (*operands, None)[:3]
+    assert x is not None
+    assert weight is not None
+    spatial = len(edges) // 2
+    told = _sorted(attributes | {"padding": (0,) * spatial, "output_padding": (0,) * spatial})
+    if x.numel():
+        made = run_operator(call.kind, (x, weight), told)[0]
+        # `functional.pad` begins with the last dim, and cuts off what is less than nothing.
+        pairs = list(zip(edges[::2], edges[1::2], strict=True))
+        made = functional.pad(made, [-edge for pair in reversed(pairs) for edge in pair])
+    else:
+        # A piece of which no input is near; its gradients are zero.
+        made = x.new_zeros(call.outputs[0].shape) + (x.sum() + weight.sum()) * 0
+    return made if bias is None else made + bias.view(-1, *(1,) * spatial)
 
 
 def _divided(kind: str, operands: Operands, attributes: dict[str, Value]) -> Tensor:

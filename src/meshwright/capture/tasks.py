@@ -133,13 +133,18 @@ def _local(call: Call, work: Work, block: tuple[int, ...]) -> Call:
         along = (
             split
             for split in splits_of(call)
-            if (split.inputs, split.outputs) == cut and not split.statistics
+            if (split.inputs, split.outputs) == cut and _runs_alone(split)
         )
         split = _first(call, along, label)
         call = pieces(call, split, degree)[place].call
         if split.halo is not None:
             call = _without_padding(call, work.outputs[0].index(label))
     return call
+
+
+def _runs_alone(split: Split) -> bool:
+    """Whether pieces with the rows of their neighbours, as `halo` gives them, need nothing else."""
+    return not split.statistics and not (split.halo is not None and split.halo.transposed)
 
 
 def _without_padding(call: Call, dim: int) -> Call:

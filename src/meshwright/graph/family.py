@@ -15,7 +15,8 @@ where it lies it says so in attributes that ATen does not have:
     first_key    the first of the keys that the piece attends to, and
     keys         how many keys there are in all
     first_hidden the first of the hidden units of a recurrent layer that the piece computes
-    edges        padding before and after, for each spatial dim; it replaces `padding`
+    edges        padding before and after, for each spatial dim; it replaces `padding`. Of a
+                 transposed convolution what is cut off
     divisor      what a mean divides by, when the piece sees only part of what is averaged
 Nothing here knows of devices or of how pieces are moved.
 """
@@ -53,19 +54,50 @@ class Halo(msgspec.Struct, frozen=True, kw_only=True):
     dilation: int = 1
     before: int = 0
     after: int = 0
+    transposed: bool = False
+    """Whether each input is spread over a window of outputs, of which `before` and `after` are cut
+    off, instead of each output being summed over a window of inputs."""
 
     def reads(self, start: int, stop: int, size: int) -> tuple[int, int, int, int]:
         """What outputs start to stop read of an input of this size.
 
-        The first and last + 1 of the input's elements, and the padding before and after them. A
-        piece may lie in the padding altogether and read nothing.
+        The first and last + 1 of the input's elements, and the padding before and after them (what
+        is cut off, if transposed). A piece may lie in the padding altogether and read nothing.
         """
+        if self.transposed:
+            return self._spreads(start, stop, size)
         first = start * self.stride - self.before
         last = (stop - 1) * self.stride - self.before + (self.kernel - 1) * self.dilation + 1
         length = last - first
         before, after = min(max(-first, 0), length), min(max(last - size, 0), length)
         begin = min(max(first, 0), size)
         return begin, begin + length - before - after, before, after
+
+    def _spreads(self, start: int, stop: int, size: int) -> tuple[int, int, int, int]:
+        """Input i is spread over the outputs i stride - before to that + the window.
+
+        >>> Halo(kernel=4, stride=2, before=1, after=1, transposed=True).reads(4, 8, 8)
+        (1, 5, 3, 3)
+        """
+        reach = (self.kernel - 1) * self.dilation
+        begin = min(max(-(-(start + self.before - reach) // self.stride), 0), size)
+        end = max(begin, min((stop - 1 + self.before) // self.stride + 1, size))
+        cut_before = start + self.before - begin * self.stride
+        made = (end - begin - 1) * self.stride + reach + 1
+        return begin, end, cut_before, made - cut_before - (stop - start)
+
+    def shared(self, extent: int, size: int) -> int:
+        """Rows of the input that the outputs on both sides of a cut read.
+
+        >>> Halo(kernel=3, before=1, after=1).shared(8, 8)
+        2
+        >>> Halo(kernel=4, stride=2, before=1, after=1, transposed=True).shared(16, 8)
+        2
+        """
+        if not self.transposed:
+            return max(0, (self.kernel - 1) * self.dilation + 1 - self.stride)
+        half = extent // 2
+        return max(0, self.reads(0, half, size)[1] - self.reads(half, extent, size)[0])
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):

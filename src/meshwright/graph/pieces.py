@@ -43,7 +43,7 @@ def splits_of(call: Call) -> tuple[Split, ...]:
 
 def named_split_of(call: Call, name: str) -> Split:
     """A split of a call by its name, even of a piece that has but one unit of it left."""
-    return next(split for split in family_of(call.kind).splits(call) if split.name == name)
+    return next(split for split in family_of(call).splits(call) if split.name == name)
 
 
 @lru_cache(maxsize=1 << 16)

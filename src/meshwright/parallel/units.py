@@ -200,5 +200,4 @@ def _halo_bytes(split: Split, total: int, shape: tuple[int, ...]) -> int:
     dim = split.inputs[0]
     if split.halo is None or dim is None or not shape[dim]:
         return 0
-    window = (split.halo.kernel - 1) * split.halo.dilation + 1
-    return max(0, window - split.halo.stride) * total // shape[dim]
+    return split.halo.shared(split.extent, shape[dim]) * total // shape[dim]

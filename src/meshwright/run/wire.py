@@ -77,9 +77,9 @@ class Wire:
         member i.
         """
         own = [_flat(part) for part in parts]
-        return _like(parts[0], self._reduce_scatter(own, members))
+        return _like(parts[0], self._reduce_scatter(own, members, largest))
 
-    def _reduce_scatter(self, own: list[Tensor], members: tuple[int, ...]) -> Tensor:
+    def _reduce_scatter(self, own: list[Tensor], members: tuple[int, ...], largest: bool) -> Tensor:
         if len(members) < 2:
             return own[0].clone()
         if not self._native:

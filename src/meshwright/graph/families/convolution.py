@@ -2,7 +2,7 @@
 
     dim of the output   role        cuts
     sample              sample      x along its first dim
-    height, width ...   attribute   x with a halo (plain convolutions; transposed ones stay whole)
+    height, width ...   attribute   x with a halo
     channel             parameter   weight and bias by output channel, where there is one group;
                                     with g groups x, weight and bias together, in g units
     input channel       reduction   x and weight, where there is one group; bias to one part
@@ -122,25 +122,12 @@ class Convolution(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Sample, spatial dims with a halo, channels, input channels."""
         x, bias = tensor(call, 0).shape, len(call.inputs) - 2
-        out = call.outputs[0].shape
         channel = len(x) - self._spatial - 1
         whole: tuple[int | None, ...] = (None,) * (1 + bias)
         found = [
             Split(name="sample", role="sample", extent=x[0], inputs=(0, *whole), outputs=(0,))
         ] * channel
-        found += [
-            Split(
-                name=name,
-                role="attribute",
-                extent=out[dim],
-                inputs=(dim, *whole),
-                outputs=(dim,),
-                halo=halo,
-            )
-            for dim, (name, halo) in enumerate(
-                zip(SPATIAL_NAMES[self._spatial], self.halos(call), strict=True), channel + 1
-            )
-        ]
+        found += spatial_splits(call, self.halos(call), channel + 1)
         return (*found, *channel_splits(call, channel, weight_rows=0, weight_columns=1))
 
     def flops(self, call: Call) -> int:
@@ -176,6 +163,29 @@ class TransposedConvolution(Family):
     def __init__(self, spatial: int) -> None:
         self._spatial = spatial
 
+    def halos(self, call: Call) -> tuple[Halo, ...]:
+        """How each input is spread along each spatial dim, and what is cut off."""
+        defaults = {"stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
+        stride, dilation, padding, more = (
+            per_dim(integers(call, key, default), self._spatial)
+            for key, default in defaults.items()
+        )
+        edges = call.get("edges")
+        if not isinstance(edges, tuple):
+            pairs = zip(padding, more, strict=True)
+            edges = tuple(edge for own, rest in pairs for edge in (own, own - rest))
+        return tuple(
+            Halo(
+                kernel=kernel,
+                stride=stride[i],
+                dilation=dilation[i],
+                before=edges[2 * i],
+                after=edges[2 * i + 1],
+                transposed=True,
+            )
+            for i, kernel in enumerate(tensor(call, 1).shape[2:])
+        )
+
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """The sizes that a convolution with the same window would have read."""
         x, weight = tensor(call, 0), tensor(call, 1)
@@ -183,27 +193,21 @@ class TransposedConvolution(Family):
         groups = integer(call, "groups", 1)
         if channel not in (0, 1) or x.shape[channel : channel + 1] != weight.shape[:1]:
             raise ShapeError(f"x is {x.shape}, weight {weight.shape}, groups {groups}")
-        defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-        stride, padding, more, dilation = (
-            per_dim(integers(call, key, default), self._spatial)
-            for key, default in defaults.items()
-        )
         sizes = tuple(
-            (size - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel - 1) + more[i] + 1
-            for i, (size, kernel) in enumerate(
-                zip(x.shape[channel + 1 :], weight.shape[2:], strict=True)
-            )
+            (size - 1) * own.stride + own.dilation * (own.kernel - 1) + 1 - own.before - own.after
+            for size, own in zip(x.shape[channel + 1 :], self.halos(call), strict=True)
         )
         return (Spec(x.dtype, (*x.shape[:channel], weight.shape[1] * groups, *sizes)),)
 
     def splits(self, call: Call) -> tuple[Split, ...]:
-        """Sample, channels, input channels."""
+        """Sample, spatial dims with a halo, channels, input channels."""
         x = tensor(call, 0).shape
         channel = len(x) - self._spatial - 1
         rest = (None,) * (len(call.inputs) - 1)
         sample = Split(name="sample", role="sample", extent=x[0], inputs=(0, *rest), outputs=(0,))
+        spatial = spatial_splits(call, self.halos(call), channel + 1)
         channels = channel_splits(call, channel, weight_rows=1, weight_columns=0)
-        return (*(sample,) * channel, *channels)
+        return (*(sample,) * channel, *spatial, *channels)
 
     def flops(self, call: Call) -> int:
         """Two for each weight of the window of each input element."""
@@ -218,8 +222,30 @@ class TransposedConvolution(Family):
         return other_factors(wanted, 0, 1)
 
     def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
-        """Fewer groups for a cut between groups."""
-        return piece_of_groups(call, split, start, stop)
+        """What is cut off for a cut with a halo, fewer groups for a cut between groups."""
+        dim = split.inputs[0]
+        if split.halo is None or dim is None:
+            return piece_of_groups(call, split, start, stop)
+        x = tensor(call, 0).shape
+        moved = dim - (len(x) - self._spatial)
+        edges = edges_of_piece(self.halos(call), moved, split.halo, start, stop, x[dim])
+        return replaced(call.attributes, edges=edges, padding=0, output_padding=0)
+
+
+def spatial_splits(call: Call, halos: tuple[Halo, ...], first: int) -> list[Split]:
+    """Cuts along spatial dims, of which `first` is the first."""
+    named = zip(SPATIAL_NAMES[len(halos)], halos, strict=True)
+    return [
+        Split(
+            name=name,
+            role="attribute",
+            extent=call.outputs[0].shape[dim],
+            inputs=(dim, *(None,) * (len(call.inputs) - 1)),
+            outputs=(dim,),
+            halo=halo,
+        )
+        for dim, (name, halo) in enumerate(named, first)
+    ]
 
 
 def channel_splits(

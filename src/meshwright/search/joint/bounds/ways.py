@@ -217,7 +217,7 @@ def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
 
 def _read(split: Split | None) -> float:
     """The share of rows that windows read: pieces leave out what lies between their windows."""
-    if split is None or split.halo is None:
+    if split is None or split.halo is None or split.halo.transposed:
         return 1.0
     window = (split.halo.kernel - 1) * split.halo.dilation + 1
     return min(1.0, window / split.halo.stride)
