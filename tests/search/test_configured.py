@@ -165,8 +165,8 @@ def test_layouts_with_everything() -> None:
         "layers.2.feed_forward.down.linear": "@1 row1 inner",
         "layers.3.add_2": "@1 dim1 dim1",
         "head.linear": "@1 row1 channel",
-        "flatten": "@1 sample sample",
-        "cross_entropy_loss": "@1 sample sample",
+        "flatten": "@1 sample dim1",
+        "cross_entropy_loss": "@1 sample class",
     }  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_without_sequence_parallelism_norms_are_copies() -> None:
     plan = configured(llama(), EIGHT, ParallelConfig(tensor=4, data=2))
     assert roles(plan, "layers.0.attention_norm.rms_norm") == "sample replica replica"
     assert roles(plan, "layers.0.add") == "sample replica replica"
-    assert roles(plan, "cross_entropy_loss") == "sample sample sample"
+    assert roles(plan, "cross_entropy_loss") == "sample class class"
 
 
 def test_virtual_stages_go_round() -> None:
