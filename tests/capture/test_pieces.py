@@ -50,6 +50,8 @@ def _compare_gradients(
 
 def _gradients(made: tuple[torch.Tensor, ...], wanted: list[torch.Tensor]) -> list[torch.Tensor]:
     """Zeros where there is none."""
-    learnt = [result.sum() for result in made if result.requires_grad]
+    # Of complex numbers both parts: their sum alone has no gradient.
+    real = [torch.view_as_real(own) if own.is_complex() else own for own in made]
+    learnt = [result.sum() for result in real if result.requires_grad]
     found = torch.autograd.grad(learnt, wanted, materialize_grads=True)
     return list(found)
