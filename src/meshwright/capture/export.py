@@ -8,7 +8,7 @@ the user is a sentence that names the line of the model where it shows.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,10 +22,11 @@ from meshwright.capture.branches import decided, warnings_of
 from meshwright.capture.example import MODEL, Example
 from meshwright.capture.lines import user_line
 from meshwright.capture.modes import decides, differing, other_mode
+from meshwright.capture.names import leaf_names
 from meshwright.capture.own_backward import without_own_backward
 from meshwright.capture.program import graph_of
 from meshwright.capture.reading import Read, ValuesNeededError
-from meshwright.capture.settings import modules_of
+from meshwright.capture.settings import constant_text, modules_of
 from meshwright.capture.state_writes import refuse_state_writes
 from meshwright.capture.tracing import Trace, replayed, traced
 from meshwright.foundation.errors import InputError
@@ -105,7 +106,16 @@ def _traced_module(example: Example, graph: OperatorGraph, trace: Trace, title: 
         other = differing(graph, trace.modes.line or "", training=training, other=other_graph)
     changing = [(own.path, own.name) for own in trace.memory.written]
     modules = modules_of(example.model, changing)
-    return Traced(modules=modules, training=training, other_mode=other)
+    return Traced(modules=modules, training=training, other_mode=other, fixed=_fixed(example))
+
+
+def _fixed(example: Example) -> tuple[tuple[str, str], ...]:
+    """The arguments of a call that are no tensors, which its trace has taken for constants."""
+    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
+    pairs = zip(input_names(example), given, strict=True)
+    return tuple(
+        (name, constant_text(own)) for name, own in pairs if not isinstance(own, torch.Tensor)
+    )
 
 
 @contextmanager
@@ -138,25 +148,12 @@ def input_names(example: Example) -> tuple[str, ...]:
     names: list[str] = []
     by_order = signature.bind_partial(*example.inputs)
     for name, value in by_order.arguments.items():
-        names += _leaf_names(name, value)
+        names += leaf_names(name, value)
     for name, value in example.named.items():
-        names += _leaf_names(name, value)
+        names += leaf_names(name, value)
     alone = len(example.targets) == 1
-    names += _leaf_names("targets", example.targets[0] if alone else example.targets)
+    names += leaf_names("targets", example.targets[0] if alone else example.targets)
     return tuple(names)
-
-
-def _leaf_names(prefix: str, value: object) -> Iterator[str]:
-    """One name for each leaf of a nested argument, in the order of PyTorch's trees."""
-    match value:
-        case Mapping():
-            for key, item in value.items():
-                yield from _leaf_names(f"{prefix}.{key}".lstrip("."), item)
-        case tuple() | list():
-            for index, item in enumerate(value):
-                yield from _leaf_names(f"{prefix}.{index}", item)
-        case _:
-            yield prefix
 
 
 def _sentence(error: Exception, title: str, example: Example) -> InputError:

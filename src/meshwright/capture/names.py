@@ -1,11 +1,11 @@
-"""Names of operators and layers, from the modules that were called. Knows only text.
+"""Names of operators, layers and arguments, from what was called. Knows only text.
 
 Enters: the stack of modules of a traced node. Leaves: a path as the user would write it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -32,6 +32,23 @@ def layer_path(stack: Sequence[str], root: str = "") -> str:
         inside = not path or module.startswith(f"{path}.")
         path = module if inside else f"{path}.{module.rpartition('.')[2]}"
     return path
+
+
+def leaf_names(prefix: str, value: object) -> Iterator[str]:
+    """One name for each leaf of a nested argument, in the order of PyTorch's trees.
+
+    >>> list(leaf_names("masks", ({"left": 1}, 2)))
+    ['masks.0.left', 'masks.1']
+    """
+    match value:
+        case Mapping():
+            for key, item in value.items():
+                yield from leaf_names(f"{prefix}.{key}".lstrip("."), item)
+        case tuple() | list():
+            for index, item in enumerate(value):
+                yield from leaf_names(f"{prefix}.{index}", item)
+        case _:
+            yield prefix
 
 
 class Namer(msgspec.Struct):

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from meshwright.capture.lines import is_the_user_s
-from meshwright.graph.traced import Alike, Settings
+from meshwright.graph.traced import CHANGING, Alike, Settings
 
 OF_TORCH = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
@@ -45,8 +45,8 @@ def modules_of(model: nn.Module, changing: Collection[tuple[str, str]] = ()) -> 
     told: set[int] = set()
     alike: dict[tuple[str, Settings], list[str]] = {}
     for path, own in model.named_modules():
-        left_out = {name for place, name in changing if place == path}
-        settings = tuple(sorted(_settings(own, left_out, told)))
+        written = {name for place, name in changing if place == path}
+        settings = tuple(sorted(_settings(own, written, told)))
         alike.setdefault((type(own).__qualname__, settings), []).append(path)
     return tuple(
         Alike(kind=kind, settings=settings, paths=tuple(paths))
@@ -54,12 +54,22 @@ def modules_of(model: nn.Module, changing: Collection[tuple[str, str]] = ()) -> 
     )
 
 
+def constant_text(value: object) -> str:
+    """An argument that is no tensor, as text that is the same in every process.
+
+    >>> constant_text(0.5), constant_text(object())
+    ('0.5', 'object')
+    """
+    return _plain(value) or type(value).__qualname__
+
+
 def _settings(
-    module: nn.Module, left_out: Collection[str], told: set[int]
+    module: nn.Module, changing: Collection[str], told: set[int]
 ) -> Iterator[tuple[str, str]]:
+    yield from ((name, CHANGING) for name in changing)
     of_library = type(module).__module__.startswith("torch.")
     for name, value in vars(module).items():
-        if name in OF_TORCH or name in LEFT_OUT or name in left_out:
+        if name in OF_TORCH or name in LEFT_OUT or name in changing:
             continue
         if of_library and name.startswith("_"):
             continue

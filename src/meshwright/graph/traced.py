@@ -15,6 +15,10 @@ Settings = tuple[tuple[str, str], ...]
 """Attributes and what they are, as text; sorted."""
 
 
+CHANGING = "changes in every call"
+"""Stands for what an attribute is that forward writes."""
+
+
 class Alike(msgspec.Struct, frozen=True, kw_only=True):
     """Modules of one class with the same settings."""
 
@@ -31,6 +35,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     training: bool = True
     other_mode: str = ""
     """What the graph does not compute as the module does in the other mode; empty if nothing."""
+    fixed: Settings = ()
+    """Arguments of the call that are no tensors, in their order."""
 
     @property
     def mode(self) -> str:
@@ -53,8 +59,9 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
                 assert present is not None
                 where = ("the plan", "the model") if two is None else ("the model", "the plan")
                 return f"module {path!r} ({present.kind}) is in {where[0]} and not in {where[1]}"
-            if one is not two and one != two:
-                return _difference(path, one, two)
+            found = _difference(path, one, two)
+            if found is not None:
+                return found
         return None
 
 
@@ -68,7 +75,7 @@ def _difference(path: str, planned: Alike, given: Alike) -> str | None:
         return f"{what} is a {given.kind}, and in the plan a {planned.kind}"
     one, two = dict(planned.settings), dict(given.settings)
     for name in sorted(one.keys() | two.keys()):
-        if one.get(name) != two.get(name):
+        if one.get(name) not in (two.get(name), CHANGING):
             values = (two.get(name, "missing"), one.get(name, "missing"))
             return f"{name} of {what} ({given.kind}) is {values[0]}, and in the plan {values[1]}"
     return None

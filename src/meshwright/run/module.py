@@ -14,6 +14,7 @@ A step runs forward and backward at once, micro-batch by micro-batch where the p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import Function
-from torch.utils import _pytree as pytree
 
+from meshwright.capture.own_backward import refuse_parameter_hooks
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds, counted
 from meshwright.graph.canonical import canonical_hash
@@ -32,8 +33,12 @@ from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.agreement import Statement, agree, digest
 from meshwright.run.checkpoint import load_checkpoint, save_checkpoint
+from meshwright.run.entering import Entering
 from meshwright.run.executor import Executor
 from meshwright.run.initial import initialise
+from meshwright.run.library_calls import know
+from meshwright.run.norms import Norms
+from meshwright.run.same_model import other_model
 from meshwright.run.state import full_state, load_state, take_constants
 from meshwright.run.watch import LIMIT, Watch
 from meshwright.run.wire import Wire
@@ -47,6 +52,11 @@ class Parallelized(nn.Module):
         self.executor, self._limit = executor, limit
         self._watch: Watch | None = None
         self._anchor = torch.zeros((), requires_grad=True)
+        graph = executor.script.plan.graph
+        self._entering = Entering(graph, executor.device)
+        self._norms = Norms(executor)
+        self._traced = graph.traced
+        self._counters = _counters(executor)
         for name, piece in executor.parameters.pieces.items():
             self.register_parameter(name.replace(".", "/"), piece.seen)
         if not executor.parameters.pieces:
@@ -73,17 +83,44 @@ class Parallelized(nn.Module):
         self._watch.__exit__(kind, error, trace)
 
     def forward(self, *inputs: object, **named: object) -> Tensor:
-        """The loss of a batch, of which every rank gives all."""
+        """The loss of a batch, of which every rank gives all; arguments by order or by name."""
+        self._refuse_other_mode()
+        self._refuse_changed_parameters()
         if self._watch is not None:
             self._watch.step(self.executor.steps)
-        given = [leaf for leaf in pytree.tree_leaves((inputs, named)) if isinstance(leaf, Tensor)]
-        values = self._checked(given)
-        if not torch.is_grad_enabled():
-            return self.executor.step(values, train=False, training=self.training)
-        loss: Tensor = _Step.apply(  # type: ignore[no-untyped-call]
-            self._anchor, self.executor, values, self.training
-        )
+        self.executor.pulse(waiting=True)
+        values = self._entering.values(inputs, named, training=self.training)
+        self.executor.pulse()
+        if torch.is_grad_enabled():
+            loss: Tensor = _Step.apply(  # type: ignore[no-untyped-call]
+                self._anchor, self.executor, values, self.training
+            )
+        else:
+            loss = self.executor.step(values, train=False, training=self.training)
+        if self.training:
+            for key, calls in self._counters:
+                self.executor.buffers[key] += calls
+        if self._watch is not None:
+            # Until the next step a rank may evaluate, save or wait for data as long as it likes.
+            self._watch.rest()
         return loss
+
+    @property
+    def whole_here(self) -> bool:
+        """Whether this rank has every parameter whole, as with plain data parallelism."""
+        return self._norms.whole_here
+
+    def grad_norm(self, norm_type: float = 2.0) -> Tensor:
+        """The norm of all gradients, as of one device's; all ranks call it, and get the same."""
+        return self._norms.norm(float(norm_type))
+
+    @torch.no_grad()
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> Tensor:
+        """Clip the gradients by their norm over all ranks, which is returned; all ranks call it."""
+        kind = float(norm_type)
+        return self._norms.clip(float(max_norm), kind, error_if_nonfinite=error_if_nonfinite)
 
     def whole_state(self, *, to_rank: int | None = 0) -> dict[str, Tensor] | None:
         """The plain model's state_dict, on one rank or, with None, on all; all ranks call it."""
@@ -101,23 +138,42 @@ class Parallelized(nn.Module):
         """Go on from a checkpoint."""
         load_checkpoint(self.executor, Path(path), optimizer)
 
-    def _checked(self, given: list[Tensor]) -> dict[str, Tensor]:
-        """The inputs by name, if they are what the plan is for."""
-        wanted = self.executor.script.plan.graph.inputs
-        if len(given) != len(wanted):
-            names = ", ".join(tensor.name for tensor in wanted)
+    def _refuse_other_mode(self) -> None:
+        """Refuse the mode that was not traced, where the graph does not compute it."""
+        traced = self._traced
+        if traced is not None and traced.other_mode and self.training is not traced.training:
+            call = "train" if traced.training else "eval"
             raise InputError(
-                f"the step got {counted(len(given), 'tensor')}",
-                f"give {len(wanted)}, in this order: {names}",
+                f"the plan was made in {traced.mode} mode; {traced.other_mode}",
+                f"stay in {traced.mode} mode with model.{call}(), and do the rest with the plain "
+                "model and whole_state(), or with a plan of its own",
             )
-        for own, tensor in zip(given, wanted, strict=True):
-            if tuple(own.shape) != tensor.shape:
+
+    def _refuse_changed_parameters(self) -> None:
+        """Refuse what was done to parameters since, and no plan does: freezing, hooks."""
+        graph = self.executor.script.plan.graph
+        for own in graph.parameters:
+            piece = self.executor.parameters.pieces.get(own.tensor.name)
+            if piece is None:
+                continue
+            if piece.seen.requires_grad is not own.trainable:
                 raise InputError(
-                    f"input {tensor.name!r} has shape {tuple(own.shape)}, and the plan is for "
-                    f"{tensor.shape}",
-                    "give batches of that shape, or plan for this one",
+                    f"requires_grad of {piece.name!r} is {piece.seen.requires_grad} now, and in "
+                    f"the plan {own.trainable}",
+                    "freeze parameters before the model is captured and planned for",
                 )
-        return {t.name: own.to(self.executor.device) for t, own in zip(wanted, given, strict=True)}
+            refuse_parameter_hooks(piece.name, piece.seen)
+
+
+def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
+    """The counters of batch norms, and by how much a step in training advances each."""
+    plan, found = executor.script.plan, Counter[str]()
+    for own in plan.graph.operators:
+        statistic = own.inputs[3] if own.kind == "batch_norm" and len(own.inputs) > 3 else None
+        if statistic is not None and dict(own.attributes).get("training", True):
+            found[statistic.removesuffix("running_mean") + "num_batches_tracked"] += 1
+    times = plan.options.micro_batches
+    return tuple((key, times * n) for key, n in found.items() if key in executor.buffers)
 
 
 class _Step(Function):
@@ -172,6 +228,7 @@ def parallelize(
     """
     _refuse_other_world(plan)
     place = torch.device(device)
+    problem = other_model(model, plan.graph)
     contents = plan_bytes(plan)
     agree(
         Statement(
@@ -180,9 +237,12 @@ def parallelize(
             plan=digest(contents),
             graph=canonical_hash(plan.graph),
             dtype="as the plan says",
+            extra="" if problem is None else "a model that is not the plan's",
         ),
         place if place.type == "cuda" else None,
     )
+    if problem is not None:
+        raise problem
     executor = Executor(plan, Wire(), dist.get_rank(), place, exact=exact_random)
     take_constants(executor, constants or {})
     if any(own.is_meta for own in model.parameters()):
@@ -190,7 +250,9 @@ def parallelize(
     else:
         state = model.state_dict()
         load_state(executor, state, keys=state)
-    return Parallelized(executor, limit)
+    module = Parallelized(executor, limit).train(model.training)
+    know(module)
+    return module
 
 
 def _refuse_other_world(plan: Plan) -> None:
