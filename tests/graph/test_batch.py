@@ -21,6 +21,27 @@ def test_a_graph_grows_to_what_it_would_be(batch: int, times: int) -> None:
     assert not check(own)
 
 
+GROWING = """graph growing
+input x: float32[n={n}, t=3, d=8]
+parameter c: float32[one=1, two=1, d=8]
+operator z: z: float32[n={n}, one=1, d=8] = zeros() {{dtype="float32", size=[{n}, 1, 8]}}
+operator e: e: float32[n={n}, one=1, d=8] = expand(c) {{size=[{n}, -1, -1]}}
+operator s: s: float32[n={n}, one=1, d=8] = add(e, z)
+operator j: j: float32[n={n}, u=4, d=8] = cat(s, x) {{dim=1}}
+operator v: v: float32[n={n}, u=4, h=2, k=4] = view(j) {{size=[{n}, 4, 2, 4]}}
+operator r: r: float32[n={n}, u=4, d=8] = reshape(v) {{shape=[{n}, 4, {last}]}}
+output r"""
+
+
+def test_views_and_what_is_expanded_to_every_sample_grow() -> None:
+    """Also where a -1 would take any number of elements."""
+    own = with_batch(parse_graph(GROWING.format(n=6, last=-1)), 2)
+    assert [tensor.shape for tensor in own.definitions()] == [
+        tensor.shape for tensor in parse_graph(GROWING.format(n=12, last=8)).definitions()
+    ]
+    assert not check(own)
+
+
 def test_a_fixed_batch_is_refused_by_name() -> None:
     graph = parse_graph("""graph g
     input x: float32[n=4, i=8]

@@ -4,18 +4,25 @@ of the same model with so many, or an `InputError` that says which operator has 
 The dims that readers of the inputs cut by sample grow, and the first dims that are as long of
 inputs which nobody cuts (a loss wants its targets whole); all other shapes follow by the families
 of the kinds, as `check` judges them. Parameters and buffers stay.
+
+Where an operator's attributes name the batch, as a view's shape, they are those of a split's part
+that is longer than the whole (`_lengthened`): of the one split that reads the inputs as they grew.
+What depends on no input, as a class token that is expanded to every sample, grows with whoever
+reads it (`_Growing.made_longer`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.families import family_of
-from meshwright.graph.family import ShapeError
+from meshwright.graph.family import ShapeError, Split
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec, Tensor
-from meshwright.graph.pieces import splits_of
+from meshwright.graph.pieces import piece_of, splits_of
 
 SAMPLE = "sample"
 
@@ -39,12 +46,12 @@ def with_batch(graph: OperatorGraph, times: int) -> OperatorGraph:
         _longer(tensor, grown[tensor.name], times) if tensor.name in grown else tensor
         for tensor in graph.inputs
     )
-    specs = dict(graph.specs) | {tensor.name: tensor.spec for tensor in inputs}
+    sizes = {tensor.name: tensor.spec for tensor in inputs}
     found = msgspec.structs.replace(
         graph,
         inputs=inputs,
-        operators=_all_grown(graph.operators, dict(specs)),
-        checks=_all_grown(graph.checks, specs),
+        operators=_all_grown(graph, graph.operators, sizes, times),
+        checks=_all_grown(graph, graph.checks, sizes, times),
     )
     problems = check(found)
     if problems:
@@ -79,35 +86,109 @@ def _longer(tensor: Tensor, dim: int, times: int) -> Tensor:
     return msgspec.structs.replace(tensor, dims=dims)
 
 
-def _all_grown(operators: tuple[Operator, ...], specs: dict[str, Spec]) -> tuple[Operator, ...]:
-    grown = []
+def _all_grown(
+    graph: OperatorGraph, operators: tuple[Operator, ...], inputs: Mapping[str, Spec], times: int
+) -> tuple[Operator, ...]:
+    """The operators of a graph, or its checks, which read its inputs and each other."""
+    apart = OperatorGraph(
+        name=graph.name,
+        inputs=graph.inputs,
+        parameters=graph.parameters,
+        buffers=graph.buffers,
+        operators=operators,
+    )
+    growing = _Growing(apart, inputs, times)
     for operator in operators:
-        own = _grown(operator, specs)
-        specs |= {tensor.name: tensor.spec for tensor in own.outputs}
-        grown.append(own)
-    return tuple(grown)
+        growing.add(operator)
+    return tuple(growing.operators.values())
 
 
-def _grown(operator: Operator, specs: dict[str, Spec]) -> Operator:
-    call = Call(
-        kind=operator.kind,
-        inputs=tuple(None if name is None else specs[name] for name in operator.inputs),
-        outputs=tuple(tensor.spec for tensor in operator.outputs),
-        attributes=operator.attributes,
-    )
-    try:
-        made = family_of(operator).outputs(call)
-    except ShapeError as error:
-        raise InputError(
-            f"operator {operator.name!r} has its batch fixed: {error}", CAPTURE
-        ) from None
-    outputs = tuple(
-        msgspec.structs.replace(
-            tensor,
-            dims=tuple(
-                (name, size) for (name, _), size in zip(tensor.dims, spec.shape, strict=True)
-            ),
+class _Growing:
+    """A graph under way: operators whose inputs have grown, in order."""
+
+    def __init__(self, graph: OperatorGraph, inputs: Mapping[str, Spec], times: int) -> None:
+        self._graph, self._times = graph, times
+        self._specs = {**graph.specs, **inputs}
+        self.operators: dict[str, Operator] = {}
+        """By name."""
+
+    def add(self, operator: Operator) -> None:
+        """The next operator, with outputs that follow from its inputs."""
+        call = self._with_inputs(operator)
+        if call.inputs == self._graph.call(operator).inputs:
+            self._put(operator, self._graph.call(operator))
+            return
+        # First by splits: a shape with a -1 takes any number of elements, if not as it was meant.
+        longer = self._lengthened(operator)
+        try:
+            made = call.outputs if longer else family_of(call).outputs(call)
+        except ShapeError as error:
+            raise InputError(
+                f"operator {operator.name!r} has its batch fixed: {error}", CAPTURE
+            ) from None
+        self._put(operator, longer or msgspec.structs.replace(call, outputs=made))
+
+    def _with_inputs(self, operator: Operator) -> Call:
+        own = self._graph.call(operator)
+        inputs = tuple(None if name is None else self._specs[name] for name in operator.inputs)
+        return msgspec.structs.replace(own, inputs=inputs)
+
+    def _lengthened(self, operator: Operator) -> Call | None:
+        """The operator with a longer split, if its inputs are as that split reads them."""
+        call = self._graph.call(operator)
+        for split in splits_of(call):
+            longer = self._with_longer(call, split)
+            if longer is None:
+                continue
+            wanted = list(zip(operator.inputs, longer.inputs, strict=True))
+            short = [(n, s) for n, s in wanted if n is not None and s != self._specs[n]]
+            if all(s is not None and self.made_longer(n, s) for n, s in short):
+                return longer
+        return None
+
+    def _with_longer(self, call: Call, split: Split) -> Call | None:
+        """A call with a split so many times as long; None where it has no such form."""
+        if split.halo is not None or split.role == "reduction" or split.once:
+            return None
+        longer = piece_of(call, split, 0, split.extent * self._times).call
+        names = {key for key, _ in call.attributes}
+        if any(key not in names for key, _ in longer.attributes):
+            return None  # It says that it is a part.
+        try:
+            return longer if family_of(longer).outputs(longer) == longer.outputs else None
+        except ShapeError:
+            return None
+
+    def made_longer(self, tensor: str, wanted: Spec) -> bool:
+        """Have what depends on no input made longer too; whether it can be."""
+        maker = self._graph.producers.get(tensor)
+        if maker is None or self._specs[tensor] != self._graph.specs[tensor]:
+            return False
+        index = [own.name for own in maker.outputs].index(tensor)
+        call = self._graph.call(maker)
+        for split in splits_of(call):
+            longer = self._with_longer(call, split)
+            if longer is None or longer.outputs[index] != wanted:
+                continue
+            read = list(zip(maker.inputs, longer.inputs, strict=True))
+            short = [(n, s) for n, s in read if n is not None and s != self._specs[n]]
+            if all(s is not None and self.made_longer(n, s) for n, s in short):
+                self._put(maker, longer)
+                return True
+        return False
+
+    def _put(self, operator: Operator, call: Call) -> None:
+        if tuple(len(own.shape) for own in call.outputs) != tuple(
+            len(own.dims) for own in operator.outputs
+        ):
+            raise InputError(f"operator {operator.name!r} has its batch fixed", CAPTURE)
+        outputs = tuple(map(_resized, operator.outputs, call.outputs))
+        self._specs |= {tensor.name: tensor.spec for tensor in outputs}
+        self.operators[operator.name] = msgspec.structs.replace(
+            operator, outputs=outputs, attributes=call.attributes
         )
-        for tensor, spec in zip(operator.outputs, made, strict=True)
-    )
-    return msgspec.structs.replace(operator, outputs=outputs)
+
+
+def _resized(tensor: Tensor, spec: Spec) -> Tensor:
+    sizes = zip(tensor.dims, spec.shape, strict=True)
+    return msgspec.structs.replace(tensor, dims=tuple((name, size) for (name, _), size in sizes))

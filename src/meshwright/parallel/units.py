@@ -3,7 +3,11 @@
 A unit is an operator, its anchor, and the cheap ones after it that can follow wherever it goes: for
 each of the anchor's splits the follower has one that takes the pieces as they come, so that
 nothing moves inside a unit, whatever its layout. Products, convolutions, whatever exchanges
-halos or statistics, and whatever would need a pending sum begin units of their own.
+halos or statistics, and whatever would need a pending sum begin units of their own. So does what
+depends on the model's inputs after an anchor that does not, and what has a gradient after one that
+has none: samples are in no split of a slice of a table of positions, and nothing is in a range of
+numbers by which rows of that table are looked up. For the same reason what repeats a constant, as
+a class token for every sample, begins one.
 Nothing here knows of machines.
 """
 
@@ -17,7 +21,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call, Operator, OperatorGraph
 from meshwright.graph.pieces import largest_piece, named_split_of, splits_of
-from meshwright.parallel.samples import with_samples
+from meshwright.parallel.samples import following_inputs, with_samples
 from meshwright.parallel.states import (
     PARTIAL,
     WHOLE,
@@ -49,11 +53,11 @@ def units(graph: OperatorGraph) -> tuple[Unit, ...]:
     """
     forming: list[_Forming] = []
     home: dict[str, int] = {}
-    needing = needing_gradient(graph)
+    needing, following = needing_gradient(graph), following_inputs(graph)
     for operator in graph.operators:
         producers = [home[name] for name in operator.inputs if name in home]
         number = max(producers, default=None) if operator.inputs else None
-        if number is None or not forming[number].take(operator, graph, needing):
+        if number is None or not forming[number].take(operator, graph, needing, following):
             number = len(forming)
             forming.append(_Forming(operator, graph, needing))
         home.update((tensor.name, number) for tensor in operator.outputs)
@@ -73,10 +77,20 @@ class _Forming:
         """Of every tensor made inside, under each split."""
         self._remember(anchor, self.splits)
 
-    def take(self, operator: Operator, graph: OperatorGraph, needing: frozenset[str]) -> bool:
+    def take(
+        self,
+        operator: Operator,
+        graph: OperatorGraph,
+        needing: frozenset[str],
+        following: Set[str],
+    ) -> bool:
         """Add an operator if it can follow under every split."""
-        call = graph.call(operator)
-        if family_of(operator).products:
+        call, anchor = graph.call(operator), self.operators[0]
+        if family_of(call).products:
+            return False
+        if anchor.name not in following and (operator.name in following or _repeats(call)):
+            return False
+        if _flows(operator, needing) and not _flows(anchor, needing):
             return False
         followed: list[Split | None] = []
         for number in range(len(self.splits)):
@@ -144,15 +158,27 @@ _REFUSED = Split(name="refused", role="sample", extent=0, inputs=(), outputs=())
 """In place of a split: the operator cannot follow."""
 
 
+def _repeats(call: Call) -> bool:
+    """Whether an operator makes several of what it reads, as of a class token one a sample."""
+    return any(
+        split.role != "reduction" and all(dim is None for dim in split.inputs)
+        for split in splits_of(call)
+    )
+
+
+def _flows(operator: Operator, needing: Set[str]) -> bool:
+    """Whether what an operator makes has a gradient."""
+    return any(tensor.name in needing for tensor in operator.outputs)
+
+
 def _member(
     operator: Operator, call: Call, needing: frozenset[str], splits: tuple[Split | None, ...]
 ) -> Member:
-    flowing = any(tensor.name in needing for tensor in operator.outputs)
     wanted = gradients_of(operator, needing)
     return Member(
         operator=operator.name,
         call=call,
-        wanted=wanted if flowing else (False,) * len(wanted),
+        wanted=wanted if _flows(operator, needing) else (False,) * len(wanted),
         splits=splits,
     )
 

@@ -1,7 +1,8 @@
 """Everything that is decided. Enters: a graph, a cluster, layouts and options. Leaves: a `Plan`.
 
 A plan holds its graph and its cluster, so that it can be simulated, run and explained by itself.
-It checks itself: every unit of the graph has one layout, which fits the machine and the operator.
+It checks itself: every unit of the graph has one layout, which fits the machine and the operator,
+and the step can be cut into its micro-batches. So whatever is planned can be run.
 What a plan costs is told by `simulate`, how it was found by `search`.
 """
 
@@ -28,6 +29,7 @@ from meshwright.foundation.units import (
 )
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, Layout, checked_layout, factors
+from meshwright.parallel.micro_batches import cut_by_micro_batches
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.price.backend import NCCL, backend_named
@@ -131,6 +133,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 f"the plan has no layout for {missing[0]!r}{others}",
                 "give every unit one, or take the graph that it was made for",
             )
+        cut_by_micro_batches(self.graph, self.options.micro_batches)
         for unit in self.units:
             layout = self.layout[unit.name]
             checked_layout(layout, unit.extents, self.factors, f"unit {unit.name!r}")

@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import from_digits
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import Box, bounds, named_split_of, piece_of, splits_of
 from meshwright.parallel.layout import Layout
-from meshwright.parallel.samples import first_cut, takes
+from meshwright.parallel.micro_batches import cut_by_micro_batches
 from meshwright.parallel.states import WHOLE, State, States, at
-from meshwright.parallel.unit import Member, Unit, states_inside
+from meshwright.parallel.unit import Member, Unit
 from meshwright.plan.model import Plan
 from meshwright.script.boxes import beyond, full
 from meshwright.script.machine import Coordinates, Machine, is_present
@@ -174,33 +173,7 @@ def _with_inputs(piece: Call, whole: Call, kept: list[int]) -> Call:
 
 
 def samples_of(plan: Plan) -> Samples:
-    """How micro-batches cut a plan's units; a sentence if they cannot."""
-    count, dims = plan.options.micro_batches, dict[str, State]()
+    """How micro-batches cut a plan's units."""
+    count = plan.options.micro_batches
     splits = tuple(unit.samples if count > 1 else None for unit in plan.units)
-    for unit, own in zip(plan.units, splits, strict=True):
-        _refuse_uneven(unit, count)
-        _refuse_mixed(unit, dims, count)
-        dims |= {
-            tensor: WHOLE if own is None else states[own]
-            for tensor, states in states_inside(unit, plan.graph).items()
-        }
-    return Samples(count, splits, dims)
-
-
-def _refuse_mixed(unit: Unit, dims: Mapping[str, State], count: int) -> None:
-    own, cut = unit.samples, first_cut(unit, dims)
-    if cut is not None and (own is None or not takes(unit, own, dims)):
-        raise InputError(
-            f"unit {unit.name!r} needs all samples of {cut!r} at once, but there are "
-            f"{count} micro-batches",
-            "plan it with one micro-batch",
-        )
-
-
-def _refuse_uneven(unit: Unit, count: int) -> None:
-    if any(extent % count for extent in unit.sample_extents):
-        raise InputError(
-            f"unit {unit.name!r} has {max(unit.sample_extents)} samples, which make no {count} "
-            "equal micro-batches",
-            "plan with a number of micro-batches that divides them",
-        )
+    return Samples(count, splits, cut_by_micro_batches(plan.graph, count))

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, BytesPerSecond
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
@@ -65,16 +66,22 @@ def test_a_larger_batch_is_counted_by_the_sample() -> None:
 
 
 def test_a_batch_that_is_fixed_says_why() -> None:
-    graph = convolutional()
-    shape = ("shape", (12, 216))
-    operators = [
-        replace(own, kind="reshape", attributes=(shape,)) if own.name == "flat" else own
-        for own in graph.operators
-    ]
-    fixed = replace(graph, operators=tuple(operators))
-    found = told(data_parallel(fixed, SMALL))[BATCH]
+    graph = parse_graph("""graph fixed
+input x: float32[n=8, i=8]
+buffer m: float32[n=8, o=8]
+parameter w: float32[o=8, i=8]
+operator y: y: float32[n=8, o=8] = linear(x, w)
+operator z: z: float32[n=8, o=8] = mul(y, m)
+output z""")
+    found = told(data_parallel(graph, SMALL))[BATCH]
     assert found.step is None
-    assert "'flat'" in found.note
+    assert "'z'" in found.note
+
+
+def test_half_of_an_odd_number_of_micro_batches_says_why() -> None:
+    odd = told(saving(transformer(batch=36 * 5), Options(micro_batches=45)))[FEWER]
+    assert odd.step is None
+    assert "make no 22 equal micro-batches" in odd.note
 
 
 def test_more_memory_undoes_what_saves_memory() -> None:

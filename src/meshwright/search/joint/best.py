@@ -22,6 +22,7 @@ from typing import NamedTuple
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.garbage import rarely_collected
 from meshwright.foundation.units import Seconds
+from meshwright.parallel.micro_batches import cut_by_micro_batches
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
@@ -36,7 +37,7 @@ from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.consistent import checked
-from meshwright.search.joint.constraints import stays
+from meshwright.search.joint.constraints import MICRO_BATCHES, option, stays
 from meshwright.search.joint.contradictions import parts
 from meshwright.search.joint.copied import copied
 from meshwright.search.joint.everything import everything
@@ -140,7 +141,7 @@ class _Run:
         self._progress = progress
         self.prices = Prices(Pricer(question.cluster, backend, algorithm="best"), programs=programs)
         self.operators = operators
-        self.trials = Trials(question, self.prices, operators, self.clock.enough, self._better)
+        self.trials = Trials(question, self.prices, operators, self._enough, self._better)
         self.kept = self.trials.kept
         self.bench = self.trials.bench(question.graph)
         self.framed: list[Frame] = []
@@ -177,7 +178,7 @@ class _Run:
             if isinstance(plan, InputError):
                 self.refused.append((name, str(plan)))
                 continue
-            if self.kept.best is not None and self.clock.enough():
+            if self._enough():
                 self.refused.append((name, "there was no time left for it; give a larger budget"))
                 continue
             candidate = self.trials.simulated(plan)
@@ -191,6 +192,8 @@ class _Run:
     def frames(self) -> None:
         """Lay all frames out; simulate the best few, and those finer."""
         self._tell("frames")
+        if self._enough():
+            return
         found = sketches(self.bench, self.clock.enough)
         self.framed = [own.frame for own in varied(found)]
         self.leading = self.trials.explore(self.bench, found, WEIGHTS)
@@ -221,7 +224,7 @@ class _Run:
             for own in leaders:
                 stages = own.sketch.frame.stages if own.sketch is not None else ()
                 frame = Frame(stages, own.candidate.plan.options)
-                for other in neighbours(self.question, self.bench.units, frame):
+                for other in neighbours(self.question, own.bench.graph, frame):
                     if not self.clock.enough():
                         self.trials.change(own, other)
                 for roles in copied(own.bench.units, own.roles, own.bench.factors):
@@ -345,6 +348,10 @@ class _Run:
             least = min(least, found.seconds)
         return least
 
+    def _enough(self) -> bool:
+        """Whether the budget is spent; never before there is a plan."""
+        return self.kept.best is not None and self.clock.enough()
+
     def _better(self, entry: Entry) -> None:
         """Remember and tell that there is a better plan."""
         self.history.append((self.clock.seconds, entry.step))
@@ -370,3 +377,6 @@ def _refuse_impossible(question: Question) -> None:
     if question.memory <= 0:
         raise InputError(f"the memory limit is {question.memory} bytes", "give more than 0")
     checked(question.constraints, units(question.graph), question.cluster)
+    wanted = option(question.constraints, MICRO_BATCHES)
+    if wanted is not None:
+        cut_by_micro_batches(question.graph, wanted)

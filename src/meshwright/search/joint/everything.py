@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
 from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.allowed import Allowed
@@ -33,7 +32,7 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.durations import choices
 from meshwright.search.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
-from meshwright.search.joint.frames import BUCKETS, samples, savings
+from meshwright.search.joint.frames import BUCKETS, micro_batches, savings
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.variants import algebra
 from meshwright.simulate import full
@@ -69,9 +68,7 @@ def everything(
     if question.minimize != "time" or graphs is None:
         return None
     every = [
-        (graph, steps, options)
-        for graph, steps in graphs
-        for options in _options(question, units(graph))
+        (graph, steps, options) for graph, steps in graphs for options in _options(question, graph)
     ]
     if sum(_plans(question, graph) for graph, _, _ in every) > FEW_PLANS:
         return None
@@ -136,19 +133,20 @@ def _graphs(
     return found
 
 
-def _options(question: Question, own: Sequence[Unit]) -> list[Options]:
+def _options(question: Question, graph: OperatorGraph) -> list[Options]:
     """Every value of every option."""
-    micro = option(question.constraints, MICRO_BATCHES)
+    wanted = option(question.constraints, MICRO_BATCHES)
     bucket = option(question.constraints, BUCKET)
     return [
         msgspec.structs.replace(
             question.training,
-            micro_batches=micro_batches,
+            micro_batches=count,
             zero=saving.zero,
             recompute=saving.recompute,
             bucket=size,
         )
-        for micro_batches in ((micro,) if micro else divisors(samples(own)))
+        for count in micro_batches(graph)
+        if wanted in (None, count)
         for saving in savings(question.constraints)
         for size in (BUCKETS if bucket is None else (bucket,))
     ]

@@ -15,10 +15,20 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.foundation.integers import divisors
+from meshwright.foundation.once import once
+from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, factors
-from meshwright.parallel.unit import Unit
+from meshwright.parallel.micro_batches import can_be_cut_by
+from meshwright.parallel.units import units
 from meshwright.plan.model import Options
-from meshwright.search.joint.constraints import BUCKET, STAGES, Constraints, option, sitting
+from meshwright.search.joint.constraints import (
+    BUCKET,
+    MICRO_BATCHES,
+    STAGES,
+    Constraints,
+    option,
+    sitting,
+)
 from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.question import Question
 
@@ -62,13 +72,13 @@ SAVINGS = (
 """From those that cost the least time to those that hold the least."""
 
 
-def shapes(question: Question, units: Sequence[Unit]) -> Iterator[tuple[tuple[int, ...], int]]:
+def shapes(question: Question, graph: OperatorGraph) -> Iterator[tuple[tuple[int, ...], int]]:
     """All stages and numbers of micro-batches to consider, the simplest first."""
     own = factors(question.cluster)
-    batch = samples(units)
-    for stages in _stages(question, own, len(units)):
+    possible = micro_batches(graph)
+    for stages in _stages(question, own, len(units(graph))):
         count = Frame(stages, Options()).degree(own)
-        yield from ((stages, micro) for micro in _micro_batches(question, count, batch))
+        yield from ((stages, micro) for micro in _micro_batches(question, count, possible))
 
 
 def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Saving) -> Frame:
@@ -93,7 +103,7 @@ def savings(constraints: Constraints) -> list[Saving]:
     ]
 
 
-def neighbours(question: Question, units: Sequence[Unit], frame: Frame) -> list[Frame]:
+def neighbours(question: Question, graph: OperatorGraph, frame: Frame) -> list[Frame]:
     """Frames that differ in one option."""
     options, micro = frame.options, frame.options.micro_batches
     wanted = option(question.constraints, BUCKET)
@@ -105,15 +115,17 @@ def neighbours(question: Question, units: Sequence[Unit], frame: Frame) -> list[
     ]
     changed += [
         replace(options, micro_batches=other)
-        for stages, other in shapes(question, units)
+        for stages, other in shapes(question, graph)
         if stages == frame.stages and other in (micro // 2, micro * 2)
     ]
     return [Frame(frame.stages, own) for own in changed if own != options]
 
 
-def samples(units: Sequence[Unit]) -> int:
-    """How many samples a step has: the least extent of the splits that cut them."""
-    return min((extent for unit in units for extent in unit.sample_extents), default=1)
+@once
+def micro_batches(graph: OperatorGraph) -> tuple[int, ...]:
+    """Into how many micro-batches a step can be cut."""
+    extents = [extent for unit in units(graph) for extent in unit.sample_extents]
+    return tuple(m for m in divisors(min(extents, default=1)) if can_be_cut_by(graph, m))
 
 
 def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:
@@ -134,9 +146,8 @@ def _count(run: Sequence[int], own: Sequence[Factor]) -> int:
     return math.prod(own[f].size for f in run)
 
 
-def _micro_batches(question: Question, stages: int, batch: int) -> list[int]:
-    wanted = option(question.constraints, "micro-batches")
-    possible = divisors(batch)
+def _micro_batches(question: Question, stages: int, possible: Sequence[int]) -> list[int]:
+    wanted = option(question.constraints, MICRO_BATCHES)
     if wanted is not None:
         return [wanted] if wanted in possible else []
     if stages == 1:

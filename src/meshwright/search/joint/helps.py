@@ -57,7 +57,7 @@ def helps(plan: Plan, memory: Bytes, late: Callable[[], bool] = lambda: False) -
     for change, tried in _changes(plan, memory):
         if late():
             break
-        own = tried()
+        own = _outcome(tried)
         if isinstance(own, str):
             found.append(Help(change, None, 1, 0.0, f"cannot be applied: {own}"))
         else:
@@ -79,6 +79,14 @@ class _Tried(NamedTuple):
 
 _Outcome = _Tried | str
 """What came of a change, or why it cannot be applied."""
+
+
+def _outcome(tried: Callable[[], _Outcome]) -> _Outcome:
+    """What came of a change; what cannot be planned says why."""
+    try:
+        return tried()
+    except InputError as error:
+        return error.problem
 
 
 def _changes(plan: Plan, memory: Bytes) -> Iterator[tuple[str, Callable[[], _Outcome]]]:
@@ -163,10 +171,7 @@ def _difference(before: Options, after: Options) -> str:
 
 
 def _larger_batch(plan: Plan, memory: Bytes) -> _Outcome:
-    try:
-        graph = with_batch(plan.graph, MORE)
-    except InputError as error:
-        return error.problem
+    graph = with_batch(plan.graph, MORE)
     micro, tried = plan.options.micro_batches, []
     for count in (micro, micro * MORE):
         options = replace(plan.options, micro_batches=count)

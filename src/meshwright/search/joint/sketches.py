@@ -29,15 +29,18 @@ FIRST, ALIKE = 8, 3
 
 
 def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
-    """Sketches of all frames, the fastest that should fit first, then those that hold the least."""
+    """Sketches of all frames, the fastest that should fit first, then those that hold the least.
+
+    There is one at least, however early somebody has had enough.
+    """
     found: list[Sketch] = []
     best: dict[tuple[int, ...], float] = {}
     settled = False
-    for stages, micro in shapes(bench.question, bench.units):
+    for stages, micro in shapes(bench.question, bench.graph):
         if bench.question.minimize == "time" and _more_and_more(best, stages):
             best[stages] = float("inf")
         far = best.get(stages, 0.0) > FAR * min(best.values(), default=float("inf"))
-        if enough() or far or (settled and not stages):
+        if (found and enough()) or far or (settled and not stages):
             continue
         own = list(_saved(bench, stages, micro))
         found += own

@@ -124,10 +124,14 @@ class Trials:
         return [weights[n] for _, n in sorted(found)]
 
     def _try(self, bench: Bench, sketch: Sketch) -> Entry | None:
-        """Simulate a sketch, unless its plan has been; None if so."""
+        """Simulate a sketch; None if its plan has been or a rewritten graph cannot be cut so."""
         roles, options = bench.roles(sketch), sketch.frame.options
         if self.kept.seen(bench, options, roles):
             return None
         stages = sketch.frame.degree(bench.factors)
         origin = f"joint: {stages} stages" if stages > 1 else "joint"
-        return self.add(bench.simulated(origin, options, roles), bench, sketch)
+        try:
+            candidate = bench.simulated(origin, options, roles)
+        except InputError:
+            return None  # Micro-batches that the graph as it was written could be cut into.
+        return self.add(candidate, bench, sketch)
