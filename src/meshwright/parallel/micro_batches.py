@@ -43,6 +43,8 @@ def cut_by_micro_batches(graph: OperatorGraph, count: int) -> Mapping[str, State
             tensor: WHOLE if split is None else made[split]
             for tensor, made in states_inside(unit, graph).items()
         }
+    if count > 1:
+        _refuse_uncut(graph, states, count)
     return states
 
 
@@ -53,6 +55,17 @@ def can_be_cut_by(graph: OperatorGraph, count: int) -> bool:
     except InputError:
         return False
     return True
+
+
+def _refuse_uncut(graph: OperatorGraph, states: Mapping[str, State], count: int) -> None:
+    """Refuse micro-batches that would each do the whole step."""
+    results = (graph.loss,) if graph.loss else graph.outputs
+    if all(states.get(name, WHOLE) == WHOLE for name in results):
+        raise InputError(
+            f"no samples are found that {count} micro-batches could cut: "
+            f"{', '.join(map(repr, results))} would be made of all of them each time",
+            "plan it with one micro-batch, or give inputs whose first dim is the batch",
+        )
 
 
 def _refuse_mixed(unit: Unit, states: Mapping[str, State], count: int) -> None:

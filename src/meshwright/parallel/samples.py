@@ -34,6 +34,8 @@ FIRST: State = 0
 
 def with_samples(units: Sequence[Unit], graph: OperatorGraph) -> tuple[Unit, ...]:
     """The units of a graph, in an order of running, each with the split of its samples."""
+    if graph.inputs and graph.inputs[0].spec.shape[:1] == (1,):
+        return tuple(units)  # One sample cannot be cut, and its positions are none.
     states = dict[str, State]()
     following, fed = following_inputs(graph), _fed(graph)
     constants = _Constants()
@@ -76,7 +78,11 @@ class _Constants:
 
     def add(self, number: int, unit: Unit, made: Mapping[str, tuple[State, ...]]) -> None:
         """A unit that depends on no input."""
-        free = tuple(n for n in range(len(unit.splits)) if takes(unit, n, {}, self.can))
+        free = tuple(
+            number
+            for number, split in enumerate(unit.splits)
+            if _independent(split) and takes(unit, number, {}, self.can)
+        )
         self._makers |= dict.fromkeys(made, _Maker(number, unit, made, free))
 
     def can(self, port: Port, number: int) -> bool:
