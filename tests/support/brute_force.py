@@ -28,6 +28,7 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Factor, Layout, factors, layouts
+from meshwright.parallel.micro_batches import can_be_cut_by
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
@@ -90,6 +91,8 @@ def every_plan(question: Question) -> Iterator[Tried]:
     prices = Prices(Pricer(question.cluster, algorithm="best"))
     operators = OperatorPricer(question.cluster.device)
     for graph, options in product(reachable(question), allowed(question)):
+        if not can_be_cut_by(graph, options.micro_batches):
+            continue
         for pipeline, choices in stages(graph, question, options):
             try:
                 problem = Problem(

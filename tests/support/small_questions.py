@@ -14,11 +14,12 @@ import msgspec
 
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
 from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
+from meshwright.parallel.micro_batches import can_be_cut_by
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.question import Question
-from support.brute_force import REWRITES, algebra, brute_force, every_plan, reachable, size
+from support.brute_force import REWRITES, algebra, allowed, brute_force, every_plan, reachable, size
 from support.small_graphs import small_graph
 
 COUNT = 200
@@ -49,6 +50,7 @@ def small_question(seed: int) -> Question:
             and size(question) <= MOST
             and (len(found) > 1 or seed % 5 > 1)
             and len(reachable(question, REWRITES + 1)) == len(found)
+            and any(can_be_cut_by(question.graph, own.micro_batches) for own in allowed(question))
         ):
             limited = _limited(random, question) if seed % 3 == 0 else question
             if limited is not None:
