@@ -26,6 +26,8 @@ from meshwright.foundation.errors import InputError
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import Attributes, Operator, OperatorGraph
 
+COPIES = ("alias", "clone", "contiguous")
+VIEWS = ("_unsafe_view", "flatten", "reshape", "unflatten", "view")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 _KNOWN = {str(own.__file__) for own in (batchnorm, torch_module)}
@@ -116,6 +118,7 @@ def differing(
     if training and any(map(_random, found.operators)):
         # An executor that evaluates draws nothing.
         theirs = found
+    ours, theirs = _without_copies(ours), _without_copies(theirs)
     if canonical_hash(ours) == canonical_hash(theirs):
         return ""
     place = _first_difference(ours, theirs)
@@ -130,6 +133,25 @@ def in_evaluation(graph: OperatorGraph) -> OperatorGraph:
             msgspec.structs.replace(own, attributes=_evaluating(own)) for own in graph.operators
         ),
     )
+
+
+def _without_copies(graph: OperatorGraph) -> OperatorGraph:
+    """The graph without what says how values lie in memory; dropout lets them lie otherwise."""
+    same: dict[str | None, str | None] = {}
+    kept = []
+    for own in graph.operators:
+        inputs = tuple(same.get(name, name) for name in own.inputs)
+        if own.kind in COPIES and own.outputs[0].spec == graph.specs[str(own.inputs[0])]:
+            same[own.outputs[0].name] = inputs[0]
+        else:
+            kind = "reshape" if own.kind in VIEWS else own.kind
+            attributes = () if kind == "reshape" else own.attributes
+            kept.append(
+                msgspec.structs.replace(own, kind=kind, inputs=inputs, attributes=attributes)
+            )
+    outputs = tuple(str(same.get(name, name)) for name in graph.outputs)
+    loss = None if graph.loss is None else str(same.get(graph.loss, graph.loss))
+    return msgspec.structs.replace(graph, operators=tuple(kept), outputs=outputs, loss=loss)
 
 
 def _evaluating(own: Operator) -> Attributes:

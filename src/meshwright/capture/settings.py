@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
@@ -27,7 +28,10 @@ from meshwright.graph.traced import CHANGING, Alike, Settings
 OF_TORCH = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 
-LEFT_OUT = frozenset({"device", "dtype", "torch_dtype", "gradient_checkpointing", "architectures"})
+LEFT_OUT = frozenset(
+    {"device", "dtype", "torch_dtype", "gradient_checkpointing", "architectures"}
+    | {"_is_hf_initialized"}
+)
 """Attributes and configured values that a plan decides, or that say where a model came from."""
 
 LONGEST = 200
@@ -67,7 +71,7 @@ def _settings(
     module: nn.Module, changing: Collection[str], told: set[int]
 ) -> Iterator[tuple[str, str]]:
     yield from ((name, CHANGING) for name in changing)
-    of_library = type(module).__module__.startswith("torch.")
+    of_library = _is_of_library(type(module))
     for name, value in vars(module).items():
         if name in OF_TORCH or name in LEFT_OUT or name in changing:
             continue
@@ -83,6 +87,12 @@ def _settings(
     code = "" if of_library else _code(written)
     if code:
         yield "the code", code
+
+
+def _is_of_library(own: type) -> bool:
+    """Whether a class is installed; such classes note things of their own in hidden attributes."""
+    file = getattr(sys.modules.get(own.__module__), "__file__", None) or ""
+    return "site-packages" in Path(file).parts
 
 
 def _told(name: str, items: Mapping[str, object]) -> Iterator[tuple[str, str]]:
