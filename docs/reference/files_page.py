@@ -13,7 +13,8 @@ from meshwright.plan import file as plan_file
 from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
 from meshwright.price import table as price_table
 from meshwright.price.table import MeasuredCall, Origin
-from meshwright.rewrite.language import definitions, text
+from meshwright.graph import notation
+from meshwright.rewrite.language import text
 from meshwright.rewrite.library import Certificate
 from meshwright.search import results
 from meshwright.search.jobs import Asked, Job, Row
@@ -84,7 +85,7 @@ def _rules() -> list[str]:
         "## Rules: .rules",
         docstring(text.__doc__),
         "### Operators: .txt",
-        docstring(definitions.__doc__),
+        docstring(notation.__doc__),
         "### Certificates: .json",
         "A list of what `rules verify --certify` has proved:",
         _record(Certificate),

@@ -357,7 +357,9 @@ def test_apply_refuses(folder: Path) -> None:
     assert told(*far) == ("rule 'linear-bias-cut-o' fits at 3 places, not at place 9; give 1 to 3.")
     assert told(*far, "--at", "1") == "--at is given 2 times; give it 1 times."
     assert told("--rule", "neg-neg", "--set", "d=x").startswith("--set 'd=x' is no NAME=N;")
-    assert told("--rules", "mine.rules").startswith("--rules and --certificates belong together;")
+    assert (
+        told("--certificates", "mine.json") == "--certificates is given without --rules; give both."
+    )
     printed(folder, "verify", "mine.rules", "--certify", "mine.json")
     assert "'again' has no certificate" in told(
         "--rules", "mine.rules", "--certificates", "mine.json", "--rule", "back"

@@ -15,6 +15,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,12 +67,19 @@ def _module_of_file(path: Path, source: Source) -> ModuleType:
         raise InputError(
             f"there is no file {str(path)!r} for {source.text!r}", "give the path of a Python file"
         )
+    written = path.stat()
+    return _executed(path.resolve(), written.st_mtime_ns, written.st_size)
+
+
+@lru_cache(maxsize=64)
+def _executed(path: Path, written: int, size: int) -> ModuleType:
+    """The module of a file as it was written; run once, since it may register operators."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Files that lie beside it are its neighbours, as when Python runs it as a script.
-    sys.path.insert(0, str(path.parent.resolve()))
+    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -2,21 +2,27 @@
 
 Enters: a kind, tensors and attributes. Leaves: the results that the graph's families tell of.
 ATen's own operators run by their schema (`aten`); the table below holds the kinds whose call
-differs from ATen's.
+differs from ATen's. A user's operator may name a Python function (`python_kernel`), which is called
+with its tensors and then, by name, its other attributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from torch import Tensor
 from torch.nn import functional
 
 from meshwright.capture import aten
+from meshwright.capture.function import loaded_function
+from meshwright.capture.options import parse_source
 from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.foundation.errors import InputError
+from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
 from meshwright.graph.model import Attributes, Value
 
-NOTES = {"independent"}
+NOTES = {"independent", DEFINITION, PYTHON_KERNEL}
 """Attributes that say something of an operator and are no argument of it."""
 
 Arguments = Sequence[Tensor | None]
@@ -31,9 +37,24 @@ def run_operator(kind: str, inputs: Arguments, attributes: Attributes) -> tuple[
     (tensor([0., 1.]),)
     """
     told = tuple((key, value) for key, value in attributes if key not in NOTES)
-    kernel = KERNELS.get(kind.removeprefix("aten."))
+    named = dict(attributes).get(PYTHON_KERNEL)
+    kernel = python_kernel(str(named)) if named else KERNELS.get(kind.removeprefix("aten."))
     result = aten.call(kind, inputs, told) if kernel is None else kernel(inputs, dict(told))
     return tuple(aten.tensors_in(result))
+
+
+@cache
+def python_kernel(source: str) -> Kernel:
+    """The function of a file or module that runs a user's operator."""
+    try:
+        function = loaded_function(parse_source(source))
+    except InputError as error:
+        raise error.at(f"kernel {source!r}") from None
+
+    def run(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+        return function(*inputs, **attributes)
+
+    return run
 
 
 def prepared_operator(
@@ -45,7 +66,7 @@ def prepared_operator(
     >>> prepared_operator("relu", (True,), ())((torch.tensor([-1.0, 1.0]),))
     (tensor([0., 1.]),)
     """
-    if kind.removeprefix("aten.") in KERNELS:
+    if kind.removeprefix("aten.") in KERNELS or PYTHON_KERNEL in dict(attributes):
         return lambda inputs: run_operator(kind, inputs, attributes)
     told = tuple((key, value) for key, value in attributes if key not in NOTES)
     run = aten.prepared(kind, given, told)

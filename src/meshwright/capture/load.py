@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import torch
@@ -25,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from meshwright.capture.defined import with_definitions
 from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
 from meshwright.capture.export import Capture, captured
@@ -40,9 +43,11 @@ from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.units import Bytes
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.model import OperatorGraph
+from meshwright.graph.notation import Definition
 from meshwright.graph.unroll import is_recurrent, unrolled
 
 TINY = "/tiny"
+NO_OPERATORS: Mapping[str, Definition] = MappingProxyType({})
 
 MOST_WEIGHTS = Bytes(4 * 2**30)
 """A model with more is never built with weights only to look at what it does with data."""
@@ -58,8 +63,12 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def load_model(source: str, batch: int | None = None) -> Captured:
+def load_model(
+    source: str, batch: int | None = None, operators: Mapping[str, Definition] = NO_OPERATORS
+) -> Captured:
     """The operator graph of a model, built without a byte of weights where its code allows.
+
+    Operators are those that the user has defined; they carry their definitions in the graph.
 
     >>> captured = load_model("zoo:bert-large/tiny", batch=2)
     >>> captured.graph.parameter_count, captured.warnings
@@ -77,6 +86,7 @@ def load_model(source: str, batch: int | None = None) -> Captured:
         )
     if parsed.unroll is not None:
         graph = _unrolled(graph, parsed)
+    graph, untried = with_definitions(graph, operators)
     _log.info(
         "captured %s in %.2f s: %d operators, %d parameters",
         source,
@@ -84,15 +94,15 @@ def load_model(source: str, batch: int | None = None) -> Captured:
         len(graph.operators),
         graph.parameter_count,
     )
-    return Captured(source=source, graph=graph, warnings=(*told, *_warnings(graph)))
+    return Captured(source=source, graph=graph, warnings=(*told, *_warnings(graph), *untried))
 
 
-def load_graph(example: Example) -> Captured:
+def load_graph(example: Example, operators: Mapping[str, Definition] = NO_OPERATORS) -> Captured:
     """The operator graph of a module with example inputs, as `load_model` has it of a text."""
     name = type(example.model).__name__
-    graph, told = captured(example, name)
-    graph = _settled(graph)
-    return Captured(source=name, graph=graph, warnings=(*told, *_warnings(graph)))
+    traced, told = captured(example, name)
+    graph, untried = with_definitions(_settled(traced), operators)
+    return Captured(source=name, graph=graph, warnings=(*told, *_warnings(graph), *untried))
 
 
 def load_example(source: str, batch: int | None, device: torch.device) -> Example:

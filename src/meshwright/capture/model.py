@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from meshwright.capture.load import load_graph, load_model
 from meshwright.foundation.errors import InputError
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
+from meshwright.rewrite.library.reading import read_operators
 
 
 def capture_model(
@@ -24,12 +26,13 @@ def capture_model(
     loss: Loss | None = None,
     batch: int | None = None,
     dtype: str | None = None,
+    operators: str | Path | None = None,
 ) -> OperatorGraph:
     """The operators of one forward pass of a model.
 
     A model is a text that `meshwright capture` takes, with its batch, or a module with example
     inputs, which say the batch; its loss is `loss(model(*inputs), *targets)`. With a dtype the
-    graph is cast.
+    graph is cast. A file of operators defines those of your own (docs/rules.md).
 
     >>> from torch import nn, zeros
     >>> from meshwright import capture_model
@@ -39,19 +42,20 @@ def capture_model(
     >>> [operator.kind for operator in graph.operators]
     ['linear', 'relu']
     """
+    known = {} if operators is None else read_operators(operators)
     if isinstance(model, str):
         if inputs or targets or loss is not None:
             raise InputError(
                 f"{model!r} brings its own inputs and loss", "give them only with a module"
             )
-        captured = load_model(model, batch)
+        captured = load_model(model, batch, known)
     else:
         if batch is not None:
             raise InputError(
                 f"batch is {batch}, but a module's batch is that of its inputs", "leave it out"
             )
         example = Example(model=model, inputs=tuple(inputs), loss=loss, targets=tuple(targets))
-        captured = load_graph(example)
+        captured = load_graph(example, known)
     for warning in captured.warnings:
         warnings.warn(warning, stacklevel=2)
     return captured.graph if dtype is None else in_dtype(captured.graph, dtype)

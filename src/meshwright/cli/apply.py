@@ -17,8 +17,9 @@ from meshwright.cli.options import (
 )
 from meshwright.cli.rule_options import (
     OperatorsOption,
-    certified_rules,
+    all_rules,
     chosen_parameters,
+    defined_operators,
     known_operators,
     named_rule,
 )
@@ -71,7 +72,7 @@ def apply_rules(
     from meshwright.rewrite.graphs.chain import apply_chain
 
     known = known_operators(operators)
-    found = certified_rules(file, certificates, known)
+    found = all_rules(file, certificates, known)
     named = [named_rule(name, found) for name in rule or ()]
     parameters = chosen_parameters(set_ or [])
     if output is not None:
@@ -79,14 +80,21 @@ def apply_rules(
     if list_:
         require_lines(top)
         rules = named or found
-        _show_matches(captured_graph(model, batch), rules, parameters, known, top, json)
+        _show_matches(
+            captured_graph(model, batch, operators=defined_operators(operators)),
+            rules,
+            parameters,
+            known,
+            top,
+            json,
+        )
         return
     if not named:
         raise InputError("no rule is given", "give --rule NAME, or --list to see what fits")
     places = [*(at or ()), *[1] * len(named)][: len(named)]
     if len(at or ()) > len(named):
         raise InputError(f"--at is given {len(at or ())} times", f"give it {len(named)} times")
-    graph = captured_graph(model, batch)
+    graph = captured_graph(model, batch, operators=defined_operators(operators))
     steps = list(zip(named, places, strict=True))
     applied = list(apply_chain(graph, steps, parameters, known))
     if output is not None:

@@ -9,6 +9,7 @@ import typer
 from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import BatchOption, JsonOption, ModelArgument, captured_graph, chosen
+from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,6 +58,7 @@ def capture(
     ] = False,
     save: Annotated[str | None, typer.Option(help="Write the graph as JSON to this file.")] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the graph as text.")] = False,
+    operators: OperatorsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Capture a PyTorch model as an operator graph and sum it up.
@@ -78,7 +80,7 @@ def capture(
     kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
     if batch is not None and batch < 1:
         raise InputError(f"--batch is {batch}", "give 1 or more")
-    graph = captured_graph(model, batch)
+    graph = captured_graph(model, batch, operators=defined_operators(operators))
     if save is not None:
         write_whole(save, msgspec.json.encode(graph))
     figures = model_figures(graph, kind, mixed=mixed, recompute=recompute)

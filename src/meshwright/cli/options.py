@@ -9,8 +9,11 @@ import typer
 from meshwright.cli import completion
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import OperatorGraph
+    from meshwright.graph.notation import Definition
     from meshwright.search.budget import Budget
     from meshwright.search.rank import Ranker
 
@@ -97,7 +100,12 @@ def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
     raise InputError(f"{option} is {given!r}", nearest(given, allowed))
 
 
-def captured_graph(model: str, batch: int | None, dtype: str | None = None) -> OperatorGraph:
+def captured_graph(
+    model: str,
+    batch: int | None,
+    dtype: str | None = None,
+    operators: Mapping[str, Definition] | None = None,
+) -> OperatorGraph:
     """The graph of a model, cast if asked; what its user should know goes to standard error."""
     from meshwright.graph.dtypes import in_dtype
 
@@ -105,7 +113,7 @@ def captured_graph(model: str, batch: int | None, dtype: str | None = None) -> O
         chosen(dtype, ("bfloat16", "float16", "float32", "float64"), "--dtype")
     from meshwright.capture.load import load_model
 
-    captured = load_model(model, batch)
+    captured = load_model(model, batch, operators or {})
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     return captured.graph if dtype is None else in_dtype(captured.graph, dtype)

@@ -24,6 +24,7 @@ from meshwright.cli.options import (
     require_place,
 )
 from meshwright.cli.report import ReportOption, TraceOption, explained, write
+from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +60,9 @@ def plan(
     forbid: own.ForbidOption = None,
     fix: own.FixOption = None,
     exclude_rule: own.ExcludeOption = None,
+    operators: OperatorsOption = None,
+    rules: own.RulesOption = None,
+    certificates: own.CertificatesOption = None,
     start: own.StartOption = None,
     save: own.SaveOption = None,
     report: ReportOption = None,
@@ -81,6 +85,7 @@ def plan(
     from meshwright.foundation.processes import most_processes
     from meshwright.plan.file import save_plan
     from meshwright.price.backend import backend_named
+    from meshwright.rewrite.verify.user_rules import user_rules
     from meshwright.search.joint.constraints import parse_constraints
     from meshwright.search.joint.question import MINIMIZE, Question
     from meshwright.simulate.simulation import prices_of
@@ -98,13 +103,15 @@ def plan(
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
     constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
+    graph = captured_graph(model, batch, dtype, defined_operators(operators))
     question = Question(
-        graph=captured_graph(model, batch, dtype),
+        graph=graph,
         cluster=machine,
         memory=limit,
         training=training,
         minimize=goal,
         constraints=constraints,
+        added=user_rules(graph, operators, rules, certificates),
     )
     found = _searched(question, how, first)
     save_plan(msgspec.structs.replace(found[0].best.plan, model=model), path)

@@ -47,6 +47,14 @@ ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(metavar="PATTERN", help="None of these rewrite rules; repeatable."),
 ]
+RulesOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Further rewrite rules, which are proved at once."),
+]
+CertificatesOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Their proofs, from 'rules verify --certify': saves time."),
+]
 StartOption = Annotated[str | None, typer.Option(metavar="PLAN", help="A plan to start from.")]
 SaveOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=DEFAULT)

@@ -23,6 +23,7 @@ from meshwright.cli.options import (
     chosen_cluster,
     require_place,
 )
+from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
     from meshwright.plan.model import Plan
@@ -112,6 +113,7 @@ def compare(
     ] = None,
     save: Annotated[str | None, typer.Option(help="Write the plan found to this file.")] = None,
     engine: Annotated[str, typer.Option(help="delta or full; both find the same.")] = "delta",
+    operators: OperatorsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Put all baseline strategies and a search side by side, each simulated.
@@ -130,7 +132,7 @@ def compare(
     library = backend_named(backend)
     machine = chosen_cluster(cluster, nodes, gpus, resize)
     _require_places(save, checkpoint)
-    graph = captured_graph(model, batch, dtype)
+    graph = captured_graph(model, batch, dtype, defined_operators(operators))
 
     from meshwright.plan.file import save_plan
     from meshwright.report import plans
@@ -179,6 +181,8 @@ def _require_places(save: str | None, checkpoint: str | None) -> None:
 
 
 def _require_model(plan: Plan, model: str, batch: int | None) -> None:
+    from meshwright.capture.defined import definitions_in
     from meshwright.plan.fits import require_graph
 
-    require_graph(plan, captured_graph(model, batch))
+    operators = definitions_in(plan.graph)
+    require_graph(plan, captured_graph(model, batch, operators=operators))

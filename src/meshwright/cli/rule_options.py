@@ -23,9 +23,15 @@ SecondsOption = Annotated[float, typer.Option(help="Time for each proof; beyond 
 def known_operators(operators: str | None) -> dict[str, Definition]:
     """The operators that come with Meshwright and those of a file."""
     from meshwright.rewrite.language.definitions import DEFINITIONS
+
+    return {**DEFINITIONS, **defined_operators(operators)}
+
+
+def defined_operators(operators: str | None) -> dict[str, Definition]:
+    """The operators of a file."""
     from meshwright.rewrite.library.reading import read_operators
 
-    return {**DEFINITIONS, **({} if operators is None else read_operators(operators))}
+    return {} if operators is None else read_operators(operators)
 
 
 def named_rule(name: str, found: Iterable[Rule]) -> Rule:
@@ -42,27 +48,19 @@ def named_rule(name: str, found: Iterable[Rule]) -> Rule:
     raise InputError(f"there is no rule {name!r}", f"{guess} 'meshwright rules list'")
 
 
-def certified_rules(
+def all_rules(
     file: str | None, certificates: str | None, known: dict[str, Definition]
 ) -> tuple[Rule, ...]:
-    """The library and the rules of a file."""
+    """The library and the rules of a file, which are proved if their certificates are not given."""
     from meshwright.foundation.errors import InputError
     from meshwright.rewrite.library import library
-    from meshwright.rewrite.library.reading import read_certified
+    from meshwright.rewrite.verify.user_rules import proved_rules
 
-    if (file is None) != (certificates is None):
-        raise InputError(
-            "--rules and --certificates belong together",
-            "give both; 'meshwright rules verify FILE --certify CERTIFICATES' writes the second",
-        )
-    if file is None or certificates is None:
+    if file is None:
+        if certificates is not None:
+            raise InputError("--certificates is given without --rules", "give both")
         return library()
-    own = read_certified(file, certificates, known)
-    taken = {rule.name for rule in library()}
-    for rule in own:
-        if rule.name in taken:
-            raise InputError(f"{file}: the library has a rule {rule.name!r} too", "rename yours")
-    return (*library(), *own)
+    return (*library(), *proved_rules(file, certificates, known))
 
 
 def chosen_parameters(given: list[str]) -> dict[str, list[int]]:

@@ -104,6 +104,9 @@ def verify_rules(
     operators: OperatorsOption = None,
     seconds: SecondsOption = 60.0,
     jobs: JobsOption = 2,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Judge so many rules, the first of the file.")
+    ] = None,
     certify: Annotated[
         str | None, typer.Option(help="Write certificates of the proved rules to this file.")
     ] = None,
@@ -117,6 +120,7 @@ def verify_rules(
     Example:  meshwright rules verify found.rules --certify found.json
     """
     from meshwright.foundation.files import require_writable, write_whole
+    from meshwright.foundation.units import counted
     from meshwright.report.rule_documents import verdicts_document
     from meshwright.report.rules import describe_tally, table_of_verdicts
     from meshwright.rewrite.library import shipped_rules
@@ -127,7 +131,8 @@ def verify_rules(
     if certify is not None:
         require_writable(certify)
     known = known_operators(operators)
-    given = RuleFile(shipped_rules()) if file is None else read_rules(file, known)
+    whole = RuleFile(shipped_rules()) if file is None else read_rules(file, known)
+    given = RuleFile(whole.rules[:limit], whole.published)
     with share_bar("starting") as show:
         judged = judge(
             given.rules,
@@ -144,7 +149,9 @@ def verify_rules(
     if json:
         print_json(verdicts_document(judged))
     else:
-        print_parts(table_of_verdicts(judged), describe_tally(judged))
+        left = len(whole.rules) - len(given.rules)
+        further = f" {counted(left, 'rule')} beyond --limit {limit} not looked at." if left else ""
+        print_parts(table_of_verdicts(judged), describe_tally(judged) + further)
 
 
 rules.command("generate")(generate_rules)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -18,6 +19,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import backend_named
 from meshwright.price.memory import Optimizer
 from meshwright.price.tables import pricer_of
+from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
 from meshwright.search.joint.best import Progress, best_plan
 from meshwright.search.joint.constraints import parse_constraints
@@ -42,6 +44,9 @@ def find_plan(
     forbid: Iterable[str] = (),
     fix: Iterable[str] = (),
     exclude_rules: Iterable[str] = (),
+    operators: str | Path | None = None,
+    rules: str | Path | None = None,
+    certificates: str | Path | None = None,
     start: Plan | None = None,
     backend: str = "nccl",
     programs: bool = True,
@@ -51,9 +56,9 @@ def find_plan(
     """The best plan that a budget buys: graph, layouts, placement and reduction programs together.
 
     A model is a text that `meshwright capture` takes, with its batch and dtype, or a graph from
-    `capture_model`; a cluster a name of the catalogue, a .toml file, or a `Cluster`. The rest is as
-    in `meshwright plan --help`. With more than one core, processes are started: guard the script
-    with `if __name__ == "__main__"`.
+    `capture_model`; a cluster a name of the catalogue, a .toml file, or a `Cluster`. Operators and
+    rules of your own are files (docs/rules.md). The rest is as in `meshwright plan --help`. With
+    more than one core, processes are started: guard the script with `if __name__ == "__main__"`.
 
     >>> from meshwright import find_plan
     >>> planned = find_plan("zoo:lenet/tiny", "laptop", batch=8, budget="10")
@@ -61,13 +66,15 @@ def find_plan(
     (4, True)
     """
     machine = _cluster(cluster)
+    graph = _graph(model, batch, dtype, operators)
     question = Question(
-        graph=_graph(model, batch, dtype),
+        graph=graph,
         cluster=machine,
         memory=_memory(memory, machine),
         training=Options(optimizer=optimizer, mixed=mixed),
         minimize=minimize,
         constraints=parse_constraints(pin, forbid, fix, exclude_rules),
+        added=user_rules(graph, operators, rules, certificates),
     )
     planned = best_plan(
         question,
@@ -104,7 +111,12 @@ def explain_plan(
     )
 
 
-def _graph(model: str | OperatorGraph, batch: int | None, dtype: str | None) -> OperatorGraph:
+def _graph(
+    model: str | OperatorGraph,
+    batch: int | None,
+    dtype: str | None,
+    operators: str | Path | None,
+) -> OperatorGraph:
     if isinstance(model, OperatorGraph):
         if batch is not None or dtype is not None:
             raise InputError(
@@ -115,7 +127,7 @@ def _graph(model: str | OperatorGraph, batch: int | None, dtype: str | None) -> 
     # Only here is PyTorch needed.
     from meshwright.capture.model import capture_model
 
-    return capture_model(model, batch=batch, dtype=dtype)
+    return capture_model(model, batch=batch, dtype=dtype, operators=operators)
 
 
 def _cluster(given: str | Cluster) -> Cluster:

@@ -155,4 +155,4 @@ def _sizes(
         padding = 0 if window.output in held else int(settings[window.padding])
         stride = int(settings[window.stride])
         sizes[window.output] = (size + 2 * padding - sizes[window.place]) // stride + 1
-    return sizes
+    return sizes | {label: int(settings[length]) for label, length in own.lengths}

@@ -351,6 +351,11 @@ def _label_axes(
         slid = _slide(window, axis, axes[window.place].size, values)
         if axes.setdefault(window.output, slid) != slid:
             raise MisfitError(f"{own.name} slides {window.output} over different dims")
+    for label, length in own.lengths:
+        size = whole_number(values[length], "length")
+        if size < 1:
+            raise MisfitError(f"{own.name} makes {size} of {label}")
+        axes[label] = Axis(size)
     return axes
 
 

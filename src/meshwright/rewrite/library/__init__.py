@@ -42,6 +42,18 @@ class Certificate(msgspec.Struct, frozen=True):
     cases: int
 
 
+class UserRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user adds to the library: operators, and rules that are proved."""
+
+    operators: tuple[Definition, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def known(self) -> dict[str, Definition]:
+        """All operators that rules may speak of."""
+        return {**DEFINITIONS, **{own.name: own for own in self.operators}}
+
+
 def digest(rule: Rule, known: Mapping[str, Definition] = DEFINITIONS) -> str:
     """What a proof depends on: the rule and the definitions of its operators."""
     operators = sorted({node.operator for node in nodes((*rule.source, *rule.target))})

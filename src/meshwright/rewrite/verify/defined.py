@@ -135,6 +135,9 @@ def _labels(
         stride, padding = settings[window.stride], settings[window.padding]
         slid = f"{SLIDE}({axis.space}, {found[window.place].space}, {stride}, {padding})"
         _meet(context, found, window.output, SymbolicAxis(((slid,),), axis.degree))
+    for label, length in own.lengths:
+        # As long as an attribute says, which is all that is known; never cut.
+        found[label] = SymbolicAxis(((f"{SLIDE} length {settings[length]}",),), ONE)
     return found
 
 

@@ -207,7 +207,7 @@ class _Run:
         if not frames or self.clock.enough():
             return
         tables = Boundaries(self.question, frames[0].options, self.prices, self.operators)
-        rules = algebra(self.question.constraints.rules)
+        rules = algebra(self.question.constraints.rules, self.question.added)
         stay = stays(self.question.constraints, self.question.graph)
         for own in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
             bench = self.trials.bench(own.graph, own.steps)

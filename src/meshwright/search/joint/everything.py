@@ -117,7 +117,7 @@ def _graphs(
     stay = stays(question.constraints, question.graph)
     contents = Contents()
     seen = {contents.number(question.graph)}
-    first = Matcher(question.graph, algebra(question.constraints.rules))
+    first = Matcher(question.graph, algebra(question.constraints.rules, question.added))
     waiting: list[tuple[Matcher, tuple[str, ...]]] = [(first, ())]
     for matcher, steps in waiting:
         for match in matcher.matches:

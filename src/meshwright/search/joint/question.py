@@ -12,6 +12,7 @@ from meshwright.foundation.sheet import Sheet, printed
 from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
+from meshwright.rewrite.library import UserRules
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints
 
@@ -32,6 +33,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has decided about training: the optimizer, mixed precision."""
     minimize: Minimize = "time"
     constraints: Constraints = Constraints()
+    added: UserRules = UserRules()
+    """Operators and rules of the user's own."""
 
 
 @printed

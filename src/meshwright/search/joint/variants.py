@@ -33,7 +33,7 @@ from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.language.terms import Setting, nodes
 from meshwright.rewrite.language.types import PARALLEL
-from meshwright.rewrite.library import library
+from meshwright.rewrite.library import UserRules, library
 
 Costs = NDArray[np.float64]
 """[layouts of what enters, layouts of what leaves]; infinite where there is no way."""
@@ -77,20 +77,21 @@ class Explored(NamedTuple):
     stopped: Stopped
 
 
-def algebra(excluded: Iterable[str] = ()) -> RuleSet:
-    """The certified rules that make variants, without those whose names fit a pattern.
+def algebra(excluded: Iterable[str] = (), added: UserRules | None = None) -> RuleSet:
+    """The proved rules that make variants, without those whose names fit a pattern.
 
     >>> all(rule.name.startswith("linear") for rule in algebra(("[!l]*", "l[!i]*")).rules)
     True
     """
-    patterns = (*IN_CIRCLES, *excluded)
+    patterns, own = (*IN_CIRCLES, *excluded), added or UserRules()
     return RuleSet(
         tuple(
             rule
-            for rule in library()
+            for rule in (*library(), *own.rules)
             if not any(node.operator in PARALLEL for node in nodes((*rule.source, *rule.target)))
             and not any(fnmatchcase(rule.name, pattern) for pattern in patterns)
-        )
+        ),
+        own.known,
     )
 
 

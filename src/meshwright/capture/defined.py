@@ -1,0 +1,143 @@
+"""Operators that a user has defined, met in a model. Enters: a captured graph and definitions.
+Leaves: the graph in which such operators carry their definition, as `graph.families` reads it.
+
+A definition tells of the operator that its kernel names (`library::operator`), or else of every
+operator of its own name, whatever the library. Shapes have to be those that were traced, and the
+kernel has to do what the line says (`capture.trial`): what a user claims is tried, never trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from meshwright.capture.aten import attribute, overloads
+from meshwright.capture.kernels import NOTES
+from meshwright.capture.trial import tried
+from meshwright.foundation.errors import InputError
+from meshwright.graph.counts import needing_gradient
+from meshwright.graph.families import BUILT_IN, family_of
+from meshwright.graph.family import DEFINITION, PYTHON_KERNEL, ShapeError
+from meshwright.graph.model import Attributes, Call, Operator, OperatorGraph, Value
+from meshwright.graph.notation import Definition, parse_definition
+from meshwright.rewrite.graphs.kinds import carried
+
+
+def with_definitions(
+    graph: OperatorGraph, operators: Mapping[str, Definition]
+) -> tuple[OperatorGraph, tuple[str, ...]]:
+    """The graph in which operators carry their definitions, and what could not be tried out."""
+    if not operators:
+        return graph, ()
+    marked = tuple(
+        operator if own is None else _marked(operator, own)
+        for operator in graph.operators
+        for own in (definition_of(operator.kind, operators),)
+    )
+    found = msgspec.structs.replace(graph, operators=marked)
+    return found, tuple(_untried(found, operators))
+
+
+def definition_of(kind: str, operators: Mapping[str, Definition]) -> Definition | None:
+    """The definition that tells of a kind, if there is one.
+
+    >>> from meshwright.graph.notation import parse_definitions
+    >>> operators = parse_definitions("twice(x)[i..] = 2 * x[i..]")
+    >>> definition_of("mylib.twice", operators) is operators["twice"]
+    True
+    """
+    if kind in BUILT_IN:
+        return None
+    named = [own for own in operators.values() if _tells_of(own, kind)]
+    return named[0] if named else None
+
+
+def definitions_in(graph: OperatorGraph) -> dict[str, Definition]:
+    """The definitions that a graph's operators carry, each with its kernel."""
+    found = {}
+    for operator in graph.operators:
+        given = dict(operator.attributes)
+        if DEFINITION in given:
+            own = parse_definition(str(given[DEFINITION]))
+            torch_operator = operator.kind.replace(".", "::") if "." in operator.kind else ""
+            kernel = str(given.get(PYTHON_KERNEL, torch_operator))
+            found[own.name] = msgspec.structs.replace(own, kernel=kernel)
+    return found
+
+
+def _tells_of(own: Definition, kind: str) -> bool:
+    if "::" in own.kernel:
+        return carried(own)[0] == kind
+    return own.name == kind.rpartition(".")[2]
+
+
+def _marked(operator: Operator, own: Definition) -> Operator:
+    """An operator with its definition, and all attributes that the line names."""
+    given: dict[str, Value] = {k: v for k, v in operator.attributes if k not in NOTES}
+    for name in own.parameters:
+        if name not in given:
+            given[name] = _default(operator, name, own)
+    further = sorted(given.keys() - set(own.parameters))
+    if further:
+        raise InputError(
+            f"operator {operator.name!r} has the attribute {further[0]!r}, of which the definition "
+            f"of {own.name!r} does not tell",
+            f"write {own.name}[{further[0]}](...) and say what it does",
+        )
+    notes = {DEFINITION: own.line}
+    if own.kernel and "::" not in own.kernel:
+        notes[PYTHON_KERNEL] = own.kernel
+    attributes: Attributes = tuple(sorted({**given, **notes}.items()))
+    return msgspec.structs.replace(operator, attributes=attributes)
+
+
+def _default(operator: Operator, name: str, own: Definition) -> Value:
+    for overload in overloads(operator.kind):
+        for argument in overload._schema.arguments:
+            if argument.name == name and argument.has_default_value():
+                return attribute(argument.default_value)
+    raise InputError(
+        f"the definition of {own.name!r} has an attribute {name!r}, which operator "
+        f"{operator.name!r} ({operator.kind}) lacks",
+        "call it as the operator does, or leave it out",
+    )
+
+
+def _untried(graph: OperatorGraph, operators: Mapping[str, Definition]) -> Sequence[str]:
+    """Refuses what does not do what its line says; warnings about what could not be tried."""
+    needing = needing_gradient(graph)
+    calls: dict[Call, bool] = {}
+    for operator in graph.operators:
+        if operator.kind not in BUILT_IN and DEFINITION in dict(operator.attributes):
+            call = graph.call(operator)
+            _require_shapes(operator, call)
+            learns = any(tensor.name in needing for tensor in operator.outputs)
+            calls[call] = calls.get(call, False) or learns
+    warnings: dict[str, None] = {}
+    for call, learns in calls.items():
+        why = tried(call, learns=learns)
+        if why is not None:
+            warnings[
+                f"the definition of {call.kind} was not tried out ({why}): its splits are taken "
+                "from the line alone"
+            ] = None
+    return tuple(warnings)
+
+
+def _require_shapes(operator: Operator, call: Call) -> None:
+    """Refuse a line that says another shape than was traced."""
+    try:
+        told = family_of(call).outputs(call)
+    except ShapeError as error:
+        raise InputError(
+            f"operator {operator.name!r} ({call.kind}) does not fit its definition: {error}",
+            "correct the line",
+        ) from None
+    if told != call.outputs:
+        seen = ", ".join(str(list(spec.shape)) for spec in call.outputs)
+        raise InputError(
+            f"operator {operator.name!r} ({call.kind}) gives {seen}, and by its definition "
+            f"{list(told[0].shape)}",
+            "correct the line",
+        )
