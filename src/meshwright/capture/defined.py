@@ -30,13 +30,25 @@ def with_definitions(
     """The graph in which operators carry their definitions, and what could not be tried out."""
     if not operators:
         return graph, ()
-    marked = tuple(
-        operator if own is None else _marked(operator, own)
-        for operator in graph.operators
-        for own in (definition_of(operator.kind, operators),)
-    )
+    marked = tuple(_with_its_definition(own, operators) for own in graph.operators)
     found = msgspec.structs.replace(graph, operators=marked)
-    return found, tuple(_untried(found, operators))
+    new = [own for own, before in zip(marked, graph.operators, strict=True) if own is not before]
+    return found, _untried(found, new)
+
+
+def _with_its_definition(operator: Operator, operators: Mapping[str, Definition]) -> Operator:
+    """An operator with the definition that tells of it; a saved graph's have been tried before."""
+    own = definition_of(operator.kind, operators)
+    carried_line = dict(operator.attributes).get(DEFINITION)
+    if own is None or carried_line == own.line:
+        return operator
+    if carried_line is not None:
+        raise InputError(
+            f"operator {operator.name!r} is defined as {str(carried_line)!r} in the graph, and "
+            f"here as {own.line!r}",
+            "capture the model anew, or correct the line",
+        )
+    return _marked(operator, own)
 
 
 def definition_of(kind: str, operators: Mapping[str, Definition]) -> Definition | None:
@@ -104,16 +116,15 @@ def _default(operator: Operator, name: str, own: Definition) -> Value:
     )
 
 
-def _untried(graph: OperatorGraph, operators: Mapping[str, Definition]) -> Sequence[str]:
+def _untried(graph: OperatorGraph, operators: Sequence[Operator]) -> tuple[str, ...]:
     """Refuses what does not do what its line says; warnings about what could not be tried."""
     needing = needing_gradient(graph)
     calls: dict[Call, bool] = {}
-    for operator in graph.operators:
-        if operator.kind not in BUILT_IN and DEFINITION in dict(operator.attributes):
-            call = graph.call(operator)
-            _require_shapes(operator, call)
-            learns = any(tensor.name in needing for tensor in operator.outputs)
-            calls[call] = calls.get(call, False) or learns
+    for operator in operators:
+        call = graph.call(operator)
+        _require_shapes(operator, call)
+        learns = any(tensor.name in needing for tensor in operator.outputs)
+        calls[call] = calls.get(call, False) or learns
     warnings: dict[str, None] = {}
     for call, learns in calls.items():
         why = tried(call, learns=learns)

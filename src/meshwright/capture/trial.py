@@ -119,7 +119,7 @@ def _widened(dtype: str) -> str:
 def _try(call: Call, learns: bool, positive: bool) -> None:
     operands = _drawn(call, positive)
     (whole,) = run_call(call, operands)
-    _compare_with_line(call, operands, whole)
+    _compare_with_line(call, operands, whole.detach())
     generator = torch.Generator().manual_seed(1)
     weights = torch.randn(whole.shape, generator=generator).to(whole.dtype)
     expected = _gradients(call, operands, (whole * weights).sum()) if learns else []
@@ -224,9 +224,9 @@ def _compare_with_line(call: Call, operands: Sequence[Tensor], whole: Tensor) ->
     arrays = [t.detach().double().numpy() for t in operands]
     at = own.at(tuple(array.ndim for array in arrays))
     told = torch.from_numpy(np.array(compute(at, numbers, arrays, {}, FUNCTIONS)))
-    if told.shape == whole.shape and _close(told.to(whole.dtype), whole.detach()):
+    if told.shape == whole.shape and _close(told.to(whole.dtype), whole):
         return
-    place = _worst(told, whole.detach()) if told.shape == whole.shape else ()
+    place = _worst(told, whole) if told.shape == whole.shape else ()
     raise InputError(
         f"the kernel of {call.kind} does not compute {own.line!r}: element {list(place)} is "
         f"{float(whole[place]):.6g} by the kernel and {float(told[place]):.6g} by the line"

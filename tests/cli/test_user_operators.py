@@ -1,0 +1,74 @@
+"""Operators of a user's own, from their file to four ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from meshwright.capture.model import capture_model
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.file import save_plan
+from meshwright.plan.model import Plan
+from meshwright.rewrite.graphs.match import Matcher
+from meshwright.rewrite.verify.user_rules import user_rules
+from meshwright.search.joint.variants import algebra
+
+MODELS = Path(__file__).parent.parent / "support" / "user_kernels.py"
+SWIGLU = "swiglu(x, y)[i..] = silu(x[i..]) * y[i..]"
+SCALED = "scaled[s](x, w)[i.., o] = sum(k) s * x[i.., k] * w[o, k]"
+
+ROLES = {"gate.linear": "channel", "up.linear": "channel", "down.linear": "inner",
+         "meshwright_tests.swiglu": "dim1", "meshwright_tests.scaled": "sum-k",
+         "mul": "dim1"}  # fmt: skip
+
+
+def saved(graph: OperatorGraph, model: str, folder: Path) -> Path:
+    """Tensor parallelism on four ranks."""
+    layouts = [Layout((ROLES.get(unit.name, "replica"),) * 2) for unit in units(graph)]
+    plan = Plan.of("by hand", graph, Cluster.named("laptop"), layouts)
+    save_plan(msgspec.structs.replace(plan, model=model), folder / "plan.json")
+    return folder / "plan.json"
+
+
+def ran(plan: Path) -> dict[str, float]:
+    result = subprocess.run(
+        [sys.executable, "-m", "meshwright", "run", str(plan), "--steps", "1",
+         "--against-one-device", "--json"],
+        capture_output=True, text=True, timeout=600, check=False,
+        env=os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    found: dict[str, float] = json.loads(result.stdout)["measured"]["one_device"]
+    return found
+
+
+@pytest.mark.ranks
+def test_operators_of_a_library(tmp_path: Path) -> None:
+    (tmp_path / "o.txt").write_text(f"{SWIGLU}\n{SCALED}\n")
+    model = f"{MODELS}:gated"
+    graph = capture_model(model, operators=tmp_path / "o.txt", dtype="float64")
+    assert ran(saved(graph, model, tmp_path))["loss_error"] < 1e-9
+
+
+@pytest.mark.ranks
+def test_a_function_that_a_rule_wrote(tmp_path: Path) -> None:
+    (tmp_path / "o.txt").write_text(f"{SWIGLU}\n kernel = {MODELS}:swiglu\n")
+    (tmp_path / "r.rules").write_text("fuse: mul(silu(x), y) => swiglu(x, y)")
+    model = f"{MODELS}:plain"
+    graph = capture_model(model, operators=tmp_path / "o.txt", dtype="float64")
+    matcher = Matcher(
+        graph, algebra(added=user_rules(graph, tmp_path / "o.txt", tmp_path / "r.rules"))
+    )
+    (match,) = (own for own in matcher.matches if own.rule.name == "fuse")
+    fused = matcher.rewrite(match).graph
+    assert [own.kind for own in fused.operators].count("swiglu") == 1
+    assert ran(saved(fused, model, tmp_path))["loss_error"] < 1e-9
