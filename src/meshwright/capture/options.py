@@ -86,7 +86,7 @@ def _options(text: str, source: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split("&"):
         key, equals, value = part.partition("=")
-        if not equals or not key.isidentifier() or not value:
+        if not equals or not all(own.isidentifier() for own in key.split(".")) or not value:
             raise InputError(
                 f"option {part!r} in {source!r}", "write ?key=value&key=value after the name"
             )

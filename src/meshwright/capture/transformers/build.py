@@ -1,0 +1,67 @@
+"""From the text `hf:ClassName?setting=value` to an `Example`.
+
+Classes, settings, small sizes and inputs have a module each; this one joins them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from meshwright.capture.example import Example
+from meshwright.capture.options import Source, plain_value
+from meshwright.capture.transformers.classes import Choice, chosen_class, library
+from meshwright.capture.transformers.inputs import Sizes, example_inputs
+from meshwright.capture.transformers.settings import Settings, configuration, joined
+from meshwright.capture.transformers.tiny import shrunk
+from meshwright.foundation.errors import InputError
+
+BATCH = 8
+SEQUENCE, TINY_SEQUENCE = 128, 16
+"""Positions of a text, where the source names none."""
+
+TINY = "/tiny"
+
+
+def example_of_class(
+    source: Source, batch: int | None, device: torch.device | None = None
+) -> Example:
+    """A class of Transformers built from its configuration, with labels where it takes them.
+
+    The options of the source are settings of the configuration, besides `sequence`, the number of
+    positions of a text, and `model_type`, for a class that fits several. With `/tiny` behind the
+    name every size that the source does not set is small, and nothing is dropped out.
+    """
+    options: dict[str, object] = {key: plain_value(value) for key, value in source.options}
+    tiny = source.name.endswith(TINY)
+    sequence = _sequence(options.pop("sequence", TINY_SEQUENCE if tiny else SEQUENCE), source)
+    choice = chosen_class(library(), source.name.removesuffix(TINY), options)
+    config = configuration(choice, options, shrunk if tiny else _as_they_are, source.text)
+    sizes = Sizes(batch=batch or BATCH, sequence=sequence)
+    with device or torch.device("meta"):
+        model = _built(choice, config, source.text)
+        named = example_inputs(model, sizes)
+    return Example(model=model, named=named)
+
+
+def _as_they_are(settings: Settings) -> Settings:
+    return joined({}, {})
+
+
+def _sequence(given: object, source: Source) -> int:
+    if not isinstance(given, int) or given < 1:
+        raise InputError(f"sequence is {given!r} in {source.text!r}", "give a number above 0")
+    return given
+
+
+def _built(choice: Choice, config: object, source: str) -> torch.nn.Module:
+    try:
+        model: torch.nn.Module = choice.model(config).train()
+    except ImportError as error:
+        missing = " ".join(str(error).split())
+        raise InputError(f"{source!r} cannot be built here: {missing}", "install it") from error
+    except Exception as error:
+        raise InputError(
+            f"Transformers cannot build {source!r}: {type(error).__name__}: {error}",
+            "give settings that fit together",
+        ) from error
+    return model

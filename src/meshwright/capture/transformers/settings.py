@@ -1,0 +1,135 @@
+"""Settings of a configuration, nested ones too. Enters: a configuration's class and settings by
+name, as `hidden_size` or `text_config.hidden_size`. Leaves: the configuration.
+
+A plain name that only parts of a configuration have is set in all of them. What is not set keeps
+its default; what Transformers derives from others (the kind of each layer, say) is derived anew,
+so that a configuration is always made by its own class and never changed afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from meshwright.capture.transformers.classes import Choice
+from meshwright.foundation.errors import InputError, nearest
+
+Settings = Mapping[str, Any]
+"""By name; a part of a configuration is a mapping of its own."""
+
+TRAINING: Settings = {"use_cache": False}
+"""Keys and values of earlier steps serve generation, not training."""
+
+ALWAYS = frozenset({"num_labels"})
+"""Settings of every configuration that are no fields of it."""
+
+KIND = "model_type"
+
+
+def configuration(
+    choice: Choice,
+    options: Mapping[str, object],
+    also: Callable[[Settings], Settings],
+    source: str,
+) -> Any:
+    """The configuration with these settings; `also` says others, from the defaults of all."""
+    try:
+        default = choice.config()
+    except Exception as error:
+        raise InputError(
+            f"{choice.config.__name__} has no defaults: {' '.join(str(error).split())}",
+            "write a function that returns the model and its inputs, and give that",
+        ) from error
+    wanted = _placed(default, options)
+    known = default.to_dict()
+    given = joined(also(known), wanted)
+    if known.get("is_encoder_decoder"):
+        start = given.get("pad_token_id", known.get("pad_token_id")) or 0
+        given = joined({"decoder_start_token_id": start}, given)
+    try:
+        return choice.config(**_complete(default, given))
+    except Exception as error:
+        raise InputError(
+            f"{choice.config.__name__} refuses the settings of {source!r}: "
+            f"{' '.join(str(error).split())}",
+            "give values that Transformers takes",
+        ) from error
+
+
+def joined(first: Settings, second: Settings) -> dict[str, Any]:
+    """Settings of both; the second's where both have one.
+
+    >>> joined({"a": 1, "part": {"b": 2, "c": 3}}, {"part": {"b": 4}})
+    {'a': 1, 'part': {'b': 4, 'c': 3}}
+    """
+    both = dict(first)
+    for key, value in second.items():
+        before = both.get(key)
+        nested = isinstance(before, Mapping) and isinstance(value, Mapping)
+        both[key] = joined(before, value) if nested else value
+    return both
+
+
+def parts_of(config: Any) -> dict[str, Any]:
+    """The configurations inside of a configuration, by name."""
+    found = {name: getattr(config, name, None) for name in config.sub_configs}
+    return {name: part for name, part in found.items() if hasattr(part, "to_dict")}
+
+
+def _placed(config: Any, options: Mapping[str, object]) -> dict[str, Any]:
+    """Options as settings of the part that each belongs to."""
+    placed: dict[str, Any] = {}
+    for key, value in options.items():
+        paths = list(_paths(config, key.split(".")))
+        if not paths:
+            known = [".".join(path) for path in _all_paths(config)]
+            raise InputError(f"{type(config).__name__} has no setting {key!r}", nearest(key, known))
+        for path in paths:
+            setting: Any = value
+            for name in reversed(path):
+                setting = {name: setting}
+            placed = joined(placed, setting)
+    return placed
+
+
+def _paths(config: Any, names: list[str]) -> Iterator[tuple[str, ...]]:
+    """Where a setting lies: here, in the part that is named, or else in every part that has it."""
+    first, *rest = names
+    parts = parts_of(config)
+    if rest:
+        if first in parts:
+            yield from ((first, *path) for path in _paths(parts[first], rest))
+        return
+    own = config.attribute_map.get(first, first)
+    if (own in config.to_dict() or own in ALWAYS) and own not in parts:
+        yield (own,)
+        return
+    for name, part in parts.items():
+        yield from ((name, *path) for path in _paths(part, names))
+
+
+def _all_paths(config: Any) -> Iterator[tuple[str, ...]]:
+    parts = parts_of(config)
+    for name in config.to_dict():
+        if name not in parts and not name.startswith("_"):
+            yield (name,)
+    for name, part in parts.items():
+        yield from ((name, *path) for path in _all_paths(part))
+
+
+def _complete(config: Any, given: Settings) -> dict[str, Any]:
+    """Settings with what a part needs beside them: its type, and its defaults inside of a whole,
+    which may be others than those that it has alone.
+    """
+    known = config.to_dict()
+    found = {key: value for key, value in TRAINING.items() if key in known} | dict(given)
+    for name, part in parts_of(config).items():
+        alone = type(part)().to_dict()
+        changed = {
+            key: value
+            for key, value in part.to_dict().items()
+            if key not in parts_of(part) and alone.get(key) != value
+        }
+        within = joined(changed, _complete(part, given.get(name, {})))
+        found[name] = {KIND: part.model_type, **within}
+    return found
