@@ -78,8 +78,12 @@ def cases() -> list[Case]:
         if not line.startswith("#"):
             family, _, classes = line.partition(":")
             listed += [
-                Case(name=one, family=f"Transformers: {family}", source=f"hf:{one}/tiny")
-                for one in classes.split()
+                Case(
+                    name=name,
+                    family=f"Transformers: {family}",
+                    source=f"hf:{name}/tiny{mark}{rest}",
+                )
+                for name, mark, rest in (one.partition("?") for one in classes.split())
             ]
     for file in sorted(LISTS.glob("*.py")):
         for name in re.findall(r"^def ([a-z]\w*)\(batch", file.read_text(), re.MULTILINE):
@@ -159,7 +163,11 @@ def run(case: Case, out: Path, limit: float) -> dict[str, object] | Failure:
         text = str(error).strip()
         kind: Kind = "traceback" if "Traceback" in text else "sentence"
         last = text.splitlines()[-1] if kind == "traceback" else " ".join(text.split())
-        return Failure(stage="run", kind="hang" if "time" in last.lower() and "out" in last.lower() else kind, said=last[:400])
+        return Failure(
+            stage="run",
+            kind="hang" if "time" in last.lower() and "out" in last.lower() else kind,
+            said=last[:400],
+        )
     return {"equal": str(measured.one_device)}
 
 
@@ -205,20 +213,33 @@ def main() -> None:
     if asked.run:
         asked.plans.mkdir(parents=True, exist_ok=True)
         multiprocessing.get_context("forkserver").set_forkserver_preload(
-            ["meshwright.run.quiet", "torch", "torch.distributed", "meshwright.capture.kernels",
-             "transformers", "transformers.modeling_utils", "meshwright.capture.load",
-             "meshwright.cli.main", "meshwright.run.training"]
+            [
+                "meshwright.run.quiet",
+                "torch",
+                "torch.distributed",
+                "meshwright.capture.kernels",
+                "transformers",
+                "transformers.modeling_utils",
+                "meshwright.capture.load",
+                "meshwright.cli.main",
+                "meshwright.run.training",
+            ]
         )
         stages = STAGES[: STAGES.index(asked.stage) + 1]
         for case in listed:
-            row = rows.get(case.name) or Row(name=case.name, family=case.family, source=case.source)
+            row = rows.get(case.name)
+            if row is None or row.source != case.source:
+                row = Row(name=case.name, family=case.family, source=case.source)
             wanted = asked.only.lower() in f"{case.name} {case.family}".lower()
             if not wanted or (row.failure is not None and not asked.again):
                 continue
             began = time.monotonic()
             after = advanced(row, stages, asked.limit, asked.plans)
             if after != row:
-                print(f"{time.monotonic() - began:6.1f} s  {after.name}: {after.done} {after.failure or after.equal}", flush=True)
+                print(
+                    f"{time.monotonic() - began:6.1f} s  {after.name}: {after.done} {after.failure or after.equal}",
+                    flush=True,
+                )
             rows[case.name] = after
             keep(rows[one.name] for one in listed if one.name in rows)
 

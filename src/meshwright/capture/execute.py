@@ -49,6 +49,12 @@ def refuse_missing(graph: OperatorGraph, values: Mapping[str, Tensor]) -> None:
             )
 
 
+def tensors_of(example: Example) -> list[Tensor]:
+    """The tensors that enter one call of an example, in the order of its graph's inputs."""
+    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
+    return [leaf for leaf in given if isinstance(leaf, Tensor)]
+
+
 def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:
     """The values that an example's own model and inputs give to its captured graph."""
     step = Step(example)
@@ -58,8 +64,7 @@ def values_of(example: Example, graph: OperatorGraph) -> dict[str, Tensor]:
         # Constants that the forward pass makes are known to its trace alone.
         constants = exported(example, graph.name).constants
         state = {name.removeprefix(f"{MODEL}."): c for name, c in constants.items()} | state
-    given = pytree.tree_leaves((example.inputs, dict(example.named), example.targets))
-    tensors = [leaf for leaf in given if isinstance(leaf, Tensor)]
-    entering = dict(zip((tensor.name for tensor in graph.inputs), tensors, strict=True))
+    names = (tensor.name for tensor in graph.inputs)
+    entering = dict(zip(names, tensors_of(example), strict=True))
     known = {tensor.name for tensor in graph.definitions()}
     return {name: value for name, value in (state | entering).items() if name in known}

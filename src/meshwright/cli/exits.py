@@ -20,7 +20,11 @@ class Exit(IntEnum):
         return f"{self.value} {self.name.lower().replace('_', ' ')}"
 
     DONE = 0, "all went well; a reader that goes away early is no mistake"
-    NO = 1, "'check' says no: the configuration does not run or does not fit"
+    NO = (
+        1,
+        "the answer is no: 'check' has a configuration that does not run or does not fit, 'run "
+        "--against-one-device' numbers that are not those of one device",
+    )
     MISTAKE = (
         2,
         "a mistake in what was given, or nowhere to write: one sentence on standard error, nothing "

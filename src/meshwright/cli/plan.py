@@ -114,7 +114,7 @@ def plan(
         added=user_rules(graph, operators, rules, certificates),
     )
     found = _searched(question, how, first)
-    save_plan(msgspec.structs.replace(found[0].best.plan, model=model), path)
+    save_plan(msgspec.structs.replace(found[0].best.plan, model=model, batch=batch), path)
     prices = prices_of(found[0].plan, programs=programs)
     decisions = explained(found[0], prices) if explain else ()
     write(found[0], decisions, prices, report, trace)

@@ -154,7 +154,7 @@ def compare(
             ),
         )
     if save is not None:
-        save_plan(msgspec.structs.replace(found.searched.plan, model=model), save)
+        save_plan(msgspec.structs.replace(found.searched.plan, model=model, batch=batch), save)
     if json:
         asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": save}
         print_json(plans.comparison_document(found, asked))

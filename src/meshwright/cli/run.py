@@ -57,7 +57,8 @@ def run(
     against_one_device: Annotated[
         bool,
         typer.Option(
-            "--against-one-device", help="Train the same steps by plain PyTorch too, and compare."
+            "--against-one-device",
+            help="Say whether plain PyTorch computes the same; exit code 1 if it does not.",
         ),
     ] = False,
     json: JsonOption = False,
@@ -105,6 +106,9 @@ def run(
         found = _on_this_machine(task, ranks_per_gpu)
     if found is not None:
         _show(loaded, found, json=json, measure=measure)
+        one = found.measurement.one_device
+        if one is not None and not one.equal:
+            raise typer.Exit(Exit.NO)
 
 
 def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
@@ -203,7 +207,7 @@ def _show(plan: Plan, ran: _Ran, *, json: bool, measure: bool) -> None:
         measurements.table_of_both(prediction, found),
     ]
     if found.one_device is not None:
-        parts.append(measurements.describe_one_device(found.one_device, found.loss))
+        parts.append(measurements.describe_one_device(found.one_device))
     if measure:
         parts.append(measurements.table_of_parts(found))
     print_parts(*parts)

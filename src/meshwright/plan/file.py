@@ -44,6 +44,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     meshwright_plan: int
     origin: str
     model: str = ""
+    batch: int | None = None
     options: Options
     layouts: tuple[tuple[str, str], ...]
     programs: tuple[PlannedReduction, ...]
@@ -77,6 +78,7 @@ def plan_bytes(plan: Plan) -> bytes:
         meshwright_plan=VERSION,
         origin=plan.origin,
         model=plan.model,
+        batch=plan.batch,
         options=plan.options,
         layouts=plan.layouts,
         programs=plan.programs,
@@ -137,6 +139,7 @@ def parse_plan(content: bytes) -> Plan:
         chains=file.chains,
         backend=file.backend,
         model=file.model,
+        batch=file.batch,
     )
     for reduction in plan.programs:
         _refuse_strange("a reduction", (*reduction.over, *reduction.beside), len(plan.factors))

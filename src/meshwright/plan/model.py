@@ -110,6 +110,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The communication library that programs were chosen for and predictions are about."""
     model: str = ""
     """What the graph was captured from, as `capture.load` reads it; empty if nobody said."""
+    batch: int | None = None
+    """The samples in a step that the model was asked for; None: as many as it has by itself."""
 
     def __post_init__(self) -> None:
         backend_named(self.backend)
@@ -230,18 +232,51 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         return Bytes(sum(own))
 
 
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+    """Up to which differences a run counts as equal to one device."""
+
+    loss: float
+    gradient: float
+    parameter: float | None
+    """None: parameters are not judged."""
+
+
 class OneDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The same steps by plain PyTorch on one device, and how far a run is from them. Measured."""
 
+    dtype: str
+    """What both computed in."""
     loss: tuple[float, ...]
     """Of each step, on one device."""
+    here: tuple[float, ...]
+    """Of the same steps by the plan."""
     loss_error: float
     """The largest difference of a step's loss, relative to the loss."""
+    gradient_error: float
+    """The largest difference of a number of any parameter's gradient in the first step, relative to
+    the largest number of that gradient."""
+    gradient: str
+    """The parameter whose gradient differs most."""
     parameter_error: float
     """The largest difference of a number of any parameter after the last step, relative to the
     largest number of that parameter."""
     parameter: str
     """The one that differs most."""
+    compared: int
+    """Parameters whose gradients and values were compared."""
+    still: tuple[str, ...] = ()
+    """Parameters whose gradient is zero, or rounding, on both sides: they tell nothing."""
+    tolerance: Tolerance
+
+    @property
+    def equal(self) -> bool:
+        """Whether the run computes what one device computes."""
+        allowed = self.tolerance
+        return (
+            self.loss_error <= allowed.loss
+            and self.gradient_error <= allowed.gradient
+            and (allowed.parameter is None or self.parameter_error <= allowed.parameter)
+        )
 
 
 @printed

@@ -4,6 +4,7 @@ tables, words, documents; every column says which of the two it is.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 MOST = 12
 """Lines of each part of a table."""
+
+WIDTH = 100
+"""Columns of a paragraph."""
 
 
 def calibration_document(found: Calibration, calls: int, out: str) -> Document:
@@ -70,20 +74,44 @@ def table_of_both(prediction: Prediction, found: Measurement) -> Table:
     return table
 
 
-def describe_one_device(one: OneDevice, losses: Sequence[float]) -> str:
-    """How far a run is from plain PyTorch on one device, in two lines.
+def describe_one_device(one: OneDevice) -> str:
+    """Whether a run computes what plain PyTorch computes on one device, and what was compared.
 
-    >>> one = OneDevice(loss=(2.0, 1.0), loss_error=0.0, parameter_error=3e-8, parameter="w")
-    >>> print(describe_one_device(one, (2.0, 1.0)))
-    The same steps by plain PyTorch on one device (measured): loss 2 -> 1, here 2 -> 1.
-    Largest relative differences: of a loss 0.0e+00, of a parameter after these steps 3.0e-08 ('w').
+    >>> one = OneDevice(dtype="float64", loss=(2.0, 1.0), here=(2.0, 1.0), loss_error=0.0,
+    ...                 gradient_error=2e-15, gradient="w", parameter_error=3e-14, parameter="w",
+    ...                 compared=4, still=("k.bias",),
+    ...                 tolerance=Tolerance(loss=1e-9, gradient=1e-7, parameter=1e-6))
+    >>> print(describe_one_device(one))
+    Equal to one device: yes. Plain PyTorch did the same 2 steps in float64 (measured): loss 2 -> 1,
+    here 2 -> 1.
+    Largest relative differences: of a loss 0.0e+00 (1e-09 allowed), of a first gradient 2.0e-15
+    ('w', 1e-07 allowed), of a parameter after the steps 3.0e-14 ('w', 1e-06 allowed); 4 parameters
+    compared, and 1 left out whose gradient is zero on both sides ('k.bias').
     """
-    return (
-        "The same steps by plain PyTorch on one device (measured): "
-        f"loss {one.loss[0]:.9g} -> {one.loss[-1]:.9g}, here {losses[0]:.9g} -> {losses[-1]:.9g}.\n"
-        f"Largest relative differences: of a loss {one.loss_error:.1e}, of a parameter after these "
-        f"steps {one.parameter_error:.1e} ({one.parameter!r})."
+    allowed = one.tolerance
+    judged = "not judged" if allowed.parameter is None else f"{allowed.parameter:.0e} allowed"
+    lines = (
+        f"Equal to one device: {'yes' if one.equal else 'NO'}. Plain PyTorch did the same "
+        f"{counted(len(one.loss), 'step')} in {one.dtype} (measured): loss {one.loss[0]:.9g} -> "
+        f"{one.loss[-1]:.9g}, here {one.here[0]:.9g} -> {one.here[-1]:.9g}.",
+        f"Largest relative differences: of a loss {one.loss_error:.1e} ({allowed.loss:.0e} "
+        f"allowed), of a first gradient {one.gradient_error:.1e} ({one.gradient!r}, "
+        f"{allowed.gradient:.0e} allowed), of a parameter after the steps "
+        f"{one.parameter_error:.1e} ({one.parameter!r}, {judged}); "
+        f"{counted(one.compared, 'parameter')} compared{_still(one.still)}.",
     )
+    return "\n".join(textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in lines)
+
+
+def _still(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(map(repr, names[:2])) + (", ..." if len(names) > 2 else "")
+    return f", and {len(names)} left out whose gradient is zero on both sides ({shown})"
+
+
+def _one_device(one: OneDevice) -> Document:
+    return {"equal": one.equal, **to_builtins(one)}
 
 
 def table_of_parts(found: Measurement) -> Table:
@@ -127,7 +155,7 @@ def measurement_document(found: Measurement, prediction: Prediction) -> Document
             "transfers": named(found.transfers),
             "levels": [{"level": name, "bytes": moved} for name, moved in found.levels],
             "loss": list(found.loss),
-            "one_device": None if found.one_device is None else to_builtins(found.one_device),
+            "one_device": None if found.one_device is None else _one_device(found.one_device),
         },
         "predicted": {
             "step_s": prediction.step,

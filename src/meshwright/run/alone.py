@@ -1,5 +1,5 @@
 """The same steps on one device. Enters: an example with its first weights, and batches. Leaves:
-losses and weights of plain eager PyTorch, and how far a run is from them.
+losses, first gradients and weights of plain eager PyTorch.
 
 It knows nothing of plans but which of them must give other numbers, and uses no part of the
 executor: it judges it.
@@ -7,65 +7,57 @@ executor: it judges it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example, Step
 from meshwright.foundation.errors import InputError
 from meshwright.graph.chance import draws
-from meshwright.plan.model import OneDevice, Plan
+from meshwright.plan.model import Plan
 
 Batch = tuple[Tensor, ...]
 Update = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
-class Alone(NamedTuple):
-    """What one device has after the last step."""
+class Trained(NamedTuple):
+    """What is there after some steps, wherever they ran."""
 
     losses: tuple[float, ...]
+    gradients: Mapping[str, Tensor]
+    """Of the first step, by parameter."""
     parameters: Mapping[str, Tensor]
 
-    def against(self, losses: Sequence[float], state: Mapping[str, Tensor]) -> OneDevice:
-        """How far the losses and the weights of a run are from these.
 
-        >>> alone = Alone((2.0, 1.0), {"w": torch.tensor([4.0, -8.0]), "b": torch.zeros(2)})
-        >>> found = alone.against((2.0, 1.5), {"w": torch.tensor([5.0, -8.0]), "b": torch.zeros(2)})
-        >>> found.loss_error, found.parameter_error, found.parameter
-        (0.5, 0.125, 'w')
-        """
-        pairs = zip(losses, self.losses, strict=True)
-        errors = {name: _error(state[name], own) for name, own in self.parameters.items()}
-        worst = max(errors, key=lambda name: errors[name])
-        return OneDevice(
-            loss=self.losses,
-            loss_error=max(_error(_exact(own), _exact(one)) for own, one in pairs),
-            parameter_error=errors[worst],
-            parameter=worst,
-        )
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
-def _exact(number: float) -> Tensor:
-    return torch.tensor(number, dtype=torch.float64)
+class Doubled(TorchFunctionMode):
+    """Computes in float64 what a model's own code asks to be float32.
+
+    Models cast to float32 for exactness, as norms and rotary embeddings do; in a model of float64
+    that would lose half of the digits.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The call, with the wider dtype for the narrower."""
+        if func is Tensor.float:
+            func = Tensor.double
+        wider = [_wider(own) for own in args]
+        return func(*wider, **{key: _wider(own) for key, own in (kwargs or {}).items()})
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
-    """Infinite where there is no number: that compares with nothing."""
-    difference = (found.double().cpu() - expected.double().cpu()).abs()
-    if not difference.numel():
-        return 0.0
-    largest = expected.double().abs().max().item()
-    error = difference.max().item() / (largest or 1.0)
-    return math.inf if math.isnan(error) else error
+def _wider(own: Any) -> Any:
+    return WIDER.get(own, own) if isinstance(own, torch.dtype) else own
 
 
 def train_alone(
     example: Example, batches: Iterable[Batch], update: Update, device: torch.device
-) -> Alone:
+) -> Trained:
     """Train the example's own model, a step for each batch; it keeps what it has learnt.
 
     A batch is a tensor for each of the example's, in their order.
@@ -73,17 +65,27 @@ def train_alone(
     step = Step(example).to(device)
     given, form = pytree.tree_flatten((example.inputs, dict(example.named), example.targets))
     optimizer = update(step.model.parameters())
-    losses = []
+    losses, gradients = list[float](), dict[str, Tensor]()
     for batch in batches:
         tensors = iter(batch)
         leaves = [next(tensors).to(device) if isinstance(leaf, Tensor) else leaf for leaf in given]
         optimizer.zero_grad()
         loss = step(*pytree.tree_unflatten(leaves, form))
         loss.backward()
+        gradients = gradients or _gradients(step.model)
         optimizer.step()
         losses.append(loss.item())
     parameters = {name: own.detach() for name, own in step.model.named_parameters()}
-    return Alone(tuple(losses), parameters)
+    return Trained(tuple(losses), gradients, parameters)
+
+
+def _gradients(model: nn.Module) -> dict[str, Tensor]:
+    """A gradient for each parameter that could have one; zeros where nothing depends on it."""
+    return {
+        name: torch.zeros_like(own) if own.grad is None else own.grad.detach().clone()
+        for name, own in model.named_parameters()
+        if own.requires_grad
+    }
 
 
 def refuse_incomparable(plan: Plan) -> None:

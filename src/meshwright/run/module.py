@@ -33,6 +33,7 @@ from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.agreement import Statement, agree, digest
 from meshwright.run.checkpoint import load_checkpoint, save_checkpoint
+from meshwright.run.constants import as_described, constants_of
 from meshwright.run.entering import Entering
 from meshwright.run.executor import Executor
 from meshwright.run.initial import initialise
@@ -221,8 +222,9 @@ def parallelize(
     """The model, run by a plan on the ranks of the default process group.
 
     Values come from the model, each rank taking its pieces; a model on the meta device gets the
-    weights that building it after `torch.manual_seed(seed)` would give it. `constants` are tensors
-    that the model's forward makes by itself, by the names that the graph gives them. With
+    weights that building it after `torch.manual_seed(seed)` would give it. Buffers
+    outside of its state_dict are taken from it too; `constants` are tensors that its forward makes
+    by itself, by the names that the graph gives them. With
     `exact_random` dropout draws the same on any plan, and on one device; it is slower. Used as a
     context, ranks watch each other; `limit` is how long one may stand still.
     """
@@ -244,7 +246,8 @@ def parallelize(
     if problem is not None:
         raise problem
     executor = Executor(plan, Wire(), dist.get_rank(), place, exact=exact_random)
-    take_constants(executor, constants or {})
+    given = as_described(constants or {}, plan.graph)
+    take_constants(executor, constants_of(model, plan.graph) | given)
     if any(own.is_meta for own in model.parameters()):
         initialise(executor, model, seed)
     else:

@@ -8,7 +8,7 @@ rank; what operators wrote to them is taken from who did. Files are the business
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,9 @@ from meshwright.run.executor import Executor
 from meshwright.run.moving import cut
 from meshwright.script.boxes import elements, full, overlap, shape_of, within
 from meshwright.script.shares import Holdings, Region
+
+Keeps = Callable[[Executor, Holdings, str], tuple[tuple[Region, ...], Tensor]]
+"""What a rank keeps of a parameter or buffer, and where that lies in the whole."""
 
 
 def load_state(
@@ -61,12 +64,38 @@ def full_state(executor: Executor, *, to_rank: int | None = 0) -> dict[str, Tens
     holdings = Holdings(executor.script)
     found: dict[str, Tensor] = {}
     for names in _entries(executor):
-        whole = _gathered(executor, holdings, names[0], to_rank or 0)
+        whole = _gathered(executor, holdings, names[0], to_rank or 0, kept_of)
         if to_rank is None:
             whole = _everywhere(executor, names[0], whole)
         if whole is not None:
             found |= dict.fromkeys(names, whole.cpu())
     return found if to_rank in (None, executor.rank) else None
+
+
+def full_gradients(executor: Executor) -> dict[str, Tensor] | None:
+    """Whole gradients of the last step by parameter, on the first rank; on the others None.
+
+    All ranks take part. What has none, on the rank that keeps it, has zeros.
+    """
+    holdings, graph = Holdings(executor.script), executor.script.plan.graph
+    kept = set(executor.script.wiring.made)
+    found: dict[str, Tensor] = {}
+    for parameter in graph.parameters:
+        name = parameter.tensor.name
+        if name in kept and parameter.trainable:
+            whole = _gathered(executor, holdings, name, 0, _gradient_of)
+            if whole is not None:
+                found[name] = whole.cpu()
+    return found if executor.rank == 0 else None
+
+
+def _gradient_of(
+    executor: Executor, holdings: Holdings, name: str
+) -> tuple[tuple[Region, ...], Tensor]:
+    """The gradient of what this rank keeps of a parameter, and where."""
+    regions, kept = kept_of(executor, holdings, name)
+    gradient = kept.grad
+    return regions, torch.zeros_like(kept) if gradient is None else gradient
 
 
 def _entries(executor: Executor) -> Iterator[tuple[str, ...]]:
@@ -76,11 +105,13 @@ def _entries(executor: Executor) -> Iterator[tuple[str, ...]]:
     yield from ((key,) for key in executor.buffers)
 
 
-def _gathered(executor: Executor, holdings: Holdings, name: str, root: int) -> Tensor | None:
-    """A whole tensor on one rank."""
+def _gathered(
+    executor: Executor, holdings: Holdings, name: str, root: int, keeps: Keeps
+) -> Tensor | None:
+    """A whole tensor on one rank, of what each keeps of it."""
     if name not in holdings.shares:
         return executor.buffers[name].clone() if executor.rank == root else None
-    regions, kept = kept_of(executor, holdings, name)
+    regions, kept = keeps(executor, holdings, name)
     spec = executor.script.plan.graph.stored[name]
     whole = None
     if executor.rank == root:
@@ -164,7 +195,7 @@ def refuse_unlike(
     if missing:
         raise InputError(
             f"{what} has no {_counted(missing)}, which graph {graph.name!r} needs",
-            f"{remedy}, and what is a constant of it to take_constants",
+            f"{remedy}, and a tensor that its forward makes by itself as one of 'constants'",
         )
     extra = [key for key in given if key not in needed and (keys or not _beside(key, graph))]
     if extra:

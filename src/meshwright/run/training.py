@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice, repeat
 from typing import NamedTuple
@@ -19,17 +20,19 @@ from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.example import Example
 from meshwright.capture.execute import values_of
 from meshwright.capture.function import loaded_function
-from meshwright.capture.load import load_example
 from meshwright.capture.options import parse_source
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds, counted
 from meshwright.graph.counts import is_real
 from meshwright.plan.model import Measurement, Plan
-from meshwright.run.alone import Batch, refuse_incomparable, train_alone
+from meshwright.run.alone import Batch, Doubled, Trained, refuse_incomparable, train_alone
+from meshwright.run.fitting import fitting_example
 from meshwright.run.gpus import device_of_rank
 from meshwright.run.measured import Memory, Ran, measurement
 from meshwright.run.module import Parallelized, parallelize
+from meshwright.run.state import full_gradients
 from meshwright.run.step import optimizer_for, wait
+from meshwright.run.verdict import EXACT, compared_plan, dtype_of, verdict
 from meshwright.run.watch import LIMIT
 
 WARM_UP = 1
@@ -51,21 +54,12 @@ class Task(NamedTuple):
     measure: bool = False
     limit: Seconds = LIMIT
     one_device: bool = False
-    """Whether the first rank trains the same steps by itself, and compares."""
+    """Whether the steps are done once more and by the first rank alone, and compared; in float64
+    where the plan is in float32 and the model small enough."""
 
 
 Told = Callable[[int, float, float], None]
 """Is told each step's number, loss and seconds; number 0 is the one that warms up."""
-
-
-class Trained(NamedTuple):
-    """What a rank has once the steps are done."""
-
-    measurement: Measurement
-    batches: Sequence[Batch]
-    """Of all steps, on a rank that trains them again by itself."""
-    state: Mapping[str, Tensor] | None
-    """What the ranks have learnt together, on such a rank."""
 
 
 def require_sources(task: Task) -> None:
@@ -92,39 +86,76 @@ def train(task: Task, told: Told | None = None) -> Measurement:
     """
     if task.one_device:
         refuse_incomparable(task.plan)
+    example, values = _prepared(task)
+    with _parallelized(task, example, values) as module:
+        found = _measured(module, task, values, told if dist.get_rank() == 0 else None)
+    if not task.one_device:
+        return found
+    # Alone is outside of the watch: the others wait for as long as it takes.
+    task = task._replace(plan=compared_plan(task.plan))
+    ran, batches = _compared(task)
+    return found if ran is None else _judged(task, found, ran, batches)
+
+
+def _prepared(task: Task) -> tuple[Example, dict[str, Tensor]]:
+    """The model with its first weights, and the values of its graph."""
     torch.manual_seed(task.seed)
-    example = load_example(task.model, _samples(task.plan), torch.device("cpu"))
-    values = _values(example, task.plan)
-    with parallelize(
-        example.model.to(_real_dtype(task.plan)),
+    example = fitting_example(task.plan, task.model)
+    return example, _values(example, task.plan)
+
+
+def _parallelized(task: Task, example: Example, values: Mapping[str, Tensor]) -> Parallelized:
+    return parallelize(
+        example.model,
         task.plan,
         device=device_of_rank(),
-        constants=_constants(example, task.plan, values),
+        constants={own.name: values[own.name] for own in task.plan.graph.buffers},
         limit=task.limit,
-    ) as module:
-        found = _trained(module, task, values, told if dist.get_rank() == 0 else None)
-    if found.state is None:
-        return found.measurement
-    # Outside of the watch: the others wait for as long as it takes.
+    )
+
+
+def _compared(task: Task) -> tuple[Trained | None, list[Batch]]:
+    """The same steps without a clock: what all ranks have learnt, on the first of them."""
+    example, values = _prepared(task)
+    gradients: dict[str, Tensor] | None = None
+    losses, batches = list[float](), list[Batch]()
+    with _parallelized(task, example, values) as module:
+        optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
+        for batch in islice(_batches(task, values), task.steps + WARM_UP):
+            batches.append(_in_dtypes(batch, task.plan))
+            optimizer.zero_grad()
+            loss = module(*batches[-1])
+            loss.backward()
+            if not losses:
+                gradients = full_gradients(module.executor)
+            optimizer.step()
+            losses.append(loss.item())
+        state = module.whole_state()
+    if state is None:
+        return None, []
+    return Trained(tuple(losses), gradients or {}, state), batches
+
+
+def _judged(task: Task, found: Measurement, ran: Trained, batches: Sequence[Batch]) -> Measurement:
+    """A measurement with what one device says of the same steps."""
+    example, _ = _prepared(task)
+    dtype = dtype_of(task.plan)
     update = partial(optimizer_for, task.plan.options.optimizer, rate=task.rate)
-    alone = train_alone(example, found.batches, update, device_of_rank())
-    compared = alone.against(found.measurement.loss, found.state)
-    return msgspec.structs.replace(found.measurement, one_device=compared)
+    with Doubled() if dtype == EXACT else nullcontext():
+        alone = train_alone(example, batches, update, device_of_rank())
+    return msgspec.structs.replace(found, one_device=verdict(dtype, ran, alone))
 
 
-def _trained(
+def _measured(
     module: Parallelized, task: Task, values: Mapping[str, Tensor], told: Told | None
-) -> Trained:
+) -> Measurement:
     executor = module.executor
     optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
     ran, memory = Ran([], [], 0), Memory(executor.device)
     last: Batch = ()
-    kept: list[Batch] = []
     for number, last in enumerate(islice(_batches(task, values), task.steps + WARM_UP)):
         taken, loss, sent = _step(module, optimizer, last)
         ran = Ran([*ran.seconds, taken], [*ran.losses, loss], sent)
-        if task.one_device and executor.rank == 0:
-            kept.append(last)
         if told is not None:
             told(number, loss, taken)
     if len(ran.seconds) <= WARM_UP:
@@ -136,8 +167,7 @@ def _trained(
         executor.recorder.on = True
         module(*last).backward()
         executor.recorder.on = False
-    found = measurement(module, optimizer, ran._replace(seconds=ran.seconds[WARM_UP:]), memory)
-    return Trained(found, kept, module.whole_state() if task.one_device else None)
+    return measurement(module, optimizer, ran._replace(seconds=ran.seconds[WARM_UP:]), memory)
 
 
 def _step(
@@ -155,15 +185,6 @@ def _step(
     return time.perf_counter() - begin, loss.item(), executor.wire.sent - sent
 
 
-def _samples(plan: Plan) -> int | None:
-    """The batch that the plan's inputs have."""
-    return plan.graph.inputs[0].shape[0] if plan.graph.inputs else None
-
-
-def _real_dtype(plan: Plan) -> torch.dtype:
-    """The dtype of the plan's parameters."""
-    names = {p.tensor.dtype for p in plan.graph.parameters if is_real(p.tensor.dtype)}
-    return torch_dtype(names.pop()) if len(names) == 1 else torch.float32
 
 
 def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
@@ -174,10 +195,13 @@ def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
     }
 
 
-def _constants(example: Example, plan: Plan, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The buffers of the graph that the model's own state does not have."""
-    state = example.model.state_dict()
-    return {own.name: values[own.name] for own in plan.graph.buffers if own.name not in state}
+def _in_dtypes(batch: Batch, plan: Plan) -> Batch:
+    """A batch in the dtypes of the plan's inputs, where those are real."""
+    wanted = [own.dtype for own in plan.graph.inputs]
+    if len(batch) != len(wanted):
+        return batch
+    pairs = zip(batch, wanted, strict=True)
+    return tuple(own.to(torch_dtype(name)) if is_real(name) else own for own, name in pairs)
 
 
 def _batches(task: Task, values: Mapping[str, Tensor]) -> Iterator[Batch]:

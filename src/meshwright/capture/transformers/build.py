@@ -5,6 +5,8 @@ Classes, settings, small sizes and inputs have a module each; this one joins the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from meshwright.capture.example import Example
@@ -16,8 +18,8 @@ from meshwright.capture.transformers.tiny import shrunk
 from meshwright.foundation.errors import InputError
 
 BATCH = 8
-SEQUENCE, TINY_SEQUENCE = 128, 16
-"""Positions of a text, where the source names none."""
+SIZES, TINY_SIZES = {"sequence": 128, "image": 224}, {"sequence": 16, "image": 64}
+"""Positions of a text, and pixels of an image's side where the configuration leaves that open."""
 
 TINY = "/tiny"
 
@@ -27,16 +29,16 @@ def example_of_class(
 ) -> Example:
     """A class of Transformers built from its configuration, with labels where it takes them.
 
-    The options of the source are settings of the configuration, besides `sequence`, the number of
-    positions of a text, and `model_type`, for a class that fits several. With `/tiny` behind the
-    name every size that the source does not set is small, and nothing is dropped out.
+    The options of the source are settings of the configuration, besides `sequence` and `image`,
+    the number of positions of a text and of pixels of an image's side, `attention_mask=true`, which
+    gives one, and `model_type`, for a class that fits several. With `/tiny` behind the name every
+    size that the source does not set is small, and nothing is dropped out.
     """
     options: dict[str, object] = {key: plain_value(value) for key, value in source.options}
     tiny = source.name.endswith(TINY)
-    sequence = _sequence(options.pop("sequence", TINY_SEQUENCE if tiny else SEQUENCE), source)
+    sizes = _sizes(options, TINY_SIZES if tiny else SIZES, batch or BATCH, source)
     choice = chosen_class(library(), source.name.removesuffix(TINY), options)
     config = configuration(choice, options, shrunk if tiny else _as_they_are, source.text)
-    sizes = Sizes(batch=batch or BATCH, sequence=sequence)
     with device or torch.device("meta"):
         model = _built(choice, config, source.text)
         named = example_inputs(model, sizes)
@@ -47,10 +49,18 @@ def _as_they_are(settings: Settings) -> Settings:
     return joined({}, {})
 
 
-def _sequence(given: object, source: Source) -> int:
-    if not isinstance(given, int) or given < 1:
-        raise InputError(f"sequence is {given!r} in {source.text!r}", "give a number above 0")
-    return given
+def _sizes(
+    options: dict[str, object], default: Mapping[str, int], batch: int, source: Source
+) -> Sizes:
+    """Sizes of the inputs, taken out of the options."""
+    given = {name: options.pop(name, size) for name, size in default.items()}
+    for name, size in given.items():
+        if type(size) is not int or size < 1:
+            raise InputError(f"{name} is {size!r} in {source.text!r}", "give a number above 0")
+    masked = options.pop("attention_mask", False)
+    if not isinstance(masked, bool):
+        raise InputError(f"attention_mask is {masked!r} in {source.text!r}", "give true or false")
+    return Sizes(batch=batch, masked=masked, **given)  # type: ignore[arg-type]
 
 
 def _built(choice: Choice, config: object, source: str) -> torch.nn.Module:

@@ -85,15 +85,17 @@ def _named(transformers: ModuleType, name: str) -> Any:
         ) from error
 
 
-def _of_auto_class(
-    transformers: ModuleType, name: str, auto: Any, model_type: object
-) -> Choice:
+def _of_auto_class(transformers: ModuleType, name: str, auto: Any, model_type: object) -> Choice:
     """The model that an `AutoModel` class makes for a type of configuration."""
-    types = {
-        kind
-        for kind, config in _configurations(transformers).items()
-        if getattr(transformers, config, None) in auto._model_mapping
-    } if model_type is None else set(_configurations(transformers))
+    types = (
+        {
+            kind
+            for kind, config in _configurations(transformers).items()
+            if getattr(transformers, config, None) in auto._model_mapping
+        }
+        if model_type is None
+        else set(_configurations(transformers))
+    )
     if model_type is None or model_type not in types:
         shown = "names no model_type" if model_type is None else f"has {MODEL_TYPE}={model_type}"
         raise InputError(

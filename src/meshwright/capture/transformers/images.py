@@ -9,33 +9,35 @@ from torch import Tensor
 
 from meshwright.capture.transformers.reading import image_part, setting
 
-IMAGE, FRAMES, CHANNELS = 224, 4, 3
+FRAMES, CHANNELS = 4, 3
 """What is taken where a configuration says nothing."""
 
 
-def side(config: Any) -> tuple[int, int]:
+def side(config: Any, otherwise: int) -> tuple[int, int]:
     """Height and width of an image."""
     own = image_part(config)
     size = setting(own, "image_size", "img_size", "input_size", otherwise=None)
     if size is None:
-        size = setting(config, "image_size", otherwise=IMAGE)
+        size = setting(config, "image_size", otherwise=otherwise)
     if isinstance(size, dict):
         size = (size["height"], size["width"])
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def images(config: Any, batch: int) -> Tensor:
-    """An image for each sample, or a video where the configuration counts frames."""
-    own = image_part(config)
-    if isinstance(getattr(own, "num_frames", None), int):
-        return videos(config, batch)
-    return torch.randn(batch, _channels(config), *side(config))
+def is_video(config: Any) -> bool:
+    """Whether a configuration counts frames."""
+    return isinstance(getattr(image_part(config), "num_frames", None), int)
 
 
-def videos(config: Any, batch: int) -> Tensor:
+def images(config: Any, batch: int, otherwise: int) -> Tensor:
+    """An image for each sample."""
+    return torch.randn(batch, _channels(config), *side(config, otherwise))
+
+
+def videos(config: Any, batch: int, otherwise: int) -> Tensor:
     """A video for each sample."""
     frames = setting(image_part(config), "num_frames", "frames_per_clip", otherwise=FRAMES)
-    return torch.randn(batch, frames, _channels(config), *side(config))
+    return torch.randn(batch, frames, _channels(config), *side(config, otherwise))
 
 
 def _channels(config: Any) -> int:
@@ -44,40 +46,34 @@ def _channels(config: Any) -> int:
     return channels
 
 
-def patches(config: Any) -> int:
+def patches(config: Any, otherwise: int) -> int:
     """Into how many patches an image is cut."""
     own = image_part(config)
-    high, wide = side(config)
+    high, wide = side(config, otherwise)
     size = setting(own, "patch_size", otherwise=16)
     down, across = (size, size) if isinstance(size, int) else (size[0], size[1])
     frames = setting(own, "num_frames", otherwise=1) // setting(own, "tubelet_size", otherwise=1)
-    stride = setting(own, "mask_patch_size", "encoder_stride", otherwise=None)
-    del stride
     return int(frames * (high // down) * (wide // across))
 
 
-def image_tokens(model: Any, text: Tensor) -> Tensor:
+def image_tokens(model: Any, text: Tensor, otherwise: int) -> Tensor:
     """A text with a place for each feature of its image before it."""
-    config = model.config
-    token = setting(config, "image_token_id", "image_token_index", otherwise=None)
+    token = setting(model.config, "image_token_id", "image_token_index", otherwise=None)
     if token is None:
         return text
-    # A text without the token would be refused, and one with it by chance has one too many.
+    # The model counts these tokens, so that none may be there by chance.
     text = torch.where(text == token, text.new_zeros(()), text)
-    places = torch.full((text.shape[0], _places(model)), token, dtype=text.dtype)
+    places = torch.full((text.shape[0], _places(model, otherwise)), token, dtype=text.dtype)
     return torch.cat([places, text], dim=1)
 
 
-def _places(model: Any) -> int:
-    """How many positions the features of an image take."""
-    counted = getattr(model, "get_image_features", None)
-    if counted is not None:
-        try:
-            with torch.no_grad():
-                found = counted(pixel_values=images(model.config, 1))
-        except Exception:
-            return patches(model.config)
+def _places(model: Any, otherwise: int) -> int:
+    """How many positions the features of an image take: the model itself is asked."""
+    try:
+        with torch.no_grad():
+            found = model.get_image_features(pixel_values=images(model.config, 1, otherwise))
         held = getattr(found, "pooler_output", found)
         rows = held if isinstance(held, Tensor) else torch.cat(list(held))
-        return rows.numel() // rows.shape[-1]
-    return patches(model.config)
+    except Exception:
+        return patches(model.config, otherwise)
+    return rows.numel() // rows.shape[-1]

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from meshwright.capture.transformers.images import image_tokens, images, patches, side, videos
+from meshwright.capture.transformers.images import (
+    image_tokens,
+    images,
+    is_video,
+    patches,
+    side,
+    videos,
+)
 from meshwright.capture.transformers.labels import labels_of
 from meshwright.capture.transformers.reading import setting, text_part
 from meshwright.capture.transformers.sounds import features, waves
@@ -31,6 +38,15 @@ class Sizes(NamedTuple):
     batch: int
     sequence: int
     """Positions of a text."""
+    image: int
+    """Pixels of an image's side, where the configuration leaves that open."""
+    masked: bool = False
+    """Whether an attention mask is given, even if it masks nothing."""
+
+    @property
+    def text(self) -> tuple[int, int]:
+        """The shape of token ids."""
+        return self.batch, self.sequence
 
 
 class Wanted(NamedTuple):
@@ -73,6 +89,8 @@ def example_inputs(model: nn.Module, sizes: Sizes) -> dict[str, object]:
         value = None if maker is None else maker(wanted)
         if value is not None:
             made[name] = value
+    if sizes.masked and "attention_mask" in arguments:
+        made["attention_mask"] = _ones(wanted)
     return made | labels_of(wanted.task, wanted.config, arguments, made)
 
 
@@ -82,18 +100,22 @@ def _is_required(argument: inspect.Parameter) -> bool:
 
 
 def _input_ids(wanted: Wanted) -> Tensor | None:
-    batch, sequence = wanted.sizes
-    if wanted.model.main_input_name != "input_ids" and not _is_required(
-        wanted.arguments["input_ids"]
-    ) and not _joins_modes(wanted):
+    batch, sequence = wanted.sizes.text
+    if (
+        wanted.model.main_input_name != "input_ids"
+        and not _is_required(wanted.arguments["input_ids"])
+        and not _joins_modes(wanted)
+    ):
         return None
-    vocabulary = setting(text_part(wanted.config), "vocab_size", "text_vocab_size")
+    vocabulary = setting(
+        text_part(wanted.config), "vocab_size", "text_vocab_size", "num_hash_buckets"
+    )
     if "MultipleChoice" in wanted.task:
         return tokens(vocabulary, batch, CHOICES, sequence)
     text = tokens(vocabulary, batch, sequence)
     if "pixel_values" not in wanted.arguments:
         return text
-    return image_tokens(wanted.model, text)
+    return image_tokens(wanted.model, text, wanted.sizes.image)
 
 
 def _joins_modes(wanted: Wanted) -> bool:
@@ -105,17 +127,20 @@ def _decoder_input_ids(wanted: Wanted) -> Tensor | None:
     if "labels" in wanted.arguments and "Question" not in wanted.task:
         return None
     vocabulary = setting(text_part(wanted.config), "vocab_size", "decoder_vocab_size")
-    return tokens(vocabulary, *wanted.sizes)
+    return tokens(vocabulary, *wanted.sizes.text)
 
 
 def _pixel_values(wanted: Wanted) -> Tensor:
-    return images(wanted.config, wanted.sizes.batch)
+    config, sizes = wanted.config, wanted.sizes
+    if is_video(config) and "Image" not in wanted.task:
+        return videos(config, sizes.batch, sizes.image)
+    return images(config, sizes.batch, sizes.image)
 
 
 def _pixel_values_videos(wanted: Wanted) -> Tensor | None:
     if "pixel_values" in wanted.arguments:
         return None
-    return videos(wanted.config, wanted.sizes.batch)
+    return videos(wanted.config, wanted.sizes.batch, wanted.sizes.image)
 
 
 def _input_features(wanted: Wanted) -> Tensor:
@@ -123,19 +148,19 @@ def _input_features(wanted: Wanted) -> Tensor:
 
 
 def _input_values(wanted: Wanted) -> Tensor:
-    return waves(wanted.config, *wanted.sizes)
+    return waves(wanted.config, *wanted.sizes.text)
 
 
 def _boxes(wanted: Wanted) -> Tensor:
     corners = torch.tensor([0, 0, 1, 1], device="cpu").to(_device(wanted))
-    return corners.expand(*wanted.sizes, 4).contiguous()
+    return corners.expand(*wanted.sizes.text, 4).contiguous()
 
 
 def _masked_patches(wanted: Wanted) -> Tensor | None:
     """Every other patch, for models that are trained to paint them anew."""
     if not any(word in wanted.task for word in ("MaskedImage", "PreTraining")):
         return None
-    count = patches(wanted.config)
+    count = patches(wanted.config, wanted.sizes.image)
     row = torch.arange(count) % 2 == 0
     return row.expand(wanted.sizes.batch, count).contiguous()
 
@@ -162,14 +187,20 @@ def _past_times(wanted: Wanted) -> Tensor:
 
 def _future_values(wanted: Wanted) -> Tensor:
     config, batch = wanted.config, wanted.sizes.batch
-    shape = (batch, setting(config, "prediction_length"), *_past_values(wanted).shape[2:])
+    shape = (
+        batch,
+        setting(config, "prediction_length", "horizon_length"),
+        *_past_values(wanted).shape[2:],
+    )
     return torch.randn(*shape)
 
 
 def _future_times(wanted: Wanted) -> Tensor:
     config = wanted.config
     count = setting(config, "num_time_features", otherwise=0)
-    return torch.randn(wanted.sizes.batch, setting(config, "prediction_length"), count)
+    return torch.randn(
+        wanted.sizes.batch, setting(config, "prediction_length", "horizon_length"), count
+    )
 
 
 def _grounds(wanted: Wanted) -> Tensor:
@@ -177,7 +208,7 @@ def _grounds(wanted: Wanted) -> Tensor:
 
 
 def _ones(wanted: Wanted) -> Tensor:
-    return torch.ones(*wanted.sizes, dtype=torch.int64)
+    return torch.ones(*wanted.sizes.text, dtype=torch.int64)
 
 
 def _device(wanted: Wanted) -> torch.device:
@@ -186,7 +217,7 @@ def _device(wanted: Wanted) -> torch.device:
 
 
 def _prompt_masks(wanted: Wanted) -> Tensor:
-    high, wide = side(wanted.config)
+    high, wide = side(wanted.config, wanted.sizes.image)
     return torch.randn(wanted.sizes.batch, 3, high, wide)
 
 

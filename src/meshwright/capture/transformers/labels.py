@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meshwright.capture.transformers.images import side
 from meshwright.capture.transformers.reading import setting, text_part
 from meshwright.capture.zoo.entry import tokens
 
@@ -43,7 +42,11 @@ def _class_of_each_position(config: Any, made: Given) -> Tensor:
 
 
 def _class_of_each_pixel(config: Any, made: Given) -> Tensor:
-    return tokens(config.num_labels, _batch(made), *side(config))
+    return tokens(config.num_labels, _batch(made), *made["pixel_values"].shape[-2:])
+
+
+def _mask(config: Any, made: Given) -> Tensor:
+    return torch.rand(_batch(made), *made["pixel_values"].shape[-2:])
 
 
 def _share_of_each_class(config: Any, made: Given) -> Tensor:
@@ -94,6 +97,7 @@ TASKS: tuple[tuple[str, Label], ...] = (
     ("InstanceSegmentation", _none),
     ("UniversalSegmentation", _none),
     ("ObjectDetection", _none),
+    ("ImageSegmentation", _mask),
     ("DepthEstimation", _none),
     ("VisualQuestionAnswering", _share_of_each_class),
     ("ForQuestionAnswering", _share_of_each_class),

@@ -43,6 +43,9 @@ def configuration(
     wanted = _placed(default, options)
     known = default.to_dict()
     given = joined(also(known), wanted)
+    if "SequenceClassification" in choice.model.__name__ and known.get("pad_token_id") is None:
+        # The last token that is no padding is classified.
+        given = joined({"pad_token_id": 0}, given)
     if known.get("is_encoder_decoder"):
         start = given.get("pad_token_id", known.get("pad_token_id")) or 0
         given = joined({"decoder_start_token_id": start}, given)
@@ -65,8 +68,10 @@ def joined(first: Settings, second: Settings) -> dict[str, Any]:
     both = dict(first)
     for key, value in second.items():
         before = both.get(key)
-        nested = isinstance(before, Mapping) and isinstance(value, Mapping)
-        both[key] = joined(before, value) if nested else value
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            both[key] = joined(before, value)
+        else:
+            both[key] = value
     return both
 
 

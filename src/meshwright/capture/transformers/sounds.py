@@ -23,6 +23,8 @@ def features(config: Any, batch: int) -> Tensor:
     bins = setting(own, "num_mel_bins", otherwise=None)
     if bins is not None and positions is not None and not hasattr(own, "conv_kernel_sizes"):
         return torch.randn(batch, bins, 2 * positions)
+    if hasattr(own, "spec_size"):
+        return torch.randn(batch, 1, own.spec_size, bins)
     width = setting(
         own, "input_feat_per_channel", "feature_projection_input_dim", "input_dim", "num_mel_bins"
     )

@@ -8,20 +8,31 @@ run can be compared with one device.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 WIDTH, HEADS, FEED_FORWARD, LAYERS, VOCABULARY = 64, 4, 128, 2, 256
 
-SIZES: tuple[tuple[str, int], ...] = (
-    (r"(?!.*(conv|feat)).*layers|n_layer|num_layer|depth|.*num_blocks", LAYERS),
-    (r".*(key_value|kv|query_groups).*heads?|.*multi_query_group_num", HEADS // 2),
-    (r".*(?<!per_)heads?", HEADS),
-    (r".*head_(dim|size|width)|d_kv|.*_head_dim", WIDTH // HEADS),
-    (r"(.*_)?(ff|ffn|feed_?forward|intermediate|mlp|inner)_?(dim|size|hidden_size)?|n_inner|"
-     r"d_ff|.*(ffn|ff)_dim|.*intermediate_size", FEED_FORWARD),
-    (r".*hidden_(size|dim)|d_model|n_embd|(.*_)?embed(ding)?_(dim|size)|dim|width|.*_width|"
-     r"projection_dim|.*_proj_(dim|size)|output_dim|d_embed|emb_dim", WIDTH),
+Limits = tuple[tuple[str, int], ...]
+
+DEPTH = r"(?!.*(conv|feat)).*layers|n_layer|num_layer|depth|.*num_blocks"
+
+SIZES: Limits = (
+    (r".*(key_value|kv|query_groups).*heads?|multi_query_group_num", HEADS // 2),
+    (r"(?!.*(key_value|kv)).*(?<!per_)heads?", HEADS),
+    (r".*head_(dim|size|width)|d_kv|(.*_)?d_head", WIDTH // HEADS),
+    (r"rotary_(dim|ndims)", WIDTH // HEADS // 2),
+    (
+        r"(.*_)?(ff|ffn|feed_?forward|intermediate|mlp|inner)_?(dim|size|hidden_size)?"
+        r"|n_inner|d_ff",
+        FEED_FORWARD,
+    ),
+    (
+        r".*hidden_(size|dim)|d_model|n_embd|(.*_)?embed(ding)?_(dim|size)|dim|(.*_)?width"
+        r"|(.*_)?projection_dim|.*_proj_(dim|size)|output_dim|d_embed|emb_dim|.*bottleneck_size",
+        WIDTH,
+    ),
+    (r".*lora_rank", WIDTH // HEADS),
     (r"(.*_)?vocab_size(_.*)?", VOCABULARY),
     (r"(num|n)_(local_|routed_)?experts|moe_num_experts|.*n_routed_experts", 4),
     (r".*experts_per_(tok|token)|moe_k|moe_topk|num_selected_experts", 2),
@@ -33,14 +44,24 @@ SIZES: tuple[tuple[str, int], ...] = (
 )
 """The largest that a size may be, by the whole name of a setting; the last that fits decides."""
 
-LISTS: tuple[tuple[str, int], ...] = (
+LISTS: Limits = (
     (r".*depths|.*num_layers|layers|num_blocks", 1),
+    (r".*heads", 2),
     (r".*(hidden_sizes|embed_dims?|channels|dims?|conv_dim|widths?)", 32),
 )
 """The same for settings that have a number for each stage."""
 
-RATE = re.compile(r".*(drop|dropout|layerdrop).*|.*_(dropout|drop)(_rate|_prob)?|.*pdrop")
+CHOSEN: Limits = (
+    (r".*key_value_heads", HEADS // 2),
+    (r"vocab_size", VOCABULARY),
+    (r".*experts_per_tok", 2),
+    (r"image_token_(id|index)", VOCABULARY - 1),
+)
+"""What is taken where a configuration has nothing and no model can be built without."""
+
+RATE = re.compile(r".*drop.*|mask_(time|feature)_prob")
 TOKEN = re.compile(r".*token_(id|index)|.*_(bos|eos|pad)_id")
+OF_LAYERS = re.compile(r".*(indices|layers)")
 
 
 def shrunk(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,33 +70,62 @@ def shrunk(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> shrunk({"num_hidden_layers": 32, "hidden_size": 4096, "hidden_dropout": 0.1, "name": "x"})
     {'num_hidden_layers': 2, 'hidden_size': 64, 'hidden_dropout': 0.0}
     """
-    small = {name: _small(name, value) for name, value in settings.items()}
+    return _shrunk(settings, max(LAYERS, *_named_layers(settings), 0))
+
+
+def _shrunk(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    depths = {v for n, v in settings.items() if type(v) is int and re.fullmatch(DEPTH, n)}
+    small = {name: _small(name, value, layers) for name, value in settings.items()}
+    for name, value in settings.items():
+        if isinstance(value, list | tuple) and len(value) in depths and len(value) > layers:
+            small[name] = type(value)(value[:layers])
     return {name: value for name, value in small.items() if value != settings[name]}
 
 
-def _small(name: str, value: Any) -> Any:
+def _named_layers(settings: Mapping[str, Any]) -> Iterator[int]:
+    """How many layers there must be for those that settings name one by one."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _named_layers(value)
+        elif OF_LAYERS.fullmatch(name) and _are_whole(value):
+            yield max(own + 1 if own >= 0 else -own for own in value)
+
+
+def _are_whole(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(type(o) is int for o in value)
+
+
+def _small(name: str, value: Any, layers: int) -> Any:
     match value:
         case bool():
             return value
+        case None:
+            return _limit(name, CHOSEN, value)
         case int() if TOKEN.fullmatch(name):
             return value if value < VOCABULARY else _token(name)
+        case int() if value > 0 and re.fullmatch(DEPTH, name):
+            return min(value, layers)
         case int() if value > 0:
-            return min(value, _limit(name, value))
+            return min(value, _limit(name, SIZES, value))
         case float() if RATE.fullmatch(name):
             return 0.0
-        case list() | tuple() if value and all(type(one) is int for one in value):
-            return type(value)(min(one, _limit(name, one, LISTS)) for one in value)
+        case list() | tuple() if _are_whole(value):
+            return _small_list(name, value)
         case Mapping() if "model_type" in value:
-            return shrunk(value)
+            return _shrunk(value, layers)
         case _:
             return value
 
 
-def _limit(name: str, otherwise: int, sizes: tuple[tuple[str, int], ...] = SIZES) -> int:
-    fitting = [size for pattern, size in sizes if re.fullmatch(pattern, name)]
+def _small_list(name: str, value: Sequence[int]) -> Sequence[int]:
+    return type(value)(min(own, _limit(name, LISTS, own)) for own in value)  # type: ignore[call-arg]
+
+
+def _limit(name: str, limits: Limits, otherwise: Any) -> Any:
+    fitting = [size for pattern, size in limits if re.fullmatch(pattern, name)]
     return fitting[-1] if fitting else otherwise
 
 
 def _token(name: str) -> int:
     """An id inside of a small vocabulary, another for each name, if not always."""
-    return VOCABULARY - 1 - sum(map(ord, name)) % (VOCABULARY // 2)
+    return VOCABULARY - 2 - sum(map(ord, name)) % (VOCABULARY // 2)
