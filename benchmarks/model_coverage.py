@@ -236,10 +236,8 @@ def main() -> None:
             began = time.monotonic()
             after = advanced(row, stages, asked.limit, asked.plans)
             if after != row:
-                print(
-                    f"{time.monotonic() - began:6.1f} s  {after.name}: {after.done} {after.failure or after.equal}",
-                    flush=True,
-                )
+                seconds, said = time.monotonic() - began, after.failure or after.equal
+                print(f"{seconds:6.1f} s  {after.name}: {after.done} {said}", flush=True)
             rows[case.name] = after
             keep(rows[one.name] for one in listed if one.name in rows)
 

@@ -185,8 +185,6 @@ def _step(
     return time.perf_counter() - begin, loss.item(), executor.wire.sent - sent
 
 
-
-
 def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
     """The example's values by the names of the graph, in its dtypes."""
     return {
