@@ -7,52 +7,31 @@
     python benchmarks/model_coverage.py --run --again        # also those that failed before
 
 Models are listed in benchmarks/coverage_models: classes of Transformers (`hf:CLASS/tiny`), and
-modules as people write them. Each is a row of benchmarks/model_coverage.jsonl that says how far it
-came and, if it failed, in one line why: 'sentence' is a refusal with its reason, 'traceback' is a
-defect, 'hang' is one that was ended after --limit seconds.
+modules as people write them. Plans are for `slow_machine.toml`, on which it pays to split a tiny
+model. Each model is a row of benchmarks/model_coverage.jsonl that says how far it came and, if it
+failed, in one line why: 'sentence' is a refusal with its reason, 'traceback' is a defect, 'hang' is
+one that was ended after --limit seconds. Models come in an order that is as good as random, so that
+what is done when it is stopped is a sample of all.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import re
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
-from multiprocessing.connection import Connection
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
+
+from coverage_stages import Failure, fork_server, tried
 
 HERE = Path(__file__).parent
 LISTS = HERE / "coverage_models"
 ROWS = HERE / "model_coverage.jsonl"
 STAGES = ("capture", "plan", "run")
-RANKS, BATCH, STEPS, BUDGET = 4, 8, 2, "3s"
-
-Kind = Literal["sentence", "traceback", "hang"]
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A model of the list."""
-
-    name: str
-    family: str
-    source: str
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a model stopped, and why."""
-
-    stage: str
-    kind: Kind
-    said: str
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,120 +45,45 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     operators: int = 0
     loss: bool = True
     """Whether there is a loss to train it by; without, nothing can be run."""
-    equal: str = ""
+    split: int = 0
+    """Units that the plan splits."""
+    equal: bool | None = None
     """What the comparison with one device says."""
+    dtype: str = ""
+    """What it was compared in."""
+    errors: dict[str, float] = {}
+    """The largest relative differences."""
     failure: Failure | None = None
 
 
-def cases() -> list[Case]:
-    """All models, in the order of their lists."""
-    listed = []
+def listed() -> list[Row]:
+    """All models before anything was tried."""
+    rows = [
+        Row(name=name, family=f"Transformers: {family}", source=f"hf:{name}/tiny{mark}{rest}")
+        for family, classes in _families()
+        for name, mark, rest in (one.partition("?") for one in classes)
+    ]
+    for file in sorted(LISTS.glob("*.py")):
+        functions = re.findall(r"^def ([a-z]\w*)\(batch", file.read_text(), re.MULTILINE)
+        family = file.stem.replace("_", " ")
+        rows += [Row(name=one, family=family, source=f"{file}:{one}") for one in functions]
+    return rows
+
+
+def _families() -> Iterable[tuple[str, list[str]]]:
     for line in (LISTS / "transformers.txt").read_text().splitlines():
         if not line.startswith("#"):
             family, _, classes = line.partition(":")
-            listed += [
-                Case(
-                    name=name,
-                    family=f"Transformers: {family}",
-                    source=f"hf:{name}/tiny{mark}{rest}",
-                )
-                for name, mark, rest in (one.partition("?") for one in classes.split())
-            ]
-    for file in sorted(LISTS.glob("*.py")):
-        for name in re.findall(r"^def ([a-z]\w*)\(batch", file.read_text(), re.MULTILINE):
-            family = f"{file.stem.replace('_', ' ')}"
-            source = f"{file.relative_to(HERE.parent)}:{name}"
-            listed.append(Case(name=name, family=family, source=source))
-    return listed
-
-
-def captured(case: Case, out: Path) -> dict[str, object]:
-    """Capture a model, as the first half of `plan` does."""
-    from meshwright.capture.load import load_model
-
-    graph = load_model(case.source, BATCH).graph
-    return {"operators": len(graph.operators), "loss": graph.loss is not None}
-
-
-def planned(case: Case, out: Path) -> dict[str, object]:
-    """Plan a model by the command line."""
-    from meshwright.cli.main import command
-
-    words = f"plan {case.source} --cluster laptop --resize process={RANKS} --batch {BATCH} "
-    words += f"--budget {BUDGET} --no-explain --cores 1 --save {out} --json"
-    command()(words.split(), prog_name="meshwright", standalone_mode=False)
-    return {}
-
-
-def _child(answer: Connection, stage: Callable[..., object], case: Case, out: Path) -> None:
-    """What a process says of a stage: its result, or a failure."""
-    from meshwright.foundation.errors import InputError
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    try:
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            answer.send(stage(case, out))
-    except InputError as error:
-        answer.send(("sentence", str(error)))
-    except BaseException as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(where.filename).name}:{where.lineno}"
-        answer.send(("traceback", f"{type(error).__name__} at {place}: {error}"))
-
-
-def tried(stage: str, case: Case, out: Path, limit: float) -> dict[str, object] | Failure:
-    """A stage in a process of its own, which is ended if it takes too long."""
-    functions = {"capture": captured, "plan": planned}
-    context = multiprocessing.get_context("forkserver")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(there, functions[stage], case, out))
-    process.start()
-    there.close()
-    try:
-        answer = here.recv() if here.poll(limit) else ("hang", f"no answer in {limit:g} s")
-    except EOFError:
-        answer = ("traceback", f"the process died with exit code {process.exitcode}")
-    if process.is_alive():
-        process.join(2)
-        process.kill()
-    if isinstance(answer, dict):
-        return answer
-    kind, said = answer
-    return Failure(stage=stage, kind=kind, said=" ".join(said.split())[:400])
-
-
-def run(case: Case, out: Path, limit: float) -> dict[str, object] | Failure:
-    """Run a plan on ranks of this machine, and compare with one device."""
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import Seconds
-    from meshwright.plan.file import load_plan
-    from meshwright.run.ranks import RankError, run_ranks
-    from meshwright.run.training import Task, train
-
-    try:
-        task = Task(plan=load_plan(str(out)), model=case.source, steps=STEPS, one_device=True)
-        measured = run_ranks(train, task, ranks=RANKS, timeout=Seconds(limit))[0]
-    except (RankError, InputError) as error:
-        text = str(error).strip()
-        kind: Kind = "traceback" if "Traceback" in text else "sentence"
-        last = text.splitlines()[-1] if kind == "traceback" else " ".join(text.split())
-        return Failure(
-            stage="run",
-            kind="hang" if "time" in last.lower() and "out" in last.lower() else kind,
-            said=last[:400],
-        )
-    return {"equal": str(measured.one_device)}
+            yield family, classes.split()
 
 
 def advanced(row: Row, stages: Sequence[str], limit: float, plans: Path) -> Row:
     """A row after the stages that it has not passed."""
-    out = plans / f"{row.name}.json"
-    case = Case(name=row.name, family=row.family, source=row.source)
     row = msgspec.structs.replace(row, failure=None)
     for stage in stages:
         if stage in row.done or (stage == "run" and not row.loss):
             continue
-        found = run(case, out, limit) if stage == "run" else tried(stage, case, out, limit)
+        found = tried(stage, row.source, plans / f"{row.name}.json", limit)
         if isinstance(found, Failure):
             return msgspec.structs.replace(row, failure=found)
         row = msgspec.structs.replace(row, done=(*row.done, stage), **found)
@@ -187,16 +91,75 @@ def advanced(row: Row, stages: Sequence[str], limit: float, plans: Path) -> Row:
 
 
 def kept() -> dict[str, Row]:
-    """Rows of earlier runs."""
+    """Rows of earlier runs, of models as they are listed now."""
     if not ROWS.exists():
         return {}
+    sources = {row.name: row.source for row in listed()}
     lines = ROWS.read_bytes().splitlines()
-    return {row.name: row for row in (msgspec.json.decode(line, type=Row) for line in lines)}
+    rows = (msgspec.json.decode(line, type=Row) for line in lines)
+    found = {row.name: msgspec.structs.replace(row, source=_here(row.source)) for row in rows}
+    return {name: row for name, row in found.items() if sources.get(name) == row.source}
 
 
 def keep(rows: Iterable[Row]) -> None:
     """Write all rows, so that a run can be stopped at any time."""
-    ROWS.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    shown = (msgspec.structs.replace(r, source=r.source.replace(f"{LISTS}/", "")) for r in rows)
+    ROWS.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in shown))
+
+
+def _here(source: str) -> str:
+    return source if source.startswith("hf:") else f"{LISTS}/{source}"
+
+
+def proceed(stage: str, only: str, again: bool, limit: float, plans: Path) -> None:
+    """Take models through the stages that are missing."""
+    fork_server()
+    plans.mkdir(parents=True, exist_ok=True)
+    rows, stages = kept(), STAGES[: STAGES.index(stage) + 1]
+    every = listed()
+    for new in sorted(every, key=lambda row: zlib.crc32(row.name.encode())):
+        row = rows.get(new.name, new)
+        wanted = only.lower() in f"{row.name} {row.family}".lower()
+        if not wanted or (row.failure is not None and not again):
+            continue
+        began = time.monotonic()
+        rows[row.name] = after = advanced(row, stages, limit, plans)
+        if after != row:
+            said = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
+            print(f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {said}", flush=True)
+            keep(rows[one.name] for one in every if one.name in rows)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line for each family: how many of those that were tried passed each stage."""
+    families: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        families[row.family].append(row)
+        families[_set(row)].append(row)
+    lines = [
+        "| models | captured | planned | run on 4 ranks | equal to one device | sentences | "
+        "tracebacks | hangs |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for family, own in families.items():
+        passed = (_share(own, stage) for stage in STAGES)
+        judged = [row for row in own if row.equal is not None]
+        kinds = [row.failure.kind for row in own if row.failure is not None]
+        counts = (str(kinds.count(kind)) for kind in ("sentence", "traceback", "hang"))
+        equal = f"{sum(bool(row.equal) for row in judged)} of {len(judged)}"
+        lines.append(f"| {' | '.join((family, *passed, equal, *counts))} |")
+    return "\n".join(lines)
+
+
+def _set(row: Row) -> str:
+    return "**all of Transformers**" if row.source.startswith("hf:") else "**all others**"
+
+
+def _share(rows: Sequence[Row], stage: str) -> str:
+    """How many passed a stage, of those that were tried."""
+    passed = sum(stage in row.done for row in rows)
+    failed = sum(row.failure is not None and row.failure.stage == stage for row in rows)
+    return f"{passed} of {passed + failed}"
 
 
 def main() -> None:
@@ -205,42 +168,19 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES, default="run")
     parser.add_argument("--only", default="")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--limit", type=float, default=120.0)
+    parser.add_argument("--limit", type=float, default=180.0)
     parser.add_argument("--plans", type=Path, default=Path("/tmp/model_coverage"))
     asked = parser.parse_args()
-    rows = kept()
-    listed = cases()
     if asked.run:
-        asked.plans.mkdir(parents=True, exist_ok=True)
-        multiprocessing.get_context("forkserver").set_forkserver_preload(
-            [
-                "meshwright.run.quiet",
-                "torch",
-                "torch.distributed",
-                "meshwright.capture.kernels",
-                "transformers",
-                "transformers.modeling_utils",
-                "meshwright.capture.load",
-                "meshwright.cli.main",
-                "meshwright.run.training",
-            ]
-        )
-        stages = STAGES[: STAGES.index(asked.stage) + 1]
-        for case in listed:
-            row = rows.get(case.name)
-            if row is None or row.source != case.source:
-                row = Row(name=case.name, family=case.family, source=case.source)
-            wanted = asked.only.lower() in f"{case.name} {case.family}".lower()
-            if not wanted or (row.failure is not None and not asked.again):
-                continue
-            began = time.monotonic()
-            after = advanced(row, stages, asked.limit, asked.plans)
-            if after != row:
-                seconds, said = time.monotonic() - began, after.failure or after.equal
-                print(f"{seconds:6.1f} s  {after.name}: {after.done} {said}", flush=True)
-            rows[case.name] = after
-            keep(rows[one.name] for one in listed if one.name in rows)
+        proceed(asked.stage, asked.only, asked.again, asked.limit, asked.plans)
+    rows = list(kept().values())
+    print(table(rows))
+    for row in rows:
+        if row.failure is not None:
+            print(f"{row.name}: {row.failure.stage}: {row.failure.kind}: {row.failure.said}")
+        elif row.equal is False:
+            print(f"{row.name}: NOT EQUAL in {row.dtype}: {row.errors}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,8 +13,8 @@ from meshwright.capture.example import Example
 from meshwright.capture.options import Source, plain_value
 from meshwright.capture.transformers.classes import Choice, chosen_class, library
 from meshwright.capture.transformers.inputs import Sizes, example_inputs
-from meshwright.capture.transformers.settings import Settings, configuration, joined
-from meshwright.capture.transformers.tiny import shrunk
+from meshwright.capture.transformers.settings import Settings, configuration
+from meshwright.capture.transformers.tiny import as_deep, shrunk
 from meshwright.foundation.errors import InputError
 
 BATCH = 8
@@ -38,7 +38,9 @@ def example_of_class(
     tiny = source.name.endswith(TINY)
     sizes = _sizes(options, TINY_SIZES if tiny else SIZES, batch or BATCH, source)
     choice = chosen_class(library(), source.name.removesuffix(TINY), options)
-    config = configuration(choice, options, shrunk if tiny else _as_they_are, source.text)
+    # Some classes describe every layer, and refuse to have fewer.
+    smaller = (shrunk, as_deep) if tiny else (_as_they_are,)
+    config = configuration(choice, options, smaller, source.text)
     with device or torch.device("meta"):
         model = _built(choice, config, source.text)
         named = example_inputs(model, sizes)
@@ -46,7 +48,7 @@ def example_of_class(
 
 
 def _as_they_are(settings: Settings) -> Settings:
-    return joined({}, {})
+    return {}
 
 
 def _sizes(

@@ -134,7 +134,11 @@ def _pixel_values(wanted: Wanted) -> Tensor:
     config, sizes = wanted.config, wanted.sizes
     if is_video(config) and "Image" not in wanted.task:
         return videos(config, sizes.batch, sizes.image)
-    return images(config, sizes.batch, sizes.image)
+    made = images(config, sizes.batch, sizes.image)
+    several = (
+        "pixel_attention_mask" in wanted.arguments and "spatial_shapes" not in wanted.arguments
+    )
+    return made.unsqueeze(1) if several else made
 
 
 def _pixel_values_videos(wanted: Wanted) -> Tensor | None:

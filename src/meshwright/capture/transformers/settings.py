@@ -8,7 +8,7 @@ so that a configuration is always made by its own class and never changed afterw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from meshwright.capture.transformers.classes import Choice
@@ -29,10 +29,12 @@ KIND = "model_type"
 def configuration(
     choice: Choice,
     options: Mapping[str, object],
-    also: Callable[[Settings], Settings],
+    others: Sequence[Callable[[Settings], Settings]],
     source: str,
 ) -> Any:
-    """The configuration with these settings; `also` says others, from the defaults of all."""
+    """The configuration with these settings, and with others that are told from the defaults of
+    all: the first of those that the class takes.
+    """
     try:
         default = choice.config()
     except Exception as error:
@@ -40,23 +42,30 @@ def configuration(
             f"{choice.config.__name__} has no defaults: {' '.join(str(error).split())}",
             "write a function that returns the model and its inputs, and give that",
         ) from error
-    wanted = _placed(default, options)
-    known = default.to_dict()
-    given = joined(also(known), wanted)
+    wanted, known = _placed(default, options), default.to_dict()
+    refused: Exception | None = None
+    for other in others:
+        given = _with_tokens(choice, known, joined(other(known), wanted))
+        try:
+            return choice.config(**_complete(default, given))
+        except Exception as error:
+            refused = refused or error
+    raise InputError(
+        f"{choice.config.__name__} refuses the settings of {source!r}: "
+        f"{' '.join(str(refused).split())}",
+        "give values that Transformers takes",
+    ) from refused
+
+
+def _with_tokens(choice: Choice, known: Settings, given: Settings) -> Settings:
+    """Settings with the special tokens that training needs."""
     if "SequenceClassification" in choice.model.__name__ and known.get("pad_token_id") is None:
         # The last token that is no padding is classified.
         given = joined({"pad_token_id": 0}, given)
     if known.get("is_encoder_decoder"):
         start = given.get("pad_token_id", known.get("pad_token_id")) or 0
         given = joined({"decoder_start_token_id": start}, given)
-    try:
-        return choice.config(**_complete(default, given))
-    except Exception as error:
-        raise InputError(
-            f"{choice.config.__name__} refuses the settings of {source!r}: "
-            f"{' '.join(str(error).split())}",
-            "give values that Transformers takes",
-        ) from error
+    return given
 
 
 def joined(first: Settings, second: Settings) -> dict[str, Any]:

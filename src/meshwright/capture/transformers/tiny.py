@@ -64,6 +64,11 @@ TOKEN = re.compile(r".*token_(id|index)|.*_(bos|eos|pad)_id")
 OF_LAYERS = re.compile(r".*(indices|layers)")
 
 
+def as_deep(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that make a configuration narrow, with all of its layers."""
+    return _shrunk(settings, VOCABULARY)
+
+
 def shrunk(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that make a configuration small.
 
@@ -78,14 +83,14 @@ def _shrunk(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
     small = {name: _small(name, value, layers) for name, value in settings.items()}
     for name, value in settings.items():
         if isinstance(value, list | tuple) and len(value) in depths and len(value) > layers:
-            small[name] = type(value)(value[:layers])
+            small[name] = small[name][:layers]
     return {name: value for name, value in small.items() if value != settings[name]}
 
 
 def _named_layers(settings: Mapping[str, Any]) -> Iterator[int]:
     """How many layers there must be for those that settings name one by one."""
     for name, value in settings.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and "model_type" in value:
             yield from _named_layers(value)
         elif OF_LAYERS.fullmatch(name) and _are_whole(value):
             yield max(own + 1 if own >= 0 else -own for own in value)
