@@ -12,6 +12,8 @@ from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_model
+from meshwright.capture.options import parse_source
+from meshwright.capture.transformers import example_of_class
 from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 
@@ -91,13 +93,85 @@ def test_settings_of_the_configuration() -> None:
             "hf:BertForMaskedL",
             "has no class 'BertForMaskedL'; give one of its models, such as Bert",
         ),
-        ("hf:BertConfig", "is not a model with a configuration of its own"),
+        ("hf:BertTokenizer", "is not a model with a configuration of its own"),
+        (
+            "hf:AutoModelForCausalLM",
+            "names no model_type; write hf:AutoModelForCausalLM?model_type=",
+        ),
+        ("hf:AutoModelForCausalLM?model_type=vit", "has no model of type 'vit'; give hf:ViTConfig"),
+        ("hf:CLIPModel?text_config.layers=2", "CLIPConfig has no setting 'text_config.layers'"),
+        ("hf:EncoderDecoderModel", "EncoderDecoderConfig has no defaults"),
+        ("hf:BertForMaskedLM/tiny?attention_mask=2", "attention_mask is 2"),
         ("hf:BertForMaskedLM?layers=2", "BertConfig has no setting 'layers'; did you mean"),
         ("hf:BertForMaskedLM?sequence=x", "sequence is 'x'"),
-        ("hf:WhisperForConditionalGeneration", "takes 'input_features', which is neither"),
+        ("hf:LlamaForCausalLM/tiny?hidden_size=30", "refuses the settings of"),
     ],
 )
 def test_mistakes(source: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         load_model(source)
     assert said in str(caught.value)
+
+
+INPUTS = {
+    "CLIPModel": {"input_ids": (2, 16), "pixel_values": (2, 3, 32, 32)},
+    "LlavaForConditionalGeneration": {
+        **{"input_ids": (2, 20), "pixel_values": (2, 3, 32, 32), "labels": (2, 20)}
+    },
+    "WhisperForConditionalGeneration": {"input_features": (2, 80, 128), "labels": (2, 4)},
+    "Wav2Vec2ForCTC": {"input_values": (2, 5200), "labels": (2, 4)},
+    "BertForMultipleChoice": {"input_ids": (2, 2, 16), "labels": (2,)},
+    "BertForQuestionAnswering": {
+        **{"input_ids": (2, 16), "start_positions": (2,), "end_positions": (2,)}
+    },
+    "BertForPreTraining": {"input_ids": (2, 16), "next_sentence_label": (2,), "labels": (2, 16)},
+    "SegformerForSemanticSegmentation": {"pixel_values": (2, 3, 64, 64), "labels": (2, 64, 64)},
+    "ViTForMaskedImageModeling": {"pixel_values": (2, 3, 32, 32), "bool_masked_pos": (2, 4)},
+    "VideoMAEForVideoClassification": {"pixel_values": (2, 4, 3, 32, 32), "labels": (2,)},
+    "PatchTSTForPrediction": {"past_values": (2, 32, 1), "future_values": (2, 24, 1)},
+    "T5Model": {"input_ids": (2, 16), "decoder_input_ids": (2, 16)},
+    "YolosForObjectDetection": {"pixel_values": (2, 3, 32, 32)},
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_class_gets_the_inputs_that_it_takes(name: str) -> None:
+    example = example_of_class(parse_source(f"hf:{name}/tiny"), 2)
+    shapes = {k: tuple(v.shape) for k, v in example.named.items() if isinstance(v, torch.Tensor)}
+    assert shapes == INPUTS[name]
+    assert ("return_loss" in example.named) == (name == "CLIPModel")
+
+
+@pytest.mark.parametrize(
+    ("source", "model"),
+    [
+        ("hf:AutoModelForCausalLM/tiny?model_type=gpt2", "GPT2LMHeadModel"),
+        (
+            "hf:AutoModelForSequenceClassification/tiny?model_type=bert",
+            "BertForSequenceClassification",
+        ),
+        ("hf:LlamaConfig/tiny", "LlamaForCausalLM"),
+        ("hf:BertConfig/tiny", "BertForMaskedLM"),
+        ("hf:ViTConfig/tiny", "ViTForImageClassification"),
+    ],
+)
+def test_auto_classes_and_configurations(source: str, model: str) -> None:
+    assert type(example_of_class(parse_source(source), 2).model).__name__ == model
+
+
+def test_settings_of_parts_of_a_configuration() -> None:
+    def widths(options: str) -> tuple[int, int]:
+        model = example_of_class(parse_source(f"hf:CLIPModel/tiny?{options}"), 2).model
+        config: Any = model.config
+        return config.text_config.num_hidden_layers, config.vision_config.num_hidden_layers
+
+    assert widths("num_hidden_layers=1") == (1, 1)
+    assert widths("text_config.num_hidden_layers=3") == (3, 2)
+    gpt: Any = example_of_class(parse_source("hf:GPT2LMHeadModel/tiny?hidden_size=96"), 2).model
+    assert gpt.config.n_embd == 96, "by the name that other models have for it"
+
+
+def test_a_class_without_a_loss_is_captured_with_a_hint() -> None:
+    captured = load_model("hf:BertModel/tiny", batch=2)
+    assert captured.graph.loss is None
+    assert any("computes no loss" in warning for warning in captured.warnings)

@@ -51,12 +51,38 @@ def test_what_is_measured_stands_beside_the_prediction(plan: Path) -> None:
     found = json.loads(result.stdout)
     one = found["measured"]["one_device"]
     assert len(one["loss"]) == 3
-    assert one["loss_error"] < 1e-6
-    assert 0 < one["parameter_error"] < 1e-6, "in float32, and not the same numbers twice"
+    assert (one["equal"], one["dtype"]) == (True, "float64")
+    assert one["loss_error"] < 1e-12
+    assert 0 < one["parameter_error"] < 1e-12, "not the same numbers twice"
     assert len(found["measured"]["steps_s"]) == 2
     assert len(found["measured"]["loss"]) == 3
     assert found["measured"]["moved_bytes"] == found["predicted"]["moved_bytes"]
     assert {row["level"] for row in found["measured"]["levels"]} == {"process"}
+
+
+def test_the_verdict_and_its_exit_code(plan: Path, tmp_path: Path) -> None:
+    """A model that is another one whenever it is built is equal to nothing."""
+    (tmp_path / "odd.py").write_text(
+        "import time\n"
+        "import torch\n"
+        "from torch import nn\n"
+        "class Odd(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.linear, self.factor = nn.Linear(4, 2), 1.0 + time.time() % 1.0\n"
+        "    def forward(self, x):\n"
+        "        return (self.linear(x) * self.factor).square().mean()\n"
+        "def build(batch=8):\n"
+        "    return Odd(), torch.randn(batch, 4)\n"
+    )
+    source = f"{tmp_path}/odd.py:build"
+    graph = load_model(source, 8).graph
+    cluster = Cluster.named("laptop").resized({"process": 2})
+    own = Plan.of("by hand", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
+    save_plan(msgspec.structs.replace(own, model=source, batch=8), tmp_path / "odd.json")
+    result = called(str(tmp_path / "odd.json"), "--steps", "1", "--against-one-device")
+    assert result.returncode == 1, result.stderr
+    assert "Equal to one device: NO." in result.stdout
 
 
 def test_under_torchrun(plan: Path) -> None:

@@ -13,7 +13,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.run.alone import Alone, refuse_incomparable, train_alone
+from meshwright.run.alone import Doubled, refuse_incomparable, train_alone
 
 GRAPH = """graph small
 input x: float32[n=4, c=2]
@@ -51,23 +51,25 @@ def test_a_step_by_hand() -> None:
         example, [batch], lambda own: torch.optim.SGD(own, 0.25), torch.device("cpu")
     )
     assert found.losses == (25.0,)
+    assert found.gradients["weight"].item() == 2 * 5.0 * 2.0
     assert found.parameters["weight"].item() == 3.0 - 0.25 * 2 * 5.0 * 2.0
 
 
-def test_differences_are_relative_to_the_largest_number_of_a_tensor() -> None:
-    alone = Alone((4.0, 2.0), {"a": torch.tensor([1.0, -10.0]), "b": torch.tensor([0.5])})
-    found = alone.against((4.0, 2.5), {"a": torch.tensor([2.0, -10.0]), "b": torch.tensor([0.48])})
-    assert found.loss_error == 0.25
-    assert found.parameter == "a"
-    assert found.parameter_error == pytest.approx(0.1)
-
-
-def test_what_is_not_a_number_differs() -> None:
-    alone = Alone((1.0,), {"a": torch.tensor([1.0]), "b": torch.tensor([2.0])})
-    lost = float("nan")
-    found = alone.against((1.0,), {"a": torch.tensor([1.0]), "b": torch.tensor([lost])})
-    assert found.parameter == "b"
-    assert found.parameter_error == float("inf")
+def test_what_asks_for_float32_gets_float64() -> None:
+    x = torch.tensor([1.0 + 1e-12], dtype=torch.float64)
+    with Doubled():
+        for cast in (
+            x.float(),
+            x.to(torch.float32),
+            x.to(dtype=torch.float32),
+            x.type(torch.float32),
+        ):
+            assert cast.dtype == torch.float64
+            assert torch.equal(cast, x)
+        assert torch.zeros(1, dtype=torch.float32).dtype == torch.float64
+        assert torch.softmax(x, 0, dtype=torch.float32).dtype == torch.float64
+        assert x.to(torch.bfloat16).dtype == torch.bfloat16, "less than float32 is meant so"
+    assert x.float().dtype == torch.float32
 
 
 def test_other_numbers_on_one_device_are_refused() -> None:

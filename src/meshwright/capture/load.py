@@ -94,7 +94,8 @@ def load_model(
         len(graph.operators),
         graph.parameter_count,
     )
-    return Captured(source=source, graph=graph, warnings=(*told, *_warnings(graph), *untried))
+    told = (*told, *_warnings(graph), *_hints(parsed, graph), *untried)
+    return Captured(source=source, graph=graph, warnings=told)
 
 
 def load_graph(example: Example, operators: Mapping[str, Definition] = NO_OPERATORS) -> Captured:
@@ -251,6 +252,16 @@ def _refuse_batch(source: Source, batch: int | None) -> None:
             f"{source.text!r} has its batch built in, and --batch is {batch}",
             "leave it out, or give the model's own source",
         )
+
+
+def _hints(source: Source, graph: OperatorGraph) -> list[str]:
+    if source.form != "hf" or graph.loss is not None:
+        return []
+    return [
+        f"{source.name!r} computes no loss from its example inputs, so that it can be planned but "
+        "not trained; take a class with a head, such as BertForMaskedLM, or write a function that "
+        "returns the model, its inputs and a loss"
+    ]
 
 
 def _warnings(graph: OperatorGraph) -> list[str]:

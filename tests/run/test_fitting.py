@@ -1,0 +1,109 @@
+"""A model is run with the batch, the dtypes and the constants of its plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.graph.text import parse_graph
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.model import Plan
+from meshwright.run.constants import constants_of
+from meshwright.run.fitting import cast_as_planned, fitting_example
+
+SEQUENCE_FIRST = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(3, 4), nn.Linear(4, 1).to(torch.float64)
+        self.register_buffer("turn", torch.tensor([1.0 + 2.0j]))
+
+    def forward(self, steps, batch_second):
+        return self.two(self.one(batch_second).mean(0).double()).sum() + steps.sum()
+
+def build(batch=6):
+    return Model(), (torch.zeros(5), torch.zeros(7, batch, 3))
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "model.py").write_text(SEQUENCE_FIRST)
+    return f"{tmp_path}/model.py:build"
+
+
+def plan_of(source: str, batch: int | None) -> Plan:
+    graph = load_model(source, batch).graph
+    cluster = Cluster.named("laptop").resized({"process": 2})
+    plan = Plan.of("any", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
+    return msgspec.structs.replace(plan, model=source, batch=batch)
+
+
+def test_the_batch_is_the_plan_s_and_no_guess(source: str) -> None:
+    """Five steps in the first dim of the first input are no batch of five."""
+    for batch in (None, 2):
+        example = fitting_example(plan_of(source, batch), source)
+        second = example.inputs[1]
+        assert isinstance(second, torch.Tensor)
+        assert second.shape == (7, batch or 6, 3)
+
+
+def test_another_model_is_refused(source: str) -> None:
+    other = msgspec.structs.replace(plan_of(source, 2), batch=3)
+    with pytest.raises(InputError, match=r"input 'batch_second' has shape \(7, 3, 3\), and in the"):
+        fitting_example(other, source)
+
+
+def test_each_tensor_keeps_its_own_dtype(source: str) -> None:
+    model = fitting_example(plan_of(source, 2), source).model
+    dtypes = {name: own.dtype for name, own in model.state_dict().items()}
+    assert dtypes["one.weight"] == torch.float32
+    assert dtypes["two.weight"] == torch.float64
+    assert dtypes["turn"] == torch.complex64, "model.to(float32) would drop its imaginary part"
+
+
+GRAPH = parse_graph("""graph g
+input x: bfloat16[n=2]
+parameter w: bfloat16[n=2]
+buffer angles: bfloat16[n=2]
+buffer inner.mask: bool[n=2]
+operator y: y: bfloat16[n=2] = mul(x, angles)
+output y""")
+
+
+def holder() -> nn.Module:
+    model, inner = nn.Module(), nn.Module()
+    model.register_buffer("angles", torch.tensor([0.5, 0.25]), persistent=False)
+    model.w = nn.Parameter(torch.ones(2))
+    inner.mask = torch.tensor([True, False])
+    model.inner = inner
+    return model
+
+
+def test_constants_are_found_in_the_model() -> None:
+    found = constants_of(holder(), GRAPH)
+    assert found["angles"].dtype == torch.bfloat16
+    assert found["inner.mask"].tolist() == [True, False]
+    model = holder()
+    cast_as_planned(model, GRAPH)
+    assert (model.w.dtype, model.angles.dtype) == (torch.bfloat16, torch.bfloat16)
+
+
+def test_constants_of_another_shape_are_refused() -> None:
+    model = holder()
+    model.register_buffer("angles", torch.zeros(3), persistent=False)
+    with pytest.raises(InputError, match=r"constant 'angles' of the model has shape \(3,\)"):
+        constants_of(model, GRAPH)
+    model.register_buffer("angles", torch.zeros(2, device="meta"), persistent=False)
+    assert "angles" not in constants_of(model, GRAPH), "it has no value"

@@ -1,0 +1,84 @@
+"""When a run counts as equal to one device, and what tells nothing of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.graph.dtypes import in_dtype
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.model import Plan
+from meshwright.run.alone import Trained
+from meshwright.run.verdict import compared_plan, dtype_of, verdict
+
+
+def trained(losses: tuple[float, ...], **numbers: tuple[list[float], list[float]]) -> Trained:
+    """Losses, and for each parameter its first gradient and its last value."""
+    return Trained(
+        losses,
+        {name: torch.tensor(own[0], dtype=torch.float64) for name, own in numbers.items()},
+        {name: torch.tensor(own[1], dtype=torch.float64) for name, own in numbers.items()},
+    )
+
+
+def test_differences_are_relative_to_the_largest_number_of_a_tensor() -> None:
+    alone = trained((4.0, 2.0), a=([1.0, 1.0], [1.0, -10.0]), b=([2.0], [0.5]))
+    run = trained((4.0, 2.5), a=([1.0, 1.0], [2.0, -10.0]), b=([2.5], [0.48]))
+    found = verdict("float64", run, alone)
+    assert found.loss_error == 0.25
+    assert found.parameter == "a"
+    assert found.parameter_error == pytest.approx(0.1)
+    assert found.gradient == "b"
+    assert found.gradient_error == pytest.approx(0.25)
+    assert found.compared == 2
+    assert not found.equal
+
+
+def test_rounding_is_equal_and_more_is_not() -> None:
+    alone = trained((1.0,), a=([1.0], [1.0]))
+    assert verdict("float64", trained((1.0 + 1e-12,), a=([1.0 + 1e-12], [1.0])), alone).equal
+    assert not verdict("float64", trained((1.0 + 1e-8,), a=([1.0], [1.0])), alone).equal
+    assert not verdict("float64", trained((1.0,), a=([1.0 + 1e-6], [1.0])), alone).equal
+    assert not verdict("float64", trained((1.0,), a=([1.0], [1.0 + 1e-5])), alone).equal
+    assert verdict("float32", trained((1.0 + 1e-6,), a=([1.0], [2.0])), alone).equal, (
+        "below float64 parameters are told and not judged"
+    )
+
+
+def test_a_gradient_of_zero_on_both_sides_tells_nothing() -> None:
+    """Adam makes a full step of rounding, in whatever direction."""
+    alone = trained((1.0,), a=([1.0], [1.0]), key=([3e-17], [1e-3]))
+    run = trained((1.0,), a=([1.0], [1.0]), key=([-2e-17], [-1e-3]))
+    found = verdict("float64", run, alone)
+    assert found.equal
+    assert found.still == ("key",)
+    assert found.compared == 1
+    lost = trained((1.0,), a=([1.0], [1.0]), key=([0.1], [1e-3]))
+    assert not verdict("float64", run, lost).equal, "zero on one side alone is a lost gradient"
+
+
+def test_what_is_not_a_number_differs() -> None:
+    alone = trained((1.0,), a=([1.0], [1.0]), b=([1.0], [2.0]))
+    run = trained((1.0,), a=([1.0], [1.0]), b=([1.0], [math.nan]))
+    found = verdict("float64", run, alone)
+    assert (found.parameter, found.parameter_error, found.equal) == ("b", math.inf, False)
+    assert not verdict("float64", run._replace(losses=(math.nan,)), alone).equal
+
+
+def planned(dtype: str) -> Plan:
+    graph = load_model("zoo:lenet/tiny", 4).graph
+    graph = graph if dtype == "float32" else in_dtype(graph, dtype)
+    cluster = Cluster.named("laptop").resized({"process": 2})
+    return Plan.of("any", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
+
+
+def test_a_plan_in_float32_is_compared_in_float64() -> None:
+    assert dtype_of(compared_plan(planned("float32"))) == "float64"
+    half = planned("bfloat16")
+    assert compared_plan(half) is half
+    assert dtype_of(half) == "bfloat16"
