@@ -100,7 +100,6 @@ def test_settings_of_the_configuration() -> None:
         ),
         ("hf:AutoModelForCausalLM?model_type=vit", "has no model of type 'vit'; give hf:ViTConfig"),
         ("hf:CLIPModel?text_config.layers=2", "CLIPConfig has no setting 'text_config.layers'"),
-        ("hf:EncoderDecoderModel", "EncoderDecoderConfig has no defaults"),
         ("hf:BertForMaskedLM/tiny?attention_mask=2", "attention_mask is 2"),
         ("hf:BertForMaskedLM?layers=2", "BertConfig has no setting 'layers'; did you mean"),
         ("hf:BertForMaskedLM?sequence=x", "sequence is 'x'"),
@@ -128,7 +127,9 @@ INPUTS = {
     "SegformerForSemanticSegmentation": {"pixel_values": (2, 3, 64, 64), "labels": (2, 64, 64)},
     "ViTForMaskedImageModeling": {"pixel_values": (2, 3, 32, 32), "bool_masked_pos": (2, 4)},
     "VideoMAEForVideoClassification": {"pixel_values": (2, 4, 3, 32, 32), "labels": (2,)},
-    "PatchTSTForPrediction": {"past_values": (2, 32, 1), "future_values": (2, 24, 1)},
+    "PatchTSTForPrediction": {
+        **{"past_values": (2, 32, 1), "past_observed_mask": (2, 32, 1), "future_values": (2, 24, 1)}
+    },
     "T5Model": {"input_ids": (2, 16), "decoder_input_ids": (2, 16)},
     "YolosForObjectDetection": {"pixel_values": (2, 3, 32, 32)},
 }

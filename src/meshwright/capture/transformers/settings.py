@@ -64,7 +64,7 @@ def _with_tokens(choice: Choice, known: Settings, given: Settings) -> Settings:
         given = joined({"pad_token_id": 0}, given)
     if known.get("is_encoder_decoder"):
         start = given.get("pad_token_id", known.get("pad_token_id")) or 0
-        given = joined({"decoder_start_token_id": start}, given)
+        given = joined({"decoder_start_token_id": start, "pad_token_id": start}, given)
     return given
 
 

@@ -47,6 +47,7 @@ SIZES: Limits = (
 LISTS: Limits = (
     (r".*depths|.*num_layers|layers|num_blocks", 1),
     (r".*heads", 2),
+    (r".*image_size", 32),
     (r".*(hidden_sizes|embed_dims?|channels|dims?|conv_dim|widths?)", 32),
 )
 """The same for settings that have a number for each stage."""
