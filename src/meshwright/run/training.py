@@ -105,11 +105,12 @@ def _prepared(task: Task) -> tuple[Example, dict[str, Tensor]]:
 
 
 def _parallelized(task: Task, example: Example, values: Mapping[str, Tensor]) -> Parallelized:
+    state, buffers = example.model.state_dict(), task.plan.graph.buffers
     return parallelize(
         example.model,
         task.plan,
         device=device_of_rank(),
-        constants={own.name: values[own.name] for own in task.plan.graph.buffers},
+        constants={own.name: values[own.name] for own in buffers if own.name not in state},
         limit=task.limit,
     )
 
