@@ -51,6 +51,23 @@ def test_function_of_a_file() -> None:
     assert (graph.name, graph.loss) == ("good", "mse_loss")
 
 
+@pytest.mark.parametrize("name", ["settings_of_mine.py", "json.py"])
+def test_a_file_with_a_dataclass_and_a_name_that_may_be_taken(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(
+        "from __future__ import annotations\n"
+        "import json\n"
+        "from dataclasses import dataclass\n"
+        "import torch\n"
+        "@dataclass\n"
+        "class Settings:\n"
+        "    width: int = 4\n"
+        "def build():\n"
+        "    width = json.loads(str(Settings().width))\n"
+        "    return torch.nn.Linear(width, width), torch.zeros(2, width)\n"
+    )
+    assert load_model(f"{tmp_path / name}:build").graph.parameter_count == 20
+
+
 def test_function_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FILE.parent))
     assert load_model("user_models:good").graph.parameter_count == 4 * 3 + 3

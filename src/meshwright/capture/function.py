@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
@@ -74,15 +75,20 @@ def _module_of_file(path: Path, source: Source) -> ModuleType:
 @lru_cache(maxsize=64)
 def _executed(path: Path, written: int, size: int) -> ModuleType:
     """The module of a file as it was written; run once, since it may register operators."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    free = path.stem not in sys.modules
+    name = path.stem if free else f"{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Files that lie beside it are its neighbours, as when Python runs it as a script.
+    # Files that lie beside it are its neighbours, as when Python runs it as a script, and a
+    # dataclass with annotations as text looks for its module while it is made.
     sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[name]
         raise InputError(
             f"file {str(path)!r} fails when it is loaded{user_line(error)}: "
             f"{type(error).__name__}: {error}",
