@@ -30,7 +30,7 @@ OF_TORCH = frozenset(vars(nn.Module()))
 
 LEFT_OUT = frozenset(
     {"device", "dtype", "torch_dtype", "gradient_checkpointing", "architectures"}
-    | {"_is_hf_initialized"}
+    | {"_is_hf_initialized", "transformers_version"}
 )
 """Attributes and configured values that a plan decides, or that say where a model came from."""
 

@@ -1,0 +1,78 @@
+"""What tells one module from another, besides its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from meshwright.capture.load import load_example
+from meshwright.capture.settings import modules_of
+from meshwright.graph.traced import Traced
+
+
+@dataclass
+class Configuration:
+    heads: int = 2
+    rate: float = 0.1
+    device: str = "cpu"
+
+
+class Model(nn.Module):
+    def __init__(self, settings: Configuration) -> None:
+        super().__init__()
+        self.settings = settings
+        self.drop = nn.Dropout(settings.rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.drop(x.unflatten(-1, (self.settings.heads, -1)))
+        return found
+
+
+class Changed(Model):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * 2
+
+
+Changed.__qualname__ = Model.__qualname__
+
+
+def traced(model: nn.Module) -> Traced:
+    return Traced(modules=modules_of(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "difference"),
+    [
+        (Model(Configuration(device="meta")), None),
+        (
+            Model(Configuration(heads=4)),
+            "settings.heads of the model (Model) is 4, and in the plan 2",
+        ),
+        (
+            Model(Configuration(rate=0.2)),
+            "settings.rate of the model (Model) is 0.2, and in the plan 0.1",
+        ),
+        (nn.Dropout(0.1), "the model is a Dropout, and in the plan a Model"),
+    ],
+)
+def test_the_first_difference_is_told(model: nn.Module, difference: str | None) -> None:
+    assert traced(Model(Configuration())).difference(traced(model)) == difference
+
+
+def test_other_code_is_another_model() -> None:
+    found = traced(Model(Configuration())).difference(traced(Changed(Configuration())))
+    assert found is not None
+    assert found.startswith("the code of the model (Model) is digest ")
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "BertForMaskedLM"])
+def test_a_model_of_transformers_is_the_same_on_every_device(name: str) -> None:
+    sizes = "num_hidden_layers=2&hidden_size=32&num_attention_heads=2&vocab_size=64&sequence=8"
+    found = [
+        traced(load_example(f"hf:{name}?{sizes}", 2, torch.device(own)).model)
+        for own in ("meta", "cpu")
+    ]
+    assert found[0].difference(found[1]) is None
