@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor, Value
+from meshwright.graph.model import Guard, Operator, OperatorGraph, Parameter, Tensor, Value
 
 NAMES = st.text("abcxyz_.019/-*", min_size=1, max_size=6).filter(lambda name: name[0] != "-")
 VALUES: st.SearchStrategy[Value] = st.one_of(
@@ -16,6 +16,12 @@ VALUES: st.SearchStrategy[Value] = st.one_of(
     st.lists(st.integers(-9, 9), max_size=3).map(tuple),
 )
 DIMS = st.lists(st.tuples(NAMES, st.integers(0, 9)), max_size=3).map(tuple)
+GUARDS = st.builds(
+    Guard,
+    tensor=NAMES,
+    value=st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False, allow_infinity=False),
+    line=st.sampled_from(["model.py:12", "a dir/model.py:3", "PyTorch"]),
+)
 DTYPES = st.sampled_from(["float32", "bfloat16", "int64", "bool"])
 
 
@@ -59,6 +65,8 @@ def any_graphs(draw: st.DrawFn) -> OperatorGraph:
         operators=tuple(operators),
         outputs=tuple(draw(st.lists(st.sampled_from(known), max_size=2))),
         loss=draw(st.none() | st.sampled_from(known)),
+        checks=tuple(draw(st.lists(st.sampled_from(operators), max_size=2))),
+        guards=tuple(draw(st.lists(GUARDS, max_size=2))),
     )
 
 

@@ -36,7 +36,7 @@ from meshwright.capture.independence import with_independent_samples
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.program import graph_of
 from meshwright.capture.rows import with_rows_apart
-from meshwright.capture.tracing import has_values
+from meshwright.capture.tracing import has_values, silent
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.zoo import entry
 from meshwright.foundation.errors import InputError, nearest
@@ -208,7 +208,8 @@ def _program_graph(source: Source, batch: int | None) -> OperatorGraph:
     _refuse_batch(source, batch)
     path = _existing(source)
     try:
-        program = loaded_program(path)
+        with silent():
+            program = loaded_program(path)
     except Exception as error:
         raise InputError(
             f"{str(path)!r} is not a program that this PyTorch can load: {error}",

@@ -106,7 +106,7 @@ def _run(example: Example, reader: Callable[[], Reader]) -> Reader:
     arguments = example.inputs, dict(example.named), example.targets
     state = [own.detach() for own in (*step.parameters(), *step.buffers()) if not own.is_meta]
     kept = [(own, own.clone()) for own in state]
-    with torch.random.fork_rng(), _silent(), redirect_stdout(StringIO()):
+    with torch.random.fork_rng(), silent(), redirect_stdout(StringIO()):
         try:
             with faked(step, arguments) as given, Memory(step, MODEL).watched():
                 step(*given)
@@ -121,7 +121,7 @@ def replayed(example: Example, known: Known | None, sides: Sides) -> Trace:
     step = _Watched(example, lambda: Reader(known, sides))
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
     memory, modes = Memory(step, MODEL), Reads()
-    with _silent(), faked(step, arguments) as given, memory.watched(), modes.noted():
+    with silent(), faked(step, arguments) as given, memory.watched(), modes.noted():
         program = torch.export.export(step, given, strict=False)
     reader = step.watch.reader
     return Trace(
@@ -158,14 +158,15 @@ def _needs_values(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Without what PyTorch prints and logs of a trace that fails; our sentence says it."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), redirect_stderr(StringIO()):
-            # Recurrent modules cache their weights in a list, which is reported as a side effect.
-            warnings.filterwarnings("ignore", message="The tensor attribute")
+            # Traces warn of side effects (recurrent modules cache their weights in a list) and of
+            # what they leave out (torch.compile); the model itself warns when it runs.
+            warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
