@@ -167,6 +167,16 @@ def test_nothing_is_compiled() -> None:
     assert [operator.kind for operator in capture(example).operators] == ["linear", "sin"]
 
 
+def test_gradients_of_a_sparse_embedding_are_dense() -> None:
+    model, words = nn.Embedding(SIZE, 4, sparse=True), torch.tensor([[1, 2], [2, 3]])
+    example = Example(model=model, inputs=(words,))
+    (found,), (expected,) = outputs_of(example)
+    (dense,) = torch.autograd.grad(found.sum(), [model.weight])
+    (sparse,) = torch.autograd.grad(expected.sum(), [model.weight])
+    assert not dense.is_sparse
+    torch.testing.assert_close(dense, sparse.to_dense())
+
+
 def test_a_loss_has_weights_of_its_own() -> None:
     torch.manual_seed(0)
     assert_same(

@@ -23,9 +23,9 @@ Operand = TypeVar("Operand")
 
 WITHOUT_MEANING = {
     *("cudnn_enable", "cudnn_enabled", "device", "generator", "layout", "memory_format"),
-    *("non_blocking", "pin_memory"),
+    *("non_blocking", "pin_memory", "sparse", "sparse_grad"),
 }
-"""Arguments that say where and how, not what."""
+"""Arguments that say where and how, not what; gradients of a graph are never sparse."""
 
 BARE = ("aten", "meshwright")
 """Namespaces that a kind does not repeat."""
