@@ -99,7 +99,6 @@ def _embedding_bag(inputs: Arguments, attributes: Mapping[str, Value]) -> object
         table,
         mode=modes[mode],
         scale_grad_by_freq=bool(attributes.get("scale_grad_by_freq", False)),
-        sparse=bool(attributes.get("sparse", False)),
         per_sample_weights=weights,
         include_last_offset=False,
         padding_idx=padding,
