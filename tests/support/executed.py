@@ -15,6 +15,7 @@ from torch import Tensor
 
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.load import load_example, load_graph
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import Box
@@ -73,10 +74,14 @@ class Trained(NamedTuple):
 
 @cache
 def tiny(name: str, batch: int, dtype: str = "float64") -> Model:
-    """A tiny model of the zoo."""
+    """A tiny model of the zoo, or what a function of a module builds."""
     torch.manual_seed(1)
-    example = real_example(name, batch, torch.device("cpu"), tiny=True)
-    graph = capture(example, name)
+    if ":" in name:
+        example = load_example(name, batch, torch.device("cpu"))
+        graph = load_graph(example).graph
+    else:
+        example = real_example(name, batch, torch.device("cpu"), tiny=True)
+        graph = capture(example, name)
     values = values_of(example, graph)
     real = getattr(torch, dtype)
     return Model(

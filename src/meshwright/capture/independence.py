@@ -22,6 +22,10 @@ from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
 
 TRIALS, SAMPLES, MOST_ELEMENTS = 3, 4, 10_000_000
 
+UNTRIED = "batch_norm"
+"""In the names of kinds that PyTorch's kernels do not check: channel statistics that are cut like
+samples make them write beyond their memory."""
+
 WHOLE = -1
 """What every sample needs all of."""
 
@@ -51,7 +55,7 @@ def independent_dims(call: Call) -> tuple[int, ...] | None:
     True
     """
     extents = {spec.shape[:1] for spec in call.outputs}
-    if len(extents) != 1 or extents == {()}:
+    if len(extents) != 1 or extents == {()} or UNTRIED in call.kind:
         return None
     ((extent,),) = extents
     inputs = tuple(0 if spec and spec.shape[:1] == (extent,) else WHOLE for spec in call.inputs)

@@ -157,6 +157,22 @@ def _pairs(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     return aten.call("view_as_complex", (x.contiguous(),), ())
 
 
+def _written(view: str) -> Kernel:
+    """A part of a copy written over: ATen's own has no derivative for complex numbers."""
+
+    def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+        x, value = inputs
+        told = tuple(attributes.items())
+        if x is None or not x.is_complex():
+            return aten.call(f"{view}_scatter", inputs, told)
+        made = x.clone()
+        (part,) = aten.tensors_in(aten.call(view, (made,), told))
+        part.copy_(value)
+        return made
+
+    return kernel
+
+
 KERNELS: Mapping[str, Kernel] = {
     "_conj": _conjugate,
     "_grouped_mm": _grouped_product,
@@ -166,6 +182,7 @@ KERNELS: Mapping[str, Kernel] = {
     "_unsafe_view": _view,
     "linear_relu": _linear_relu,
     **{kind: _of_gates(kind) for kind in STATES},
+    **{f"{view}_scatter": _written(view) for view in ("diagonal", "select", "slice")},
     "view": _view,
     "view_as_complex": _pairs,
 }

@@ -2,7 +2,8 @@
 
 Real tensors in float32 change, and with them attributes that name that dtype; what is computed of
 them in complex numbers is as wide as they are, at least complex64. Tensors of other dtypes, such as
-positions and masks, stay as they are, and so do complex ones that no cast of a module reaches.
+positions and masks, stay as they are, and so do complex ones that no cast of a module reaches. What
+makes tensors of nothing then says in which dtype.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def _operators(
             cast = [_paired(tensor, dtype) for tensor in cast]
             changed.update(tensor.name for tensor in cast if tensor.dtype.startswith("complex"))
         attributes = _attributes(operator.attributes, dtype)
+        if not operator.inputs and tuple(cast) != operator.outputs:
+            attributes = tuple(sorted({**dict(attributes), "dtype": dtype}.items()))
         yield msgspec.structs.replace(operator, outputs=tuple(cast), attributes=attributes)
 
 
