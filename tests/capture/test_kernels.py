@@ -25,6 +25,8 @@ CALLS = [
     (ATEN.masked_fill.Scalar, (A, A > 0, float("-inf")), {}),
     (ATEN.sum.dim_IntList, (A, [0]), {"keepdim": True, "dtype": torch.float64}),
     (ATEN.max.dim, (A, 1), {}),
+    (ATEN.linalg_matrix_norm.str_ord, (A, "nuc"), {}),
+    (ATEN.mul.Tensor, (A, 2j), {}),
     (ATEN.min.other, (A, B), {}),
     (ATEN.split.Tensor, (A, 2, 1), {}),
     (ATEN.split.sizes, (A, [1, 3], 1), {}),

@@ -112,7 +112,8 @@ def in_one_step(einsum: Case) -> bool:
 def test_pieces_can_be_counted_and_share_the_products(operator: Case) -> None:
     """No split loses or doubles a product, but that by values, which repeats the scores.
 
-    A contraction of several steps repeats those that a label takes no part in.
+    A contraction of several steps repeats those that a label takes no part in, and inputs next to
+    a cut of a transposed convolution are multiplied on both sides of it.
     """
     if operator.kind == "bilinear" or (operator.kind == "einsum" and not in_one_step(operator)):
         return
@@ -121,7 +122,8 @@ def test_pieces_can_be_counted_and_share_the_products(operator: Case) -> None:
     for split in splits_of(operator.call):
         parts = [piece.call for piece in pieces(operator.call, split, 2)]
         shares = [(forward(part).flops, backward(part, wanted).flops) for part in parts]
-        if family_of(operator.call).products and split.name != "value":
+        overlaps = split.halo is not None and "transpose" in operator.kind
+        if family_of(operator.call).products and split.name != "value" and not overlaps:
             assert tuple(map(sum, zip(*shares, strict=True))) == whole, f"{operator}: {split.name}"
 
 

@@ -270,6 +270,10 @@ POOLING = (
     ),
     case("avg_pool2d", real(2, 3, 8, 8), kernel_size=(3, 3), stride=(2, 2), ceil_mode=True),
     case("avg_pool3d", real(2, 3, 6, 5, 7), kernel_size=(2, 3, 2)),
+    case(
+        "avg_pool2d", real(3, 4, 9, 10),
+        kernel_size=(3, 2), padding=(1, 0), count_include_pad=False, divisor_override=2,
+    ),
     case("adaptive_avg_pool1d", real(3, 4, 9), output_size=(1,)),
     case("adaptive_avg_pool2d", real(3, 4, 7, 5), output_size=(1, 1)),
     case("adaptive_avg_pool2d", real(3, 4, 12, 5), output_size=(4, 3)),
@@ -309,6 +313,16 @@ RECURRENT = (
     ),
     case(
         "gru", real(5, 6, 4), real(2, 5, 3), *weights(3, 4, 3, 1, 2),
+        has_biases=True, num_layers=1, dropout=0.0, train=True, bidirectional=True,
+        batch_first=True,
+    ),
+    case(
+        "rnn_tanh", real(6, 5, 4), real(2, 5, 3), *weights(1, 4, 3, 2, 1),
+        has_biases=True, num_layers=2, dropout=0.0, train=True, bidirectional=False,
+        batch_first=False,
+    ),
+    case(
+        "rnn_relu", real(5, 6, 4), real(2, 5, 3), *weights(1, 4, 3, 1, 2),
         has_biases=True, num_layers=1, dropout=0.0, train=True, bidirectional=True,
         batch_first=True,
     ),
@@ -574,6 +588,7 @@ REDUCTIONS = (
     case("histc", real(8, 5), bins=4, min=-2, max=2),
     case("histc", real(8, 5), bins=4),
     case("topk", real(5, 4, 8), k=3),
+    case("topk", real(), k=1),
     case("sort", real(5, 4, 6), dim=1, descending=True),
     case("argsort", real(5, 4, 6)),
 )
@@ -633,6 +648,7 @@ INDEXING = (
     case("index_select", real(5, 4, 6), whole(4, 7), dim=1),
     case("scatter", real(5, 9), whole(9, 5, 1), dim=1, value=1.0),
     case("scatter_add", real(5, 4, 6), whole(4, 5, 7, 6), real(5, 7, 6), dim=1),
+    case("scatter_add", real(), whole(1), real(), dim=0),
     case("index_add", real(5, 4, 6), whole(4, 7), real(5, 7, 6), dim=1),
     case("index", real(5, 4, 6), whole(5, 7)),
     case("index", real(5, 4, 6), None, whole(4, 3, 1), whole(6, 2)),

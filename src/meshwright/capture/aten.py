@@ -276,9 +276,18 @@ def _fits(argument: torch.Argument, value: Value) -> bool:
         case tuple():
             return "List[" in declared
         case str():
-            return any(word in declared for word in ("str", "ScalarType", "float", "number"))
+            words = "str" in declared or "ScalarType" in declared
+            return words or (("float" in declared or "number" in declared) and _is_number(value))
         case _:
             return True
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is one number or several; `linalg_matrix_norm` takes numbers and words."""
+    try:
+        return bool([complex(word) for word in text.split()])
+    except ValueError:
+        return False
 
 
 def _restored(argument: torch.Argument, value: Value) -> object:

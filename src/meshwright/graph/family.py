@@ -213,7 +213,7 @@ def position(dim: int, rank: int) -> int:
     >>> position(-1, 4)
     3
     """
-    if not -rank <= dim < max(rank, 1):
+    if not -max(rank, 1) <= dim < max(rank, 1):
         raise ShapeError(f"there is no dim {dim} among {rank}")
     return dim % rank if rank else 0
 

@@ -119,7 +119,9 @@ def contraction(equation: str, shapes: Sequence[tuple[int, ...]]) -> Contraction
     unknown = set(output) - {label for labels in operands for label in labels}
     if unknown or len(set(output)) != len(output):
         raise ShapeError(f"the output of {equation!r} has labels that are new, or given twice")
-    return Contraction(operands, output, tuple(shapes))
+    found = Contraction(operands, output, tuple(shapes))
+    assert found.sizes or not output, "sizes are looked at here, so that those that differ are told"
+    return found
 
 
 def _labels(term: str, rank: int) -> Labels:

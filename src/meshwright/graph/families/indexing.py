@@ -102,7 +102,7 @@ class Scatter(Family):
             if dim != own and len({shape[dim] for shape in shapes}) == 1
         )
         index = tensor(call, 1).shape
-        if not self._adds or index != shapes[-1]:
+        if not self._adds or index != shapes[-1] or not index:
             return others
         added = Split(
             name="added",

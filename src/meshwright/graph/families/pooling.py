@@ -105,10 +105,11 @@ class Pooling(Family):
     def splits(self, call: Call) -> tuple[Split, ...]:
         """Every dim of the output.
 
-        A mean in ceil mode divides windows that hang over by how much of them lies inside: its
-        spatial dims stay whole.
+        A mean in ceil mode divides windows that hang over by how much of them lies inside, and one
+        with a divisor of its own by that: their spatial dims stay whole.
         """
-        if self._mean and call.get("ceil_mode", False):
+        own_divisor = call.get("divisor_override") is not None
+        if self._mean and (own_divisor or call.get("ceil_mode", False)):
             return plain_splits(call, self._spatial)
         lead = len(tensor(call, 0).shape) - self._spatial
         spatial = tuple(

@@ -260,6 +260,8 @@ class Cell(Family):
 KINDS: Mapping[str, Family] = {
     "lstm": Recurrent(states=2, kept=6),
     "gru": Recurrent(states=1, kept=5),
+    "rnn_tanh": Recurrent(states=1, kept=1),
+    "rnn_relu": Recurrent(states=1, kept=1),
     "lstm_cell": Cell(states=2, kept=5),
     "gru_cell": Cell(states=1, kept=5),
 }

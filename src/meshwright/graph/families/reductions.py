@@ -227,7 +227,7 @@ class Order(Family):
         """As the input, or its k largest."""
         x = tensor(call, 0)
         shape = list(x.shape)
-        if call.kind == "topk":
+        if call.kind == "topk" and shape:
             dim = position(integer(call, "dim", -1), len(shape))
             if integer(call, "k") > shape[dim]:
                 raise ShapeError(f"the {call.get('k')} largest of {shape[dim]} are asked for")
