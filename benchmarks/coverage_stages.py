@@ -39,12 +39,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     said: str
 
 
-def fork_server() -> None:
-    """Have processes forked from one that has imported what they all need."""
+def fork_server(*, planning: bool) -> None:
+    """Have processes forked from one that has imported what they all need, and has planned."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["meshwright.run.quiet", "torch", "transformers", "coverage_warm"]
-    )
+    last = "coverage_warm" if planning else "meshwright.capture.load"
+    context.set_forkserver_preload(["meshwright.run.quiet", "torch", "transformers", last])
 
 
 def captured(source: str, out: Path) -> dict[str, object]:

@@ -113,7 +113,7 @@ def _here(source: str) -> str:
 
 def proceed(stage: str, only: str, again: bool, limit: float, plans: Path) -> None:
     """Take models through the stages that are missing."""
-    fork_server()
+    fork_server(planning=stage != "capture")
     plans.mkdir(parents=True, exist_ok=True)
     rows, stages = kept(), STAGES[: STAGES.index(stage) + 1]
     every = listed()
