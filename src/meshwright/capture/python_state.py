@@ -24,8 +24,9 @@ from torch.utils import _pytree as pytree
 from meshwright.capture.lines import calling_line, line_of
 from meshwright.foundation.errors import InputError
 
-OF_TORCH = frozenset(vars(nn.Module()))
-"""Attributes that every module has."""
+OF_TORCH = frozenset((*vars(nn.Module()), "_output_capturing_hooks_installed"))
+"""Attributes that every module has, and that with which Transformers knows whether its hooks, which
+hand on what layers return, are there already: they are put in by the first call."""
 
 REMEDY = "give what changes from step to step to the model as an input, and keep it in the loop"
 
