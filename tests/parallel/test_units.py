@@ -15,7 +15,7 @@ from meshwright.graph.model import Operator, OperatorGraph, Spec
 from meshwright.graph.pieces import Box, pieces
 from meshwright.graph.text import parse_graph
 from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.parallel.unit import Member, Unit
+from meshwright.parallel.unit import Member, Unit, states_inside
 from meshwright.parallel.units import units
 from support.baseline_graphs import (
     FUSED,
@@ -203,3 +203,37 @@ def test_halos_are_the_rows_beyond_a_cut() -> None:
             expected[number] = (first[dim][1] - last[dim][0]) * row
     assert any(expected)
     assert list(port.halo) == expected
+
+
+ENDING = """graph ending
+input x: float32[n=8, i=4]
+parameter v: float32[o=6, i=4]
+parameter w: float32[o=5, i=6]
+operator y: y: float32[n=8, o=6] = linear(x, v)
+operator z: z: float32[n=8, o=5] = linear(y, w)
+operator s: s: float32[] = mean(z)
+"""
+
+
+def sums(end: str) -> dict[str, list[str]]:
+    """For each unit the splits that leave something that it makes as a pending sum."""
+    graph = parse_graph(ENDING + end)
+    return {
+        unit.name: [
+            split.name
+            for number, split in enumerate(unit.splits)
+            if any(states[number] == PARTIAL for states in states_inside(unit, graph).values())
+        ]
+        for unit in units(graph)
+    }
+
+
+def test_no_output_is_a_pending_sum() -> None:
+    """What others read may be one; of a loss the runtime adds up the terms."""
+    whole = sums("output z\noutput s")
+    assert whole["y"] == ["inner"]
+    assert whole["z"] == []
+    assert whole["s"] == []
+    loss = sums("output s\nloss s")
+    assert loss["z"] == ["inner"]
+    assert loss["s"]

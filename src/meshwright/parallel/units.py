@@ -8,12 +8,17 @@ depends on the model's inputs after an anchor that does not, and what has a grad
 has none: samples are in no split of a slice of a table of positions, and nothing is in a range of
 numbers by which rows of that table are looked up. For the same reason what repeats a constant, as
 a class token for every sample, begins one.
+
+What a model without a loss returns is never left as a pending sum: a unit that makes an output has
+no split that sums, so that every output ends whole or cut along its dims. A loss may be one.
 Nothing here knows of machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+
+import msgspec
 
 from meshwright.foundation.once import once
 from meshwright.graph.counts import gradients_of, needing_gradient
@@ -126,6 +131,7 @@ class _Forming:
 
     def finished(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> Unit:
         """The unit with its ports; what is given and not trained is none."""
+        self._keep_outputs_whole(graph)
         return Unit(
             name=self.name,
             splits=self.splits,
@@ -133,6 +139,27 @@ class _Forming:
             inputs=tuple(self._inputs(graph, needing, fixed)),
             outputs=tuple(self._outputs(graph, needing)),
         )
+
+    def _keep_outputs_whole(self, graph: OperatorGraph) -> None:
+        """Leave out splits that would hand the user a pending sum.
+
+        Of a loss the runtime adds up the terms itself.
+        """
+        given = [] if graph.loss else [self.states[n] for n in graph.outputs if n in self.states]
+        kept = [
+            number
+            for number in range(len(self.splits))
+            if all(states[number] != PARTIAL for states in given)
+        ]
+        if len(kept) < len(self.splits):
+            self.splits = tuple(self.splits[n] for n in kept)
+            self.members = [
+                msgspec.structs.replace(own, splits=tuple(own.splits[n] for n in kept))
+                for own in self.members
+            ]
+            self.states = {
+                name: tuple(states[n] for n in kept) for name, states in self.states.items()
+            }
 
     def _inputs(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> Iterator[Port]:
         seen: set[object] = set()
