@@ -27,7 +27,7 @@ class Model(nn.Module):
         self.drop = nn.Dropout(settings.rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.drop(x.unflatten(-1, (self.settings.heads, -1)))
+        found: Tensor = self.drop(x.view(-1, self.settings.heads))
         return found
 
 
