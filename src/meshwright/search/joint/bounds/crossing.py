@@ -49,9 +49,9 @@ class Network(NamedTuple):
     """Nanoseconds for every byte that crosses it; 0 if it cannot be told."""
     delay: float = 0.0
     """Nanoseconds that whatever crosses it takes besides, at least."""
-    sums: Mapping[int, float] = MappingProxyType({})
+    sums: Mapping[int, float] = MappingProxyType({1: 0.0})
     """The same for a sum over so many positions that all of them have afterwards."""
-    chains: Mapping[int, float] = MappingProxyType({})
+    chains: Mapping[int, float] = MappingProxyType({1: 0.0})
     """The same for several such sums, one after the other, whose positions multiply to so many."""
 
 
