@@ -10,7 +10,8 @@ device, with one micro-batch or as many as the joint plan has.
 
 Rows are kept in benchmarks/papers.jsonl, one a line; delete lines to compute them anew. Columns:
 
-    data, expert, optcnn, operator placement   baselines, with the library's own collectives
+    data, expert, EP, optcnn, operator placement   baselines, with the library's own collectives;
+                 EP is expert parallelism, of mixtures of experts
     mcmc         FlexFlow's search from these baselines and a random plan (MCMC seconds), the same
     sequential   the graph that is cheapest on one device, then the joint search without rewrites
     flat         where a NIC is shared: the joint search with the library's own collectives on a
@@ -62,6 +63,7 @@ FLAT = 64
 BASELINES = {
     "data": "data parallel",
     "expert": "expert",
+    "EP": "expert parallel",
     "optcnn": "optcnn",
     "operators": "operator placement",
 }
@@ -124,7 +126,7 @@ def rows() -> Iterator[Row]:
         ("t5-large", "dgx-a100", (8,), 4),
         ("resnet-50", "dgx-a100", (1, 128), 64),
         ("llama3-8b", "dgx-h100", (1, 8, 128), 1),
-        ("mixtral-8x7b", "dgx-h100", (8,), 1),
+        ("mixtral-8x7b", "dgx-h100", (4, 8), 1),
         ("llama3-70b", "dgx-h100", (8, 128), 1),
         ("gpt3-175b", "dgx-a100", (128,), 1),
     ):

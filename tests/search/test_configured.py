@@ -188,7 +188,7 @@ def test_virtual_stages_go_round() -> None:
 def test_experts_take_the_innermost_of_the_data_factors() -> None:
     config = ParallelConfig(data=8, expert=2)
     plan = configured(mixtral(), EIGHT, config)
-    assert roles(plan, "layers.0.feed_forward.experts._grouped_mm") == "sample sample expert"
+    assert roles(plan, "layers.0.feed_forward.sum_2") == "sample sample expert"
     assert roles(plan, "layers.0.attention.query.linear") == "sample sample sample"
 
 

@@ -188,6 +188,39 @@ CONTRACTIONS = (
     case("addr", real(5, 4), real(5), real(4), beta=0.5),
 )
 
+GATED = (
+    "v0 = _grouped_mm(rows, w0, ends); v1 = silu(v0); v2 = _grouped_mm(rows, w1, ends); "
+    "v3 = mul(v1, v2); v4 = _grouped_mm(v3, w2, ends)"
+)
+"""Mixtral's experts."""
+
+FUSED = (
+    "v0 = transpose(w0) {dim0=1, dim1=2}; v1 = _grouped_mm(rows, v0, ends); "
+    "v2 = index(w1, ids); v3 = add(v1, v2); v4, v5 = chunk(v3) {chunks=2, dim=-1}; "
+    "v6 = silu(v4); v7 = mul(v6, v5); v8 = _grouped_mm(v7, w2, ends)"
+)
+"""Gates and values in one product, with biases; as Transformers has them."""
+
+BIASED = (
+    "v0 = _grouped_mm(rows, w0, ends); v1 = index(w1, ids); v2 = add(v0, v1); v3 = relu(v2); "
+    "v4 = transpose(w2) {dim0=1, dim1=2}; v5 = _grouped_mm(v3, v4, ends)"
+)
+
+EXPERTS = (
+    case(
+        "routed_experts", real(9, 4), whole(3, 9, 2), real(9, 2),
+        real(3, 4, 6), real(3, 4, 6), real(3, 6, 5), body=GATED, experts=3,
+    ),
+    case(
+        "routed_experts", real(8, 4), whole(4, 8, 2), real(8, 2),
+        real(4, 12, 4), real(4, 12), real(4, 6, 4), body=FUSED, experts=4,
+    ),
+    case(
+        "routed_experts", real(7, 4), whole(2, 7, 1), real(7, 1),
+        real(2, 4, 6), real(2, 6), real(2, 4, 6), body=BIASED, experts=2,
+    ),
+)  # fmt: skip
+
 CONVOLUTIONS = (
     case("conv1d", real(4, 6, 11), real(5, 6, 3), real(5), stride=(2,), padding=(1,)),
     case("conv1d", real(6, 11), real(5, 6, 3)),
@@ -694,6 +727,7 @@ CASES = (
     *PRODUCTS, *CONTRACTIONS, *CONVOLUTIONS, *IMAGES, *POOLING, *ATTENTION, *EMBEDDING, *RECURRENT,
     *NORMALISATIONS, *SOFTMAX, *LOSSES, *ELEMENTWISE, *POINTWISE, *COMPLEX, *MATRICES, *REDUCTIONS,
     *RESHAPES, *SECTIONS, *INDEXING, *CREATION,
+    *EXPERTS,
 )  # fmt: skip
 
 WITHOUT_VALUES = {"empty", "empty_like", "new_empty", *drawing.KINDS}

@@ -49,6 +49,8 @@ def _of_unit(script: Script, unit: Unit) -> Iterator[str]:
             yield "halo"
         if split.statistics:
             yield "shared statistics"
+        if split.exchanged:
+            yield "tokens for experts"
 
 
 def _of_options(script: Script) -> Iterator[str]:

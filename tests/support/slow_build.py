@@ -248,8 +248,11 @@ def _of_legs(units: tuple[Unit, ...], bundles: tuple[Bundle, ...]) -> dict[str, 
         "leg_back": _codes([port.back or () for port in ports]),
         "leg_flows": np.array(flows, np.bool_),
         "leg_reads": np.ones(len(legs), np.bool_),
-        "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
+        "leg_extra": np.array(
+            [bool(port.halo or port.statistics or port.exchanged) for port in ports], np.bool_
+        ),
         "leg_halo": _amounts([port.halo for port in ports]),
+        "leg_exchanged": _amounts([port.exchanged for port in ports]),
         "leg_statistics": _amounts(
             [tuple(0 if own is None else own.bytes for own in port.statistics) for port in ports]
         ),

@@ -342,9 +342,13 @@ class Twin:
             for _ in range(told.back if back else told.there):
                 others = set(told.cut_by)
                 cost = cost.plus(self._exchanged(leg, "AllReduce", split, told.bytes, others))
+        for split, tokens in enumerate(port.exchanged):
+            for _ in range(2):
+                others = {n for n, state in enumerate(port.there) if state >= 0}
+                cost = cost.plus(self._exchanged(leg, "AllToAll", split, tokens / 2, others))
         return cost
 
-    def _exchanged(self, leg: Leg, name: str, split: int, amount: int, others: set[int]) -> Cost:
+    def _exchanged(self, leg: Leg, name: str, split: int, amount: float, others: set[int]) -> Cost:
         roles, own = self.roles[leg.unit], float(amount)
         inside = sum(1 << f for f, role in enumerate(roles) if role == split)
         every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)

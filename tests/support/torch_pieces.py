@@ -17,6 +17,7 @@ from meshwright.capture.kernels import run_operator
 from meshwright.graph.family import Split
 from meshwright.graph.model import Attributes, Call, Value
 from meshwright.graph.pieces import Box, pieces
+from support.slow_experts import slow_experts
 
 Tensors = Sequence[torch.Tensor | None]
 
@@ -26,6 +27,8 @@ def run(call: Call, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     attributes = dict(call.attributes)
     if call.kind == "_grouped_mm":
         return (_grouped_product(tensors, attributes),)
+    if call.kind == "routed_experts":
+        return (slow_experts(tensors, attributes),)
     if "first_class" in attributes:
         return (_of_some_classes(call, tensors, attributes),)
     if "first_hidden" in attributes:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from meshwright.capture import aten
+from meshwright.capture.experts import routed
 from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
 from meshwright.capture.zoo.grouped import grouped_mm
@@ -110,6 +111,11 @@ def _grouped_product(inputs: Arguments, attributes: Mapping[str, Value]) -> obje
     return grouped_mm(*inputs)
 
 
+def _routed_experts(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """Ours: a mixture of experts."""
+    return routed(run_operator, inputs, attributes)
+
+
 def _linear_relu(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """Ours: what a graph says of two operators that run as one."""
     return aten.call("relu", tuple(aten.tensors_in(aten.call("linear", inputs, ()))), ())
@@ -183,6 +189,7 @@ KERNELS: Mapping[str, Kernel] = {
     "linear_relu": _linear_relu,
     **{kind: _of_gates(kind) for kind in STATES},
     **{f"{view}_scatter": _written(view) for view in ("diagonal", "select", "slice")},
+    "routed_experts": _routed_experts,
     "view": _view,
     "view_as_complex": _pairs,
 }

@@ -33,6 +33,7 @@ from meshwright.capture.example import Example
 from meshwright.capture.export import Capture, captured
 from meshwright.capture.function import example_of_function
 from meshwright.capture.independence import with_independent_samples
+from meshwright.capture.mixtures import with_routed_experts
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.program import graph_of
 from meshwright.capture.rows import with_rows_apart
@@ -170,10 +171,10 @@ def _with_values(source: Source, batch: int | None, example: Example, name: str)
 
 
 def _settled(graph: OperatorGraph) -> OperatorGraph:
-    """A captured graph without needless merging, and with what was found out about operators that
-    no family knows.
+    """A captured graph without needless merging, with mixtures of experts as one operator each, and
+    with what was found out about operators that no family knows.
     """
-    return with_independent_samples(doubted(with_rows_apart(graph)))
+    return with_independent_samples(doubted(with_routed_experts(with_rows_apart(graph))))
 
 
 def zoo_example(source: Source, batch: int | None, device: torch.device | None = None) -> Example:

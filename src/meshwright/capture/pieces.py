@@ -56,7 +56,7 @@ def run_call(call: Call, operands: Operands, together: Together = ALONE) -> tupl
         return recurrent_pieces.states(call, operands, together)
     if "first_key" in attributes:
         return (_keys(call, operands, together),)
-    if "first" in attributes:
+    if "first" in attributes and call.kind != "routed_experts":
         return (_from_first(call, operands, attributes),)
     if "edges" in attributes:
         return (_with_edges(call, operands, attributes),)

@@ -117,6 +117,9 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     that is cut, maxima and sums of a softmax along the dim that is cut."""
     rounds: tuple[int, int] = (1, 1)
     """How many such all-reduces, one after the other, in the forward and the backward pass."""
+    exchanged: int = 0
+    """Elements that the parts send each other by two AllToAlls, and by two more in the backward
+    pass: tokens on their way to experts and back."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +164,12 @@ class Family(ABC):
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """What the gradients that are wanted, one flag for each input, need; by default nothing."""
         return Saved()
+
+    def stages(self, call: Call, wanted: Wanted) -> tuple[tuple[Call, Wanted], ...]:
+        """The calls that it runs one after the other, each with the gradients that it makes;
+        nothing, the default, if it is one kernel.
+        """
+        return ()
 
     def scratch(self, call: Call) -> Bytes:
         """What the backward pass holds on its way, besides gradients; by default nothing."""

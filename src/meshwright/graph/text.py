@@ -83,10 +83,19 @@ def _format_parameter(parameter: Parameter) -> str:
 def _format_operator(operator: Operator) -> str:
     outputs = ", ".join(map(str, operator.outputs))
     inputs = ", ".join(name or "-" for name in operator.inputs)
-    attributes = ", ".join(f"{key}={json.dumps(value)}" for key, value in operator.attributes)
     line = f"{operator.name}: {outputs} = {operator.kind}({inputs})"
-    line += f" {{{attributes}}}" if attributes else ""
+    line += format_attributes(operator.attributes)
     return line + (f" @ {operator.layer}" if operator.layer else "")
+
+
+def format_attributes(attributes: Attributes) -> str:
+    """Attributes behind an operator: nothing, or a space and all of them in braces.
+
+    >>> format_attributes((("dim", 1), ("keepdim", True)))
+    ' {dim=1, keepdim=true}'
+    """
+    told = ", ".join(f"{key}={json.dumps(value)}" for key, value in attributes)
+    return f" {{{told}}}" if told else ""
 
 
 def parse_graph(text: str) -> OperatorGraph:
@@ -173,7 +182,7 @@ def _parse_operator(text: str) -> Operator:
             None if name == "-" else name for name in filter(None, match["inputs"].split(", "))
         ),
         outputs=tuple(map(_parse_tensor, outputs)),
-        attributes=_parse_attributes(match["attributes"] or ""),
+        attributes=parse_attributes(match["attributes"] or ""),
         layer=match["layer"] or "",
     )
 
@@ -189,7 +198,7 @@ def _parse_guard(text: str) -> Guard:
     return Guard(tensor=match[1], value=value, line=match[3])
 
 
-def _parse_attributes(text: str) -> Attributes:
+def parse_attributes(text: str) -> Attributes:
     """Keys and JSON values; a value may hold commas, so the JSON parser says where it ends."""
     decoder, found, at = json.JSONDecoder(), [], 0
     while at < len(text):

@@ -71,6 +71,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """For each split the bytes of the rows that neighbours read of each other, at one cut."""
     statistics: tuple[Statistics | None, ...] = ()
     """For each split what its parts all-reduce among themselves."""
+    exchanged: tuple[int, ...] = ()
+    """For each split the bytes that its parts send each other by two AllToAlls, in both passes."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -1,9 +1,9 @@
 """Operators that are laid out together. Enters: a graph. Leaves: `Unit`s, in an order of running.
 
 A unit is an operator, its anchor, and the cheap ones after it that can follow wherever it goes: for
-each of the anchor's splits the follower has one that takes the pieces as they come, so that
-nothing moves inside a unit, whatever its layout. Products, convolutions, whatever exchanges
-halos or statistics, and whatever would need a pending sum begin units of their own. So does what
+each of the anchor's splits the follower has one that takes the pieces as they come, so that nothing
+moves inside a unit, whatever its layout. Products, convolutions, whatever exchanges halos,
+statistics or tokens, and whatever would need a pending sum begin units of their own. So does what
 depends on the model's inputs after an anchor that does not, and what has a gradient after one that
 has none: samples are in no split of a slice of a table of positions, and nothing is in a range of
 numbers by which rows of that table are looked up. For the same reason what repeats a constant, as
@@ -24,7 +24,7 @@ from meshwright.foundation.once import once
 from meshwright.graph.counts import gradients_of, needing_gradient
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
-from meshwright.graph.model import Call, Operator, OperatorGraph
+from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph
 from meshwright.graph.pieces import largest_piece, named_split_of, splits_of
 from meshwright.parallel.samples import following_inputs, with_samples
 from meshwright.parallel.states import (
@@ -91,7 +91,8 @@ class _Forming:
     ) -> bool:
         """Add an operator if it can follow under every split."""
         call, anchor = graph.call(operator), self.operators[0]
-        if family_of(call).products:
+        # Where two splits cut tokens, a follower could be cut more often than it has samples.
+        if family_of(call).products or any(split.exchanged for split in self.splits):
             return False
         if anchor.name not in following and (operator.name in following or _repeats(call)):
             return False
@@ -122,7 +123,7 @@ class _Forming:
             return _REFUSED
         for split in splits_of(call):
             alike = all(split.inputs[index] == state for index, state in inside.items())
-            if alike and split.halo is None and not split.statistics:
+            if alike and split.halo is None and not (split.statistics or split.exchanged):
                 return split
         return _REFUSED
 
@@ -215,11 +216,13 @@ def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient
     there: list[State] = []
     back: list[State] = []
     halo: list[int] = []
+    exchanged: list[int] = []
     statistics = [None if index else _statistics(member, n) for n in range(len(member.splits))]
     for split in member.splits:
         there.append(WHOLE if split is None else needed(split, index))
         back.append(WHOLE if split is None else gradient_made(split, index))
         halo.append(0 if split is None or index else _halo_bytes(split, spec.bytes, spec.shape))
+        exchanged.append(0 if split is None or index else split.exchanged * ITEM_BYTES[spec.dtype])
     return Port(
         tensor=name,
         bytes=spec.bytes,
@@ -227,6 +230,7 @@ def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient
         back=tuple(back) if gradient else None,
         halo=tuple(halo) if any(halo) else (),
         statistics=tuple(statistics) if any(statistics) else (),
+        exchanged=tuple(exchanged) if any(exchanged) else (),
     )
 
 

@@ -17,7 +17,7 @@ here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -126,6 +126,9 @@ class OperatorPricer:
                 PassPrice(row.forward, "measured", 0.0),
                 PassPrice(backward_seconds, "measured", 0.0),
             )
+        stages = family_of(call).stages(call, wanted)
+        if stages and _class(call) not in self._alike:
+            return _one_after_the_other([self.price(*own) for own in stages])
         return OperatorPrice(
             self._corrected(call, "forward", there), self._corrected(call, "backward", back)
         )
@@ -142,6 +145,10 @@ class OperatorPricer:
 
     def _estimates(self, call: Call, wanted: tuple[bool, ...]) -> tuple[Seconds, Seconds]:
         """The rooflines of both passes."""
+        stages = family_of(call).stages(call, wanted)
+        if stages:
+            there, back = zip(*(self._estimates(*own) for own in stages), strict=True)
+            return Seconds(sum(there)), Seconds(sum(back))
         rates = self.rates
         products = family_of(call).products
         rate = self._peak(call) * (efficiency(call, rates) if products else 1.0)
@@ -159,6 +166,17 @@ class OperatorPricer:
     def _point(self, row: MeasuredCall) -> _Point:
         there, back = self._estimates(row.call, all_gradients(row.call))
         return _Point(features(row.call), _ratio(row.forward, there), _ratio(row.backward, back))
+
+
+def _one_after_the_other(stages: Sequence[OperatorPrice]) -> OperatorPrice:
+    """The price of several kernels; of what they add up to nothing was measured."""
+
+    def added(passes: Iterable[PassPrice]) -> PassPrice:
+        return PassPrice(Seconds(sum(own.seconds for own in passes)), "estimated")
+
+    return OperatorPrice(
+        added(own.forward for own in stages), added(own.backward for own in stages)
+    )
 
 
 class _Point(NamedTuple):

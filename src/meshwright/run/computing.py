@@ -15,8 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from meshwright.capture.experts import Through
 from meshwright.capture.together import ALONE, Together
 from meshwright.graph.counts import needing_gradient
+from meshwright.graph.expert_body import experts_held
 from meshwright.graph.pieces import Box
 from meshwright.parallel.layout import REPLICA
 from meshwright.parallel.units import STATISTIC
@@ -30,6 +32,9 @@ from meshwright.script.tasks import MemberPiece
 
 Joining = Callable[[tuple[int, ...], tuple[int, ...], int], Together]
 """What sums so many bytes over factors, side by side along others."""
+
+Routing = Callable[[tuple[int, ...], tuple[int, ...]], Through]
+"""What takes tokens to experts, of which each device along some factors has so many."""
 
 
 class Leaf(NamedTuple):
@@ -110,12 +115,14 @@ class Compiler:
         script: Script,
         here: Coordinates,
         joining: Joining,
+        routing: Routing,
         moment: Callable[[], Moment],
         device: torch.device,
         *,
         exact: bool,
     ) -> None:
-        self._script, self._here, self._joining = script, here, joining
+        self._script, self._here = script, here
+        self._joining, self._routing = joining, routing
         self._moment, self._device, self._exact = moment, device, exact
         graph = script.plan.graph
         self._position = {own.name: number for number, own in enumerate(graph.operators)}
@@ -198,6 +205,7 @@ class _Draft:
             whole=graph.call(graph.named[piece.operator]),
             micro_batches=wiring.samples.micro_batches if cut else 1,
             together=self._together(unit, piece),
+            through=self._routed(unit, piece),
             moment=own._moment,
             device=own._device,
             exact=own._exact or self._repeated(unit),
@@ -214,6 +222,19 @@ class _Draft:
             return ALONE
         group = self.own._script.wiring.tasks[unit].along(piece.summing)
         return self.own._joining(*group, STATISTIC * piece.statistics)
+
+    def _routed(self, unit: int, piece: MemberPiece) -> Through | None:
+        """What takes tokens to the experts of other devices, where these hold any."""
+        if not piece.exchanging:
+            return None
+        wiring = self.own._script.wiring
+        inside, _ = wiring.tasks[unit].along(piece.exchanging)
+        place = [own.operator for own in wiring.plan.units[unit].members].index(piece.operator)
+        held = (
+            experts_held(wiring.tasks[unit].pieces(own, self.micro)[place].call)
+            for own in wiring.machine.along(inside, self.own._here)
+        )
+        return self.own._routing(inside, tuple(held))
 
     def _operand(self, unit: int, place: tuple[int, int], name: str, box: Box) -> Operand:
         """Where a member finds an input, of which it needs a box."""

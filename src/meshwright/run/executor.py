@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from meshwright.capture.experts import Through
 from meshwright.capture.guarding import refuse_other_branches
 from meshwright.capture.together import Together
 from meshwright.foundation.errors import InputError
@@ -27,6 +28,7 @@ from meshwright.run.moving import Action, Mover
 from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters, Piece
 from meshwright.run.recording import Kind, Recorder
+from meshwright.run.routing import Company, Messages
 from meshwright.run.settling import Settler
 from meshwright.run.totals import Totals
 from meshwright.run.wire import Wire
@@ -66,7 +68,13 @@ class Executor:
         self._mover = Mover(plan, wire, rank, device)
         self._lane = Lane(device)
         self._compiler = Compiler(
-            self.script, self._here, self._together, lambda: self._moment, device, exact=exact
+            self.script,
+            self._here,
+            self._together,
+            self._routed,
+            lambda: self._moment,
+            device,
+            exact=exact,
         )
         self.parameters = Parameters(self.script, self._mover, self._here, device)
         self._settler = Settler(self.script, self.parameters, self._mover, wire)
@@ -363,6 +371,14 @@ class Executor:
             return own
 
         return Together(partial(reduced, largest=False), partial(reduced, largest=True))
+
+    def _routed(self, inside: tuple[int, ...], experts: tuple[int, ...]) -> Through:
+        """What takes tokens to experts, of which each device along some factors has so many."""
+
+        def exchange(sends: Messages, receives: Messages) -> None:
+            self._await(self._send("exchange", "", lambda: self.wire.exchange(sends, receives)))
+
+        return Company(self._mover.members(inside), experts, self.rank, exchange).through
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""

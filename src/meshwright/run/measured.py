@@ -19,7 +19,7 @@ from meshwright.foundation.integers import to_digits
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Held, Measurement
 from meshwright.run.module import Parallelized
-from meshwright.run.recording import COMPUTING
+from meshwright.run.recording import COMPUTING, TRAVELLING
 
 MOST = 40
 """Names that a list of a measurement has at most."""
@@ -97,9 +97,7 @@ def measurement(
         memory=msgspec.structs.replace(found[fullest]["held"], device=f"device {fullest}"),
         operators=_longest(busiest["recorded"], ("forward",)),
         segments=_longest(busiest["recorded"], ("backward",)),
-        transfers=_longest(
-            busiest["recorded"], ("carry", "bring", "settle", "gather", "statistics"), named=True
-        ),
+        transfers=_longest(busiest["recorded"], TRAVELLING, named=True),
         levels=tuple(
             (level.name, Bytes(levels[level.name] // max(1, count)))
             for level in executor.script.plan.cluster.levels

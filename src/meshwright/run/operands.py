@@ -13,6 +13,7 @@ from torch import Tensor
 
 from meshwright.capture.pieces import Operands
 from meshwright.graph.counts import is_real
+from meshwright.graph.expert_body import experts_held
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Wanted, integer, position, tensor
 from meshwright.graph.model import Call, Spec
@@ -108,6 +109,10 @@ def _classes_asked(call: Call, index: int) -> int | None:
     return integer(call, "num_classes")
 
 
+def _experts_held(call: Call, index: int) -> int | None:
+    return experts_held(call) if index == 1 else None
+
+
 BOUNDS: Mapping[str, Callable[[Call, int], int | None]] = {
     "embedding": _rows,
     "embedding_bag": _rows,
@@ -115,6 +120,7 @@ BOUNDS: Mapping[str, Callable[[Call, int], int | None]] = {
     **dict.fromkeys(("index", "index_put"), _own_dim),
     **dict.fromkeys(("cross_entropy_loss", "nll_loss", "nll_loss_nd"), _classes),
     "one_hot": _classes_asked,
+    "routed_experts": _experts_held,
 }
 """What the whole numbers of an input must stay below."""
 

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from meshwright.capture.experts import Through, routed
+from meshwright.capture.kernels import run_operator
 from meshwright.capture.pieces import Operands, attending, prepared_call
 from meshwright.capture.together import Together, attention
 from meshwright.graph.chance import draws
@@ -51,6 +53,8 @@ class Surroundings(NamedTuple):
     """How many make up the whole."""
     together: Together
     """What all-reduces statistics over the devices that share them."""
+    through: Through | None
+    """What takes tokens to experts on other devices, if there are any."""
     moment: Callable[[], Moment]
     device: torch.device
     exact: bool
@@ -90,10 +94,18 @@ def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
             return _random(piece, around)
         case "batch_norm" if call.get("training", True):
             return _batch_norm(piece, around)
+        case "routed_experts" if around.through is not None:
+            return _routed_experts(call, around.through)
         case _ if not any(spec is not None for spec in call.inputs):
             return _made_there(call, around.device)
         case _:
             return prepared_call(call, around.together)
+
+
+def _routed_experts(call: Call, through: Through) -> Kernel:
+    """Experts of which other devices hold some."""
+    attributes = dict(call.attributes)
+    return lambda operands: (routed(run_operator, operands, attributes, through),)
 
 
 def _made_there(call: Call, device: torch.device) -> Kernel:

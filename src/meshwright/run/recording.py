@@ -15,9 +15,12 @@ from typing import Literal
 
 import torch
 
-Kind = Literal["forward", "backward", "carry", "bring", "settle", "gather", "statistics"]
+Kind = Literal[
+    "forward", "backward", "carry", "bring", "settle", "gather", "statistics", "exchange"
+]
 
-COMPUTING = ("forward", "backward")
+COMPUTING: tuple[Kind, ...] = ("forward", "backward")
+TRAVELLING: tuple[Kind, ...] = ("carry", "bring", "settle", "gather", "statistics", "exchange")
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 

@@ -1,15 +1,17 @@
 """What a device computes of a unit. Enters: a unit, its layout, a device's coordinates, a
 micro-batch. Leaves: the piece of each member: the call, and the boxes that it reads and makes.
 
-Micro-batches cut samples first; then the layout's factors cut, each split by itself. Boxes are told
-within the whole tensors; `Samples` tells which part of a tensor a micro-batch has. Whole numbers
-that are made of inputs alone (targets, positions) are made whole for every micro-batch.
+Micro-batches cut samples first; then the layout's factors cut, each split by itself. Where two
+splits cut the same dim, as samples and experts cut tokens, the outermost factor cuts first, so that
+pieces are numbered as those of any tensor. Boxes are told within the whole tensors; `Samples` tells
+which part of a tensor a micro-batch has. Whole numbers that are made of inputs alone (targets,
+positions) are made whole for every micro-batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -42,6 +44,8 @@ class MemberPiece(NamedTuple):
     """Elements of each of these all-reduces."""
     rounds: tuple[int, int] = (0, 0)
     """How many there are, in the forward and the backward pass."""
+    exchanging: tuple[int, ...] = ()
+    """Splits of the unit whose parts send each other tokens."""
 
 
 class Cut(NamedTuple):
@@ -107,6 +111,23 @@ class Tasks:
             for number, own in self._cutting.items()
         }
 
+    def _cuts(self, coordinates: Coordinates) -> Iterator[Cut]:
+        for number, own in self.parts(coordinates).items():
+            yield Cut(number, *own, True)
+
+    def _in_turn(self, coordinates: Coordinates) -> Iterator[Cut]:
+        """One cut for each factor, the outermost first."""
+        numbers = {split.name: number for number, split in enumerate(self.unit.splits)}
+        for factor, role in enumerate(self.layout.roles):
+            if role in numbers:
+                ways = self.machine.sizes[factor]
+                yield Cut(numbers[role], coordinates[factor], ways, True)
+
+    @cached_property
+    def _shares_a_dim(self) -> bool:
+        """Whether tokens may be cut by two splits."""
+        return any(self.unit.splits[number].exchanged for number in self._cutting)
+
     def along(self, splits: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The factors that cut some splits, and all others at all of whose coordinates it works."""
         inside = tuple(sorted(f for split in splits for f in self._cutting[split]))
@@ -115,7 +136,7 @@ class Tasks:
 
     def pieces(self, coordinates: Coordinates, micro: int) -> tuple[MemberPiece, ...]:
         """What the device at some coordinates runs of each member."""
-        cuts = tuple(Cut(number, *own, True) for number, own in self.parts(coordinates).items())
+        cuts = tuple(self._in_turn(coordinates) if self._shares_a_dim else self._cuts(coordinates))
         if self._micro_split is not None:
             cuts = (Cut(self._micro_split, micro, self._micro_batches, False), *cuts)
         if cuts not in self._known:
@@ -130,6 +151,7 @@ def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
     outputs = tuple(full(spec.shape) for spec in call.outputs)
     silent: set[int] = set()
     summing: dict[int, str] = {}
+    exchanging: dict[int, None] = {}
     for cut in cuts:
         split = member.splits[cut.split]
         if split is None or cut.ways == 1:
@@ -151,6 +173,8 @@ def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
         call = _with_inputs(piece.call, call, adding)
         if own.statistics and cut.layout:
             summing[cut.split] = own.name
+        if own.exchanged and cut.layout:
+            exchanging[cut.split] = None
     told = [named_split_of(call, name) for name in summing.values()]
     return MemberPiece(
         member.operator,
@@ -161,6 +185,7 @@ def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
         tuple(summing),
         max((split.statistics for split in told), default=0),
         told[0].rounds if told else (0, 0),
+        tuple(exchanging),
     )
 
 

@@ -3,6 +3,7 @@ what `run` sends on gloo or NCCL's rings.
 
 Each instruction is followed by what it moves: transfers by their steps (`chains` for collectives,
 boxes for exchanges, `reduce.recipe` for programs), normalisations by the two sums of each pass,
+routed experts by the tokens that equal loads send,
 settling and gathering by rows of shards. The one number of the loss that everybody gets is not
 counted. Nothing here knows of links or time.
 """
@@ -25,6 +26,8 @@ from meshwright.script.lying import Lying
 from meshwright.script.reductions import Numbers, Reductions
 from meshwright.script.script import Instruction, Kind, Script
 from meshwright.script.sums import Sum, alone, gathered, shard_sizes, sums
+from meshwright.script.tasks import Tasks
+from meshwright.script.tokens import sent_tokens
 from meshwright.script.transfers import Exchange, Step, Together, moves_from
 
 
@@ -76,9 +79,9 @@ class _Traffic:
         wiring = self._wiring
         match kind:
             case "Run":
-                return sum(self._statistics(number, back=False))
+                return sum(self._inside(number, back=False))
             case "Reverse":
-                return sum(self._statistics(number, back=True))
+                return sum(self._inside(number, back=True))
             case "Carry":
                 delivery = wiring.deliveries[number]
                 return self._transfer(delivery.steps, self._item(delivery.tensor))
@@ -145,22 +148,35 @@ class _Traffic:
         """By the program that the plan has for so many bytes."""
         return self._reductions.recipe(inside, beside, size, self._device).sent(count, item)
 
-    def _statistics(self, number: int, *, back: bool) -> Iterator[int]:
-        """What operators of a segment all-reduce inside them in one pass."""
+    def _inside(self, number: int, *, back: bool) -> Iterator[int]:
+        """What operators of a segment tell their other parts in one pass."""
         wiring = self._wiring
         for unit in self._script.segments[number].units:
             tasks, own = wiring.tasks[unit], wiring.plan.units[unit]
             if not tasks.works(self._here):
                 continue
-            for member, piece in zip(own.members, tasks.pieces(self._here, 0), strict=True):
-                if not piece.summing or (back and not member.wanted[0]):
-                    continue
-                spec = member.call.inputs[0]
-                assert spec is not None
-                item = max(STATISTIC, ITEM_BYTES[spec.dtype])
-                count, group = piece.statistics, tasks.along(piece.summing)
-                for _ in range(piece.rounds[back]):
-                    yield self._summed(*group, STATISTIC * count, count, item)
+            for place, piece in enumerate(tasks.pieces(self._here, 0)):
+                if piece.summing and (own.members[place].wanted[0] or not back):
+                    yield from self._statistics(tasks, place, back=back)
+                if piece.exchanging:
+                    yield self._tokens(tasks, place, back=back)
+
+    def _statistics(self, tasks: Tasks, place: int, *, back: bool) -> Iterator[int]:
+        """What an operator all-reduces inside it in one pass."""
+        piece, spec = tasks.pieces(self._here, 0)[place], tasks.unit.members[place].call.inputs[0]
+        assert spec is not None
+        item = max(STATISTIC, ITEM_BYTES[spec.dtype])
+        count, group = piece.statistics, tasks.along(piece.summing)
+        for _ in range(piece.rounds[back]):
+            yield self._summed(*group, STATISTIC * count, count, item)
+
+    def _tokens(self, tasks: Tasks, place: int, *, back: bool) -> int:
+        """What goes to the experts of others, and what goes back to their tokens."""
+        inside, _ = tasks.along(tasks.pieces(self._here, 0)[place].exchanging)
+        members = tuple(self._wiring.machine.along(inside, self._here))
+        calls = [tasks.pieces(own, 0)[place].call for own in members]
+        wanted = tasks.unit.members[place].wanted
+        return sent_tokens(calls, members.index(self._here), wanted if back else None)
 
     def _elements(self, parameter: str) -> int:
         return elements(self._wiring.made[parameter].there.box(self._here))

@@ -9,6 +9,7 @@ itself and is not told of here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -182,7 +183,7 @@ class Wiring:
                 return False
             if port is not None and port.halo and port.halo[index]:
                 return False
-        return True
+        return all(_divides(member, unit, degrees, self.samples, number) for member in unit.members)
 
     def _box_read(
         self, number: int, tensor: str, places: tuple[Place, ...], coordinates: Coordinates
@@ -200,6 +201,24 @@ class Wiring:
 
     def _framed(self, tensor: str, box: Box) -> Box:
         return within(box, self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
+
+
+def _divides(
+    member: Member, unit: Unit, degrees: Mapping[str, int], samples: Samples, number: int
+) -> bool:
+    """Whether what cuts a dim of a tensor, all splits together, makes equal parts of it."""
+    ways: dict[tuple[int, int], int] = {}
+    for index, (split, own) in enumerate(zip(unit.splits, member.splits, strict=True)):
+        count = degrees.get(split.name, 1)
+        if index == samples.split[number]:
+            count *= samples.micro_batches
+        for place, dim in enumerate(() if own is None else own.inputs):
+            if dim is not None:
+                ways[place, dim] = ways.get((place, dim), 1) * count
+    return all(
+        (spec := member.call.inputs[place]) is None or spec.shape[dim] % count == 0
+        for (place, dim), count in ways.items()
+    )
 
 
 def _places(unit: Unit, plan: Plan) -> dict[Place, int]:

@@ -1,7 +1,8 @@
 """What layouts cost if costs just add up. Enters: a graph on a cluster, roles. Leaves: nanoseconds
 of units, and of pairs of units that exchange tensors, by what they can overlap with.
 
-    unit  there, back   both passes on one micro-batch, with the halos and statistics of its parts
+    unit  there, back   both passes on one micro-batch, with what its parts exchange: halos,
+                        statistics, tokens on their way to experts
           sums          of the gradients of its own parameters, once a step
           update        of its own parameters, once a step
     leg   there, back   a tensor on its way to a reader and its gradient back, for a micro-batch
@@ -25,7 +26,7 @@ from meshwright.foundation.compiled import compiled
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.allowed import ANYTHING, Allowed
 from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, Codes, resharding
+from meshwright.parallel.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes, resharding
 from meshwright.parallel.states import PARTIAL, State
 from meshwright.parallel.unit import Port
 from meshwright.parallel.units import units
@@ -231,7 +232,7 @@ class Costing:
         return table.there[rows].astype(np.float64), table.back[rows].astype(np.float64) * flows
 
     def _exchanged(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
-        """Halos and statistics, in both passes."""
+        """Halos, statistics and tokens for experts, in both passes."""
         unit = self.units[number]
         there, back = np.zeros(len(roles)), np.zeros(len(roles))
         for port in unit.inputs:
@@ -247,10 +248,16 @@ class Costing:
                     told = self._told(ALL_REDUCE, split, own.bytes, own.cut_by, roles)
                     there += told * own.there
                     back += told * own.back * flows
+            for split, tokens in enumerate(port.exchanged):
+                if tokens:
+                    cutting = [n for n, state in enumerate(port.there) if state >= 0]
+                    told = 2 * self._told(ALL_TO_ALL, split, tokens / 2, cutting, roles)
+                    there += told
+                    back += told * flows
         return there, back
 
     def _told(
-        self, operation: int, split: int, amount: int, others: Sequence[int], roles: Codes
+        self, operation: int, split: int, amount: float, others: Sequence[int], roles: Codes
     ) -> Costs:
         """What the parts of a split tell each other once, for each layout; others cut it too."""
         sizes, bits = self.prices.table.sizes, 1 << np.arange(roles.shape[1])
@@ -265,7 +272,7 @@ class Costing:
             found.append(known[key])
         return np.array(found)
 
-    def _exchange(self, operation: int, inside: int, every: int, ways: int, amount: int) -> float:
+    def _exchange(self, operation: int, inside: int, every: int, ways: int, amount: float) -> float:
         """Bytes that are cut some ways, among the factors inside."""
         held = amount / ways
         if not inside:
@@ -326,7 +333,7 @@ class Costing:
 
 def _form(port: Port) -> object:
     """A port without the name of its tensor."""
-    return (port.bytes, port.there, port.back, port.halo, port.statistics)
+    return (port.bytes, port.there, port.back, port.halo, port.statistics, port.exchanged)
 
 
 def _states(by_split: Sequence[State], roles: Codes) -> Codes:

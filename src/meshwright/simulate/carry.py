@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled
-from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, Codes
+from meshwright.parallel.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.simulate.prices import Table, price
 from meshwright.simulate.skeleton import Bytes8, Skeleton
@@ -166,31 +166,36 @@ def put_together(room: Work, waiting: int, count: int) -> int:
 def beside(
     bones: Skeleton, leg: int, reader: int, roles: Codes, sizes: Ints, way: int, room: Work
 ) -> int:
-    """The halos and statistics of a reader, there (0) or back (1), as collectives; how many."""
+    """The halos, statistics and exchanges of a reader, there (0) or back (1), as collectives; how
+    many. An exchange is two AllToAlls: to where experts are and back.
+    """
     halo, statistics, there = bones.leg_halo, bones.leg_statistics, bones.leg_there
+    exchanged = bones.leg_exchanged
     operation, held, rounds = room.operation, room.held, room.rounds
     count = 0
     for split in range(MOST_SPLITS):
-        rows, numbers = halo[leg, split], statistics[leg, split]
-        if rows == 0 and numbers == 0:
+        rows, numbers, tokens = halo[leg, split], statistics[leg, split], exchanged[leg, split]
+        if rows == 0 and numbers == 0 and tokens == 0:
             continue
-        inside, every, others, shares = 0, 0, 1.0, 1.0
+        inside, every, others, shares, ways = 0, 0, 1.0, 1.0, 1.0
         for f in range(roles.shape[1]):
             role = roles[reader, f]
             if role == split:
                 inside |= 1 << f
+                ways *= sizes[f]
             elif role >= WHOLE:
                 every |= 1 << f
                 if role >= 0 and there[leg, role] >= 0:
                     others *= sizes[f]
                 if role >= 0 and bones.leg_cut_by[leg, split] >> role & 1:
                     shares *= sizes[f]
-        if inside == 0 or count + 1 >= MOST:
+        if inside == 0 or count + 2 >= MOST:
             continue
         often = bones.leg_rounds[leg, split, way]
         for kind, amount, times in (
             (SHIFT, rows / others, 1),
             (ALL_REDUCE, numbers / shares, often),
+            (ALL_TO_ALL, tokens / 2 / others / ways, 2),
         ):
             if amount > 0 and times > 0:
                 operation[count, 0], operation[count, 1], operation[count, 2] = kind, inside, every

@@ -70,7 +70,7 @@ def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
 
 
 def _micro_leg(leg: Leg, reader: Unit, micro_batches: int) -> Leg:
-    """Halos have rows of one micro-batch, and so have statistics of each sample."""
+    """Halos and exchanges have rows of one micro-batch, and so have statistics of each sample."""
     halo = tuple(rows // micro_batches for rows in leg.port.halo)
     statistics = tuple(
         told
@@ -78,7 +78,8 @@ def _micro_leg(leg: Leg, reader: Unit, micro_batches: int) -> Leg:
         else told._replace(bytes=told.bytes // micro_batches)
         for told in leg.port.statistics
     )
-    port = msgspec.structs.replace(leg.port, halo=halo, statistics=statistics)
+    exchanged = tuple(rows // micro_batches for rows in leg.port.exchanged)
+    port = msgspec.structs.replace(leg.port, halo=halo, statistics=statistics, exchanged=exchanged)
     return msgspec.structs.replace(leg, port=port)
 
 
@@ -122,9 +123,12 @@ def _of_legs(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, An
         "leg_back": _codes([port.back or () for port in ports]),
         "leg_flows": np.array(flows, np.bool_),
         "leg_reads": np.ones(len(legs), np.bool_),
-        "leg_extra": np.array([bool(port.halo or port.statistics) for port in ports], np.bool_),
+        "leg_extra": np.array(
+            [bool(port.halo or port.statistics or port.exchanged) for port in ports], np.bool_
+        ),
         "leg_halo": _amounts([port.halo for port in ports]),
         **_of_statistics([port.statistics for port in ports]),
+        "leg_exchanged": _amounts([port.exchanged for port in ports]),
     }
 
 

@@ -17,7 +17,15 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import set_bits
 from meshwright.foundation.units import Seconds
 from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import ALL_REDUCE, MOST, NAMES, SHIFT, Codes, resharding
+from meshwright.parallel.reshard import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    MOST,
+    NAMES,
+    SHIFT,
+    Codes,
+    resharding,
+)
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.script.bundles import Bundle, Leg
 from meshwright.simulate.carry import SHARD
@@ -197,7 +205,7 @@ class _Telling:
         return self._known[key]
 
     def _beside(self, leg: Leg, *, back: bool) -> Iterator[_Step]:
-        """What neighbours of a reader exchange: rows beyond cuts, and statistics."""
+        """What parts of a reader exchange: rows beyond cuts, statistics, tokens for experts."""
         for split, rows in enumerate(leg.port.halo):
             # The rows are those of the piece, which other splits cut too.
             others = [n for n, state in enumerate(leg.port.there) if n != split and state >= 0]
@@ -206,9 +214,12 @@ class _Telling:
             if told is not None:
                 step = self._told(leg.unit, ALL_REDUCE, split, told.bytes, told.cut_by)
                 yield from list(step) * (told.back if back else told.there)
+        for split, tokens in enumerate(leg.port.exchanged):
+            cutting = [n for n, state in enumerate(leg.port.there) if state >= 0]
+            yield from 2 * list(self._told(leg.unit, ALL_TO_ALL, split, tokens / 2, cutting))
 
     def _told(
-        self, unit: int, kind: int, split: int, amount: int, others: Sequence[int]
+        self, unit: int, kind: int, split: int, amount: float, others: Sequence[int]
     ) -> Iterator[_Step]:
         """What the parts of a split tell each other once, if it is cut."""
         roles, sizes = self._roles[unit], self._problem.prices.table.sizes.tolist()

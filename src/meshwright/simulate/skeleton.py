@@ -59,9 +59,10 @@ class Skeleton(NamedTuple):
     leg_reads: Flags
     """[legs] always."""
     leg_extra: Flags
-    """[legs] whether there are halos or statistics."""
+    """[legs] whether there are halos, statistics or exchanges."""
     leg_halo: Floats
     leg_statistics: Floats
+    leg_exchanged: Floats
     """[legs, splits] bytes of one all-reduce inside the reader."""
     leg_rounds: Ints
     """[legs, splits, 2] how many of them, there and back."""

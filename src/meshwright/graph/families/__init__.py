@@ -21,6 +21,7 @@ from meshwright.graph.families import (
     drawing,
     elementwise,
     embedding,
+    experts,
     images,
     indexing,
     losses,
@@ -45,7 +46,7 @@ from meshwright.graph.model import Call, Operator
 _FILES = (
     products, contraction, convolution, pooling, images, attention, embedding, recurrent,
     normalisation, softmax, losses, elementwise, pointwise, spectral, matrices, reductions, reshape,
-    arrangement, sections, indexing, creation, drawing, parallel,
+    arrangement, sections, indexing, creation, drawing, parallel, experts,
 )  # fmt: skip
 
 BUILT_IN: dict[str, Family] = {kind: own for file in _FILES for kind, own in file.KINDS.items()}

@@ -14,6 +14,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.data import data_parallel, zero
 from meshwright.search.baselines.expert import expert
+from meshwright.search.baselines.mixture import expert_parallel, has_experts
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.baselines.placement import operator_placement
 from meshwright.search.baselines.stages import model_parallel
@@ -24,13 +25,18 @@ BASELINES: Mapping[str, Strategy] = {
     "data parallel": data_parallel,
     "model parallel": model_parallel,
     "expert": expert,
+    "expert parallel": expert_parallel,
     "zero 1": zero(1),
     "zero 2": zero(2),
     "zero 3": zero(3),
     "operator placement": operator_placement,
     "optcnn": optcnn,
 }
-"""By name; each raises an `InputError` where it does not apply."""
+"""By name; each raises an `InputError` where it does not apply. "expert" is what a person who knows
+the kind of model would choose, "expert parallel" cuts the experts of a mixture."""
+
+_ONLY_FOR: Mapping[str, Callable[[OperatorGraph], bool]] = {"expert parallel": has_experts}
+"""Strategies for one kind of model, of which nothing is said for others."""
 
 
 def applied(
@@ -42,6 +48,8 @@ def applied(
     """
     own = training or Options()
     for name, strategy in BASELINES.items():
+        if name in _ONLY_FOR and not _ONLY_FOR[name](graph):
+            continue
         try:
             plan = strategy(graph, cluster)
         except InputError as error:

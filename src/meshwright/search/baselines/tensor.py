@@ -24,7 +24,7 @@ from meshwright.parallel.states import State
 from meshwright.parallel.unit import Member, Unit
 from meshwright.search.baselines.roles import follower, named_split
 
-ATTENTION = "scaled_dot_product_attention"
+ATTENTION, EXPERTS = "scaled_dot_product_attention", "routed_experts"
 
 
 def tensor_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]:
@@ -39,6 +39,9 @@ def tensor_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]
             path = wiring.path(number, "head")
             if path:
                 found |= path | wiring.linears_before(number)
+        inner = named_split(unit, "inner")
+        if unit.members[0].call.kind == EXPERTS and inner is not None:
+            found[number] = inner
     return found
 
 

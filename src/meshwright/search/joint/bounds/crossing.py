@@ -141,7 +141,7 @@ class Beside(NamedTuple):
     sums: tuple[int, ...]
     """Splits along which statistics are summed."""
     rows: tuple[int, ...]
-    """Splits along which neighbours exchange rows."""
+    """Splits along which parts exchange rows, each message by itself."""
 
 
 class Trips(NamedTuple):
@@ -246,7 +246,11 @@ def _beside(port: Port, *, back: bool) -> Beside | None:
         for split, told in enumerate(port.statistics)
         if told is not None and (told.back if back else told.there)
     )
-    rows = tuple(split for split, amount in enumerate(port.halo) if amount)
+    halos, tokens = (
+        tuple(split for split, amount in enumerate(own) if amount)
+        for own in (port.halo, port.exchanged)
+    )
+    rows = (*halos, *tokens, *tokens)
     return Beside(sums, rows) if sums or rows else None
 
 

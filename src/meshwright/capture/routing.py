@@ -1,0 +1,425 @@
+"""What tensors are for the routing of tokens to experts. Enters: a captured graph. Leaves: for each
+tensor that takes part its `Part`.
+
+A mixture of experts that drops no tokens sorts them by expert, runs grouped products over the
+sorted rows, and undoes the sort. With t tokens that choose k experts each, r = t k:
+
+    index [t, k] -> flat [r] -> order, ids [r] -> tokens = order // k -> rows = x[tokens] -> body
+                             -> counts [e] -> ends [e]
+    body -> made [r, h] -> weighted by weights[order] -> made[inverse] -> [t, k, h] -> sum over k
+
+Parts are followed from operator to operator, by a function for each kind (`_FOLLOWING`); what none
+of them knows has no part. Nothing here changes the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from meshwright.graph.chance import draws
+from meshwright.graph.families import family_of
+from meshwright.graph.model import Operator, OperatorGraph, Value
+
+
+class Flat(NamedTuple):
+    """A tensor of [t, k] in a row."""
+
+    source: str
+
+
+class Repeated(NamedTuple):
+    """Each token k times in a row."""
+
+    tokens: str
+    times: int
+
+
+class OneHot(NamedTuple):
+    """A one at the expert of each choice."""
+
+    choices: str
+    experts: int
+
+
+class Counts(NamedTuple):
+    """How many rows each expert has."""
+
+    choices: str
+    experts: int
+
+
+class Ends(NamedTuple):
+    """Where the rows of each expert end."""
+
+    choices: str
+    experts: int
+
+
+class Order(NamedTuple):
+    """What sorts choices by expert."""
+
+    choices: str
+
+
+class Ids(NamedTuple):
+    """The experts of sorted choices."""
+
+    choices: str
+
+
+class Tokens(NamedTuple):
+    """The tokens of sorted choices."""
+
+    choices: str
+
+
+class Inverse(NamedTuple):
+    """What undoes the sort."""
+
+    choices: str
+
+
+class Row(NamedTuple):
+    """A value of the body: one row for each sorted choice; the tokens themselves are named."""
+
+    choices: str
+    tokens: str | None = None
+
+
+class Share(NamedTuple):
+    """The weights of choices: sorted or not, in a row or as a column beside rows."""
+
+    source: str
+    choices: str | None
+    column: bool
+
+
+class Made(NamedTuple):
+    """What the experts made, perhaps weighted: sorted, in the order of choices, or [t, k, h]."""
+
+    value: str
+    choices: str
+    weights: str | None
+    place: str
+
+
+class Mixed(NamedTuple):
+    """The weighted sum for each token."""
+
+    value: str
+    choices: str
+    weights: str
+
+
+Part = (
+    Flat | Repeated | OneHot | Counts | Ends | Order | Ids | Tokens | Inverse | Row | Share
+    | Made | Mixed
+)  # fmt: skip
+
+SORTED, CHOICES, SLOTS = "sorted", "choices", "slots"
+"""Places of what was made."""
+
+
+def parts_of(graph: OperatorGraph) -> dict[str, Part]:
+    """The parts of all tensors that have one."""
+    reading = _Reading(graph)
+    for operator in graph.operators:
+        reading.read(operator)
+    return reading.parts
+
+
+class _Reading:
+    """Parts as they are found."""
+
+    def __init__(self, graph: OperatorGraph) -> None:
+        self.graph, self.parts = graph, dict[str, Part]()
+
+    def read(self, operator: Operator) -> None:
+        """Find the parts of what an operator makes."""
+        names = [name or "" for name in operator.inputs]
+        own = [self.parts.get(name) for name in names]
+        follow = _FOLLOWING.get(operator.kind)
+        made = None if follow is None else follow(self, operator, names, own)
+        if made is None:
+            made = self._alike(operator, own)
+        found = made if isinstance(made, list) else [made] * len(operator.outputs)
+        for tensor, part in zip(operator.outputs, found, strict=False):
+            if part is not None:
+                self.parts[tensor.name] = part
+
+    def _alike(self, operator: Operator, own: list[Part | None]) -> Part | None:
+        """A value of the body, if all operands are and each row is computed by itself."""
+        rows = {part.choices for part in own if isinstance(part, Row)}
+        if len(rows) != 1 or not all(isinstance(part, Row) for part in own):
+            return None
+        call, family = self.graph.call(operator), family_of(operator)
+        if family.products or draws(call):
+            return None
+        alone = any(
+            set(split.inputs) == {0}
+            and set(split.outputs) == {0}
+            and split.role != "reduction"
+            and split.halo is None
+            and not split.statistics
+            for split in family.splits(call)
+        )
+        return Row(rows.pop()) if alone else None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor."""
+        return self.graph.specs[name].shape
+
+    def choices(self, index: str) -> int:
+        """How many there are."""
+        tokens, chosen = self.shape(index)
+        return tokens * chosen
+
+
+_Made = Part | list[Part | None] | None
+_Follow = Callable[[_Reading, Operator, list[str], list[Part | None]], _Made]
+
+
+def _attributes(operator: Operator) -> Mapping[str, Value]:
+    return dict(operator.attributes)
+
+
+def _along(operator: Operator, rank: int, default: int = -1) -> int:
+    """The dim that an operator names, counted from the front."""
+    dim = _attributes(operator).get("dim", default)
+    if isinstance(dim, tuple) and len(dim) == 1:
+        (dim,) = dim
+    return dim % rank if isinstance(dim, int) and rank else -1
+
+
+def _reshaped(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    before, after = reading.shape(names[0]), operator.outputs[0].shape
+    match own[0]:
+        case None if len(before) == 2 and after == (before[0] * before[1],):
+            return Flat(names[0])
+        case None if len(before) == 2 and after == (*before, 1):
+            return Share(names[0], None, column=True)
+        case Share(source, str(index), False) if after == (*before, 1):
+            return Share(source, index, column=True)
+        case Made(value, index, weights, place) if place == CHOICES:
+            wanted = (*reading.shape(index), *before[1:])
+            return Made(value, index, weights, SLOTS) if after == wanted else None
+        case _:
+            return None
+
+
+def _cast(reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]) -> _Made:
+    """Whole numbers are the same in any dtype that holds them."""
+    return own[0] if isinstance(own[0], Ids | Order | Counts | Ends | OneHot) else None
+
+
+def _sort(reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]) -> _Made:
+    if _attributes(operator).get("descending", False) is not False:
+        return None
+    match own[0], operator.kind:
+        case Flat(source), "sort":
+            return [Ids(source), Order(source)]
+        case Flat(source), _:
+            return Order(source)
+        case Order(index), "argsort":
+            return Inverse(index)
+        case _:
+            return None
+
+
+def _divided(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    told = _attributes(operator)
+    floors = operator.kind == "floor_divide" or told.get("rounding_mode") == "floor"
+    match own:
+        case [Order(index)] if floors and told.get("other") == reading.shape(index)[1]:
+            return Tokens(index)
+        case _:
+            return None
+
+
+def _indexed(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    if len(names) != 2 or (operator.kind == "index_select" and _along(operator, 9, 9) != 0):
+        return None
+    shape = reading.shape(names[0])
+    match own:
+        case [None, Tokens(index)] if shape[:1] == reading.shape(index)[:1] and len(shape) == 2:
+            return Row(index, names[0])
+        case [Repeated(tokens, times), Order(index)] if times == reading.shape(index)[1]:
+            return Row(index, tokens)
+        case [Flat(source), Order(index)] if source == index:
+            return Ids(index)
+        case [Flat(source), Order(index)] if reading.shape(source) == reading.shape(index):
+            return Share(source, index, column=False)
+        case [None, Ids(index)] if len(shape) > 1:
+            return Row(index)
+        case [Row(index, None), Inverse(other)] if index == other:
+            return Made(names[0], index, None, CHOICES)
+        case [Made(value, index, weights, place), Inverse(other)] if index == other:
+            return Made(value, index, weights, CHOICES) if place == SORTED else None
+        case _:
+            return None
+
+
+def _repeated(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    times = _attributes(operator).get("repeats")
+    if own != [None] or not isinstance(times, int) or len(reading.shape(names[0])) != 2:
+        return None
+    return Repeated(names[0], times) if _along(operator, 2, 9) == 0 else None
+
+
+def _one_hot(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    classes = _attributes(operator).get("num_classes")
+    match own[0]:
+        case Flat(source) if isinstance(classes, int):
+            return OneHot(source, classes)
+        case _:
+            return None
+
+
+def _summed(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    if _attributes(operator).get("keepdim", False):
+        return None
+    dim = _along(operator, len(reading.shape(names[0])))
+    match own[0]:
+        case OneHot(index, experts) if dim == 0:
+            return Counts(index, experts)
+        case Made(value, index, str(weights), place) if place == SLOTS and dim == 1:
+            return Mixed(value, index, weights)
+        case _:
+            return None
+
+
+def _counted(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    """histc, with a bin for each expert."""
+    told = _attributes(operator)
+    bins = told.get("bins", 100)
+    if not isinstance(bins, int) or (told.get("min", 0), told.get("max", 0)) != (0, bins - 1):
+        return None
+    match own[0]:
+        case Ids(index) | Flat(index):
+            return Counts(index, bins)
+        case _:
+            return None
+
+
+def _accumulated(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    match own[0]:
+        case Counts(index, experts) if _along(operator, 1) == 0:
+            return Ends(index, experts)
+        case _:
+            return None
+
+
+def _product(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    match own:
+        case [Row(index), None, Ends(other, experts)] if index == other:
+            return Row(index) if reading.shape(names[1])[:1] == (experts,) else None
+        case _:
+            return None
+
+
+def _column(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    rank = len(reading.shape(names[0]))
+    if _along(operator, rank + 1) != rank:
+        return None
+    match own[0]:
+        case Share(source, str(index), False):
+            return Share(source, index, column=True)
+        case None if rank == 2:
+            return Share(names[0], None, column=True)
+        case _:
+            return None
+
+
+def _multiplied(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    if len(own) != 2:
+        return None
+    if isinstance(own[0], Share):
+        own, names = own[::-1], names[::-1]
+    match own:
+        case [Row(index, None), Share(source, str(other), True)] if index == other:
+            flat = len(reading.shape(names[0])) == 2
+            return Made(names[0], index, source, SORTED) if flat else None
+        case [Made(value, index, None, place), Share(source, None, True)]:
+            alike = reading.shape(source) == reading.shape(index)
+            return Made(value, index, source, SLOTS) if place == SLOTS and alike else None
+        case _:
+            return None
+
+
+def _inverted(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    """index_put of 0, 1, 2 ... at the places of the order."""
+    if len(own) != 3 or _attributes(operator).get("accumulate", False):
+        return None
+    counting = reading.graph.producers.get(names[2])
+    match own[1]:
+        case Order(index) if counting is not None and counting.kind == "arange":
+            told = _attributes(counting)
+            wanted = (0, reading.choices(index), 1)
+            alike = (told.get("start", 0), told.get("end"), told.get("step", 1)) == wanted
+            return Inverse(index) if alike else None
+        case _:
+            return None
+
+
+def _added(
+    reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
+) -> _Made:
+    """index_add of weighted rows to zeros, at their tokens."""
+    empty = reading.graph.producers.get(names[0])
+    if empty is None or empty.kind not in ("zeros", "zeros_like", "new_zeros"):
+        return None
+    if _along(operator, 2, 9) != 0 or _attributes(operator).get("alpha", 1) != 1:
+        return None
+    match own[1:]:
+        case [Tokens(index), Made(value, other, str(weights), place)] if index == other:
+            rows = reading.shape(names[0])[:1] == reading.shape(index)[:1]
+            return Mixed(value, index, weights) if place == SORTED and rows else None
+        case _:
+            return None
+
+
+_FOLLOWING: Mapping[str, _Follow] = {
+    **dict.fromkeys(("reshape", "view", "flatten", "_unsafe_view"), _reshaped),
+    "to": _cast,
+    "sort": _sort,
+    "argsort": _sort,
+    "floor_divide": _divided,
+    "div": _divided,
+    "index": _indexed,
+    "index_select": _indexed,
+    "repeat_interleave": _repeated,
+    "one_hot": _one_hot,
+    "sum": _summed,
+    "histc": _counted,
+    "cumsum": _accumulated,
+    "_grouped_mm": _product,
+    "unsqueeze": _column,
+    "mul": _multiplied,
+    "index_put": _inverted,
+    "index_add": _added,
+}

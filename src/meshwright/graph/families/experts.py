@@ -1,0 +1,232 @@
+"""Routed experts (mixture of experts, MoE): each token goes through the k experts that it chose.
+
+    out[t] = sum over j of weights[t, j] · f_e(x[t])  with  e = index[t, j]
+
+f_e, the `body` (`graph.expert_body`), is what all experts do, each with its own operands. Nothing
+is dropped: counts are exact, however tokens spread; costs are those of equal loads.
+
+    split     role        cuts
+    sample    sample      tokens (DP): a device routes its own tokens alone
+    expert    parameter   experts and tokens alike (EP): a device has some of both; tokens travel to
+                          their experts and back by AllToAll (`Split.exchanged`)
+    inner     reduction   the dim between the products of every expert (TP), where there is one
+
+Tokens are cut by both `sample` and `expert`: the parts of one are cut by the other. Where experts
+do not divide them, parts of tokens differ by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import final
+
+from meshwright.foundation.units import Bytes
+from meshwright.graph.expert_body import OPERANDS, ROWS, Told, experts_held, inside, operand
+from meshwright.graph.family import (
+    Family,
+    Saved,
+    ShapeError,
+    Split,
+    Wanted,
+    integer,
+    replaced,
+    tensor,
+)
+from meshwright.graph.model import Attributes, Call, Spec
+
+PRODUCT = "_grouped_mm"
+
+
+@final
+class RoutedExperts(Family):
+    """routed_experts (ours): x[t, h], index[t, k], weights[t, k], operands[e, ...]."""
+
+    products = True
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """What the weighted sum of the experts' results gives."""
+        return inside(call)[-1].call.outputs
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Tokens, experts, and what lies between the products of an expert."""
+        tokens, held = tensor(call, 0).shape[0], experts_held(call)
+        whole = (None,) * (len(call.inputs) - OPERANDS)
+        sample = Split(
+            name="sample",
+            role="sample",
+            extent=tokens,
+            inputs=(0, 0, 0, *whole),
+            outputs=(0,),
+        )
+        expert = Split(
+            name="expert",
+            role="parameter",
+            extent=held if held <= tokens else 1,
+            inputs=(0,) * len(call.inputs),
+            outputs=(0,),
+            exchanged=_travelling(call),
+        )
+        return (sample, expert, *_between(call))
+
+    def flops(self, call: Call) -> int:
+        """Of the products: k for each token."""
+        return sum(_family(own.call).flops(own.call) for own in _products(call))
+
+    def gradient_flops(self, call: Call) -> tuple[int, ...]:
+        """As many for tokens as the forward pass takes, and for each weight as its product."""
+        made = _origins(call)
+        of_operands = [0] * (len(call.inputs) - OPERANDS)
+        for own in _products(call):
+            of_operands[made[own.stage.inputs[1]]] += _family(own.call).flops(own.call)
+        return (self.flops(call), 0, 0, *of_operands)
+
+    def traffic(self, call: Call) -> Bytes:
+        """What all its stages read and write."""
+        return Bytes(sum(_family(own.call).traffic(own.call) for own in inside(call)))
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """The choices, and what the stages keep."""
+        operands = {operand(n): OPERANDS + n for n in range(len(call.inputs) - OPERANDS)}
+        places = {"index": 1, "weights": 2, **operands}
+        roots: dict[str, str] = {}
+        sizes: dict[str, int] = {}
+        kept: set[str] = {"index"}
+        extra = 0
+        for stage, told, gradients in inside(call, wanted):
+            family = _family(told)
+            for name, spec in zip(stage.outputs, told.outputs, strict=False):
+                root = roots.get(stage.inputs[0], stage.inputs[0])
+                roots[name] = root if family.view else name
+                sizes[name] = spec.bytes
+            if any(gradients):
+                own = family.saved(told, gradients)
+                kept |= {roots.get(name := stage.inputs[i], name) for i in own.inputs}
+                kept |= {roots[stage.outputs[i]] for i in own.outputs}
+                extra += own.extra
+        inputs = tuple(sorted(places[name] for name in kept if name in places))
+        return Saved(inputs=inputs, extra=Bytes(extra + sum(sizes.get(name, 0) for name in kept)))
+
+    def stages(self, call: Call, wanted: Wanted) -> tuple[tuple[Call, Wanted], ...]:
+        """Sorting, the body, the weighted sum."""
+        return tuple((own.call, own.wanted) for own in inside(call, wanted))
+
+    def piece(self, call: Call, split: Split, start: int, stop: int) -> Attributes:
+        """The first expert that is held here."""
+        if split.name != "expert":
+            return call.attributes
+        first = start * experts_held(call) // split.extent
+        return replaced(call.attributes, first=integer(call, "first", 0) + first)
+
+
+def _family(call: Call) -> Family:
+    from meshwright.graph.families import family_of  # Which knows this one.
+
+    return family_of(call)
+
+
+def _products(call: Call) -> Iterator[Told]:
+    return (own for own in inside(call) if own.call.kind == PRODUCT)
+
+
+def _travelling(call: Call) -> int:
+    """Elements that go to experts, and that come back."""
+    told = inside(call)
+    rows = next(own for own in told if ROWS in own.stage.outputs).call.outputs[0]
+    back = next(own for own in told if "back" in own.stage.outputs).call.outputs[0]
+    return rows.elements + back.elements
+
+
+def _origins(call: Call) -> dict[str, int]:
+    """For each tensor of the body that is an operand, perhaps turned, the operand's number."""
+    found = {operand(n): n for n in range(len(call.inputs) - OPERANDS)}
+    for own in inside(call):
+        first = own.stage.inputs[0]
+        if first in found and own.call.kind != "index":
+            found |= dict.fromkeys(own.stage.outputs, found[first])
+    return found
+
+
+def _between(call: Call) -> Iterator[Split]:
+    """The split of the dim that the first products make and the last one sums over, if it can be.
+
+    Followed from stage to stage: a product of whole rows is cut along its columns, one of cut rows
+    sums, and must be the last; everything between takes rows as they are cut.
+    """
+    try:
+        dims, extent = _followed(call)
+    except ShapeError:
+        return
+    yield Split(
+        name="inner",
+        role="reduction",
+        extent=extent,
+        inputs=(None, None, None, *dims),
+        outputs=(None,),
+    )
+
+
+def _followed(call: Call) -> tuple[tuple[int | None, ...], int]:
+    """For each operand the dim that is cut, and the units of the cut."""
+    body = [own for own in inside(call) if own.stage.outputs[0] not in _AROUND]
+    cut: dict[str, tuple[int | None, int]] = {ROWS: (None, 0)}
+    needed: dict[str, tuple[int, int]] = {}
+    for own in body[:-1]:
+        _follow(own, cut, needed)
+    last = body[-1]
+    dim, extent = cut.get(last.stage.inputs[0], (None, 0))
+    if last.call.kind != PRODUCT or dim != 1:
+        raise ShapeError("the last stage does not sum over what is cut")
+    needed[last.stage.inputs[1]] = (1, extent)
+    for own in reversed(body):
+        _turn(own, needed)
+    operands = [operand(n) for n in range(len(call.inputs) - OPERANDS)]
+    extents = {extent for _, extent in needed.values()}
+    if len(extents) != 1:
+        raise ShapeError(f"the dims between have {sorted(extents)} units")
+    return tuple(needed[name][0] if name in needed else None for name in operands), extents.pop()
+
+
+_AROUND = {"ids", "rows", "back", "slots", "columns", "weighted", "out"}
+"""What stages before and after the body make."""
+
+
+def _follow(
+    own: Told, cut: dict[str, tuple[int | None, int]], needed: dict[str, tuple[int, int]]
+) -> None:
+    """How a stage's results are cut, given how its rows are."""
+    stage, call = own.stage, own.call
+    rows = {i: cut[name] for i, name in enumerate(stage.inputs) if name in cut}
+    if call.kind == PRODUCT and rows == {0: (None, 0)}:
+        size = call.outputs[0].shape[1]
+        needed[stage.inputs[1]] = (2, size)
+        cut[stage.outputs[0]] = (1, size)
+    elif call.kind == "index" and stage.inputs[0] not in cut:
+        size = call.outputs[0].shape[1]
+        needed[stage.inputs[0]] = (1, size)
+        cut[stage.outputs[0]] = (1, size)
+    elif rows:
+        ((dim, extent),) = set(rows.values()) if len(set(rows.values())) == 1 else ((None, 0),)
+        fitting = (
+            split
+            for split in _family(call).splits(call)
+            if dim is not None and all(split.inputs[i] == dim for i in rows)
+        )
+        split = next(fitting, None)
+        if split is None or split.role == "reduction" or split.halo or split.statistics:
+            raise ShapeError(f"{stage} cannot be cut so")
+        cut |= dict.fromkeys(stage.outputs, (split.outputs[0], extent))
+
+
+def _turn(own: Told, needed: dict[str, tuple[int, int]]) -> None:
+    """Of an operand that is turned before it is read: how the operand itself is cut."""
+    wanted = needed.get(own.stage.outputs[0])
+    if wanted is None or own.call.kind in (PRODUCT, "index"):
+        return
+    dim, extent = wanted
+    split = next((s for s in _family(own.call).splits(own.call) if s.outputs[0] == dim), None)
+    if split is None or (source := split.inputs[0]) is None:
+        raise ShapeError(f"{own.stage} cannot be cut so")
+    needed[own.stage.inputs[0]] = (source, extent)
+
+
+KINDS: Mapping[str, Family] = {"routed_experts": RoutedExperts()}
