@@ -45,7 +45,8 @@ class Spied(Added):
         made = grouped_mm(x[order // self.chosen], self.up, ends)
         back = grouped_mm(made, self.down, ends)[order.argsort()]
         mixed = (back.view(-1, self.chosen, 8) * weights.unsqueeze(-1)).sum(1)
-        return mixed.square().mean() + made.square().mean()
+        loss: Tensor = mixed.square().mean() + made.square().mean()
+        return loss
 
 
 def example(model: nn.Module, batch: int = 8, positions: int = 6) -> Example:
