@@ -27,6 +27,9 @@ WITHOUT_MEANING = {
 }
 """Arguments that say where and how, not what; gradients of a graph are never sparse."""
 
+UNTOLD = {"cudnn_enable": True, "cudnn_enabled": True, "sparse": False, "sparse_grad": False}
+"""What those of them are given that an overload cannot do without."""
+
 BARE = ("aten", "meshwright")
 """Namespaces that a kind does not repeat."""
 
@@ -251,10 +254,10 @@ def _bound(
             bound[argument.name] = left.pop(0) if left else None
             if bound[argument.name] is None and not _optional(argument):
                 return None
-        elif argument.name.startswith("cudnn") and not argument.has_default_value():
-            bound[argument.name] = True
         elif not argument.has_default_value():
-            return None
+            if argument.name not in UNTOLD:
+                return None
+            bound[argument.name] = UNTOLD[argument.name]
     return None if left or unused else bound
 
 
