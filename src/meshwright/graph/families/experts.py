@@ -11,8 +11,9 @@ is dropped: counts are exact, however tokens spread; costs are those of equal lo
                           their experts and back by AllToAll (`Split.exchanged`)
     inner     reduction   the dim between the products of every expert (TP), where there is one
 
-Tokens are cut by both `sample` and `expert`: the parts of one are cut by the other. Where experts
-do not divide them, parts of tokens differ by one.
+Tokens are cut by both `sample` and `expert`: the parts of one are cut by the other. So that there
+are always as many tokens as experts, E tokens are a unit of `sample`; with fewer, only `sample` is
+there. Where experts do not divide them, parts of tokens differ by one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class RoutedExperts(Family):
         sample = Split(
             name="sample",
             role="sample",
-            extent=tokens,
+            extent=tokens // held if held <= tokens else tokens,
             inputs=(0, 0, 0, *whole),
             outputs=(0,),
         )
