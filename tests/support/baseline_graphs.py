@@ -65,7 +65,8 @@ def attention(text: str) -> OperatorGraph:
     texts = [text.format(i=i, x=f"h{i}", y=f"h{i + 1}") for i in range(2)]
     lines = [line.strip() for own in texts for line in own.splitlines() if line.strip()]
     lines.sort(key=lambda line: not line.startswith("parameter"))
-    return parse_graph("\n".join(["graph attention", f"input h0: {wide}", *lines, "output h2"]))
+    last = [f"operator last: y: {wide} = gelu(h2)", "output y"]
+    return parse_graph("\n".join(["graph attention", f"input h0: {wide}", *lines, *last]))
 
 
 FUSED = attention(
