@@ -220,10 +220,11 @@ def test_units_that_share_a_weight_are_laid_out_alike() -> None:
         operator a: a: float32[n=8, d=6] = linear(x, w)
         operator b: b: float32[n=8, d=6] = relu(a)
         operator c: c: float32[n=8, d=6] = linear(b, w)
-        output c"""
+        operator d: d: float32[n=8, d=6] = relu(c)
+        output d"""
     )
     field = bench_of(graph).field(Frame((), Options()))
-    assert field.node == [0, 1, 0]
+    assert field.node == [0, 1, 0, 2]
 
 
 def test_a_pin_tells_one_layer_from_the_others() -> None:
