@@ -61,17 +61,18 @@ def test_what_is_measured_stands_beside_the_prediction(plan: Path) -> None:
 
 
 def test_the_verdict_and_its_exit_code(plan: Path, tmp_path: Path) -> None:
-    """A model that is another one whenever it is built is equal to nothing."""
+    """A model that computes something else in each process is equal to nothing."""
     (tmp_path / "odd.py").write_text(
         "import time\n"
         "import torch\n"
         "from torch import nn\n"
+        "FACTOR = 1.0 + time.time() % 1.0\n"
         "class Odd(nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
-        "        self.linear, self.factor = nn.Linear(4, 2), 1.0 + time.time() % 1.0\n"
+        "        self.linear = nn.Linear(4, 2)\n"
         "    def forward(self, x):\n"
-        "        return (self.linear(x) * self.factor).square().mean()\n"
+        "        return (self.linear(x) * FACTOR).square().mean()\n"
         "def build(batch=8):\n"
         "    return Odd(), torch.randn(batch, 4)\n"
     )
