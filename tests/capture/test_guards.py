@@ -153,7 +153,7 @@ def asserting(self: Layers, x: Tensor) -> Tensor:
         raise ValueError("not finite")
     if y.abs().max() > 1000:
         print("large")
-    return torch.distributions.Normal(y, 1.0).mean
+    return torch.distributions.Normal(y, 1.0, validate_args=True).mean
 
 
 def test_an_assertion_on_activations_is_left_out_with_a_warning() -> None:
