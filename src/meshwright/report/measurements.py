@@ -77,6 +77,7 @@ def table_of_both(prediction: Prediction, found: Measurement) -> Table:
 def describe_one_device(one: OneDevice) -> str:
     """Whether a run computes what plain PyTorch computes on one device, and what was compared.
 
+    >>> from meshwright.plan.model import Tolerance
     >>> one = OneDevice(dtype="float64", loss=(2.0, 1.0), here=(2.0, 1.0), loss_error=0.0,
     ...                 gradient_error=2e-15, gradient="w", parameter_error=3e-14, parameter="w",
     ...                 compared=4, still=("k.bias",),
