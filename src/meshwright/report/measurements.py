@@ -82,7 +82,7 @@ def describe_one_device(one: OneDevice) -> str:
     ...                 gradient_error=2e-15, gradient="w", parameter_error=3e-14, parameter="w",
     ...                 compared=4, still=("k.bias",),
     ...                 tolerance=Tolerance(loss=1e-9, gradient=1e-7, parameter=1e-6))
-    >>> print(describe_one_device(one))
+    >>> print(describe_one_device(one))  # doctest: +NORMALIZE_WHITESPACE
     Equal to one device: yes. Plain PyTorch did the same 2 steps in float64 (measured): loss 2 -> 1,
     here 2 -> 1.
     Largest relative differences: of a loss 0.0e+00 (1e-09 allowed), of a first gradient 2.0e-15
