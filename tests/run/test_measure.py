@@ -36,7 +36,8 @@ def test_every_kind_runs_on_drawn_operands(case: Case) -> None:
     assert [o is not None and o.requires_grad for o in operands] == list(learns(case.call))
     made = [result for result in results if result.requires_grad]
     if made:
-        torch.autograd.grad([m.sum() for m in made], _learnt(operands), allow_unused=True)
+        arriving = [torch.ones_like(own) for own in made]
+        torch.autograd.grad(made, _learnt(operands), arriving, allow_unused=True)
 
 
 def _learnt(operands: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:

@@ -24,11 +24,17 @@ ONLY_FIRST = {
 }
 """Losses: targets and weights of classes are data."""
 
-FIRST_THREE = {"batch_norm", "scaled_dot_product_attention"}
+FIRST_THREE = {"batch_norm", "instance_norm", "scaled_dot_product_attention"}
 """Running statistics and masks are never learnt, and asking for it would change the kernel."""
+
+NOT_FIRST = {"igamma", "igammac", "special_zeta"}
+"""Kinds of which PyTorch knows no derivative by the first operand."""
 
 PROBABILITIES = {"binary_cross_entropy"}
 """Kinds that refuse numbers outside 0 to 1."""
+
+POSITIVE_DEFINITE = {"linalg_cholesky", "linalg_cholesky_ex"}
+"""Kinds that refuse other matrices."""
 
 
 def drawn(call: Call, device: torch.device, seed: int = 0) -> Operands:
@@ -51,9 +57,10 @@ def drawn(call: Call, device: torch.device, seed: int = 0) -> Operands:
 def learns(call: Call) -> Wanted:
     """For each input whether a measured backward pass makes its gradient."""
     count = 1 if call.kind in ONLY_FIRST else 3 if call.kind in FIRST_THREE else len(call.inputs)
+    first = 1 if call.kind in NOT_FIRST else 0
     flows = family_of(call).differentiable
     return tuple(
-        flows and index < count and spec is not None and is_real(spec.dtype)
+        flows and first <= index < count and spec is not None and is_real(spec.dtype)
         for index, spec in enumerate(call.inputs)
     )
 
@@ -71,6 +78,8 @@ def _drawn(call: Call, index: int, spec: Spec, generator: torch.Generator) -> Te
     turned = call.kind == "contiguous" and len(spec.shape) > 1
     shape = (*spec.shape[:-2], *reversed(spec.shape[-2:])) if turned else spec.shape
     values = torch.randn(shape, device=device, generator=generator).to(dtype)
+    if call.kind in POSITIVE_DEFINITE:
+        return values @ values.mH + torch.eye(spec.shape[-1], dtype=dtype, device=device)
     return values.transpose(-1, -2) if turned else values
 
 
@@ -92,7 +101,9 @@ def _rows(call: Call, index: int) -> int | None:
 
 def _along_dim(call: Call, index: int) -> int | None:
     shape = tensor(call, 0).shape
-    return shape[position(integer(call, "dim"), len(shape))] if index == 1 and shape else None
+    if index != 1:
+        return None
+    return shape[position(integer(call, "dim"), len(shape))] if shape else 1
 
 
 def _own_dim(call: Call, index: int) -> int | None:
