@@ -14,6 +14,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout, layouts
+from meshwright.parallel.micro_batches import can_be_cut_by
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan, PlannedReduction
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
@@ -49,7 +50,8 @@ def plans(draw: st.DrawFn) -> Plan:
         for unit in units(graph)
     ]
     options = draw(OPTIONS)
-    if any("sample" in layout.roles for layout in chosen):
+    sampled = any("sample" in layout.roles for layout in chosen)
+    if sampled or not can_be_cut_by(graph, options.micro_batches):
         options = msgspec.structs.replace(options, micro_batches=1)
     plan = Plan.of("drawn", graph, cluster, chosen, options)
     return msgspec.structs.replace(plan, programs=tuple(draw(st.lists(REDUCTIONS, max_size=2))))

@@ -167,7 +167,7 @@ def test_a_state_of_another_module_is_a_sentence() -> None:
     remedy = "give the state_dict of the module that was captured"
     assert [one for one, _ in said] == [
         f"the state has no {keys[0]!r} (and 1 other), which graph 'bert-large' needs; {remedy}, "
-        "and what is a constant of it to take_constants.",
+        "and a tensor that its forward makes by itself as one of 'constants'.",
         f"the state has 'more.weight', which graph 'bert-large' does not know; {remedy}.",
         f"{name!r} in the state is float64{[shape[0] - 1, *shape[1:]]}, in graph 'bert-large' "
         f"float64{shape}; {remedy}.",

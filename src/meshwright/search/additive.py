@@ -119,6 +119,11 @@ class Costing:
             for s, source in enumerate(bundle.sources if bundle.parameters else ()):
                 leg = next(own for own in bundle.legs if own.tensor == s)
                 self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
+        self._beside: dict[int, list[Port]] = {}
+        """For each unit its readings of which parts tell each other something, of a micro-batch."""
+        for leg in (own for bundle in self.bundles for own in bundle.legs):
+            if leg.port.halo or leg.port.statistics or leg.port.exchanged:
+                self._beside.setdefault(leg.unit, []).append(leg.port)
         shared = ("costing", operators, micro, options.optimizer)
         self.known: _Known = prices.shared.setdefault(shared, _Known())
         self.kind = self._kinds()
@@ -192,6 +197,7 @@ class Costing:
                     tuple(map(_form, unit.inputs)),
                     tuple(map(_form, unit.outputs)),
                     kept.get(u, ()),
+                    tuple(map(_form, self._beside.get(u, ()))),
                 ),
                 len(number),
             )
@@ -233,10 +239,9 @@ class Costing:
 
     def _exchanged(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
         """Halos, statistics and tokens for experts, in both passes."""
-        unit = self.units[number]
         there, back = np.zeros(len(roles)), np.zeros(len(roles))
-        for port in unit.inputs:
-            flows = port.back is not None
+        for port in self._beside.get(number, ()):
+            flows = port.back is not None and self.units[number].flows
             for split, rows in enumerate(port.halo):
                 if rows:
                     others = [n for n, state in enumerate(port.there) if n != split and state >= 0]

@@ -220,7 +220,7 @@ def test_units_that_share_a_weight_are_laid_out_alike() -> None:
         operator a: a: float32[n=8, d=6] = linear(x, w)
         operator b: b: float32[n=8, d=6] = relu(a)
         operator c: c: float32[n=8, d=6] = linear(b, w)
-        operator d: d: float32[n=8, d=6] = relu(c)
+        operator d: d: float32[n=8, d=6] = exp(c)
         output d"""
     )
     field = bench_of(graph).field(Frame((), Options()))
