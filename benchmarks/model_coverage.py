@@ -5,6 +5,7 @@
     python benchmarks/model_coverage.py --run --stage plan   # none after this one
     python benchmarks/model_coverage.py --run --only whisper # models with this in their name
     python benchmarks/model_coverage.py --run --again        # also those that failed before
+    python benchmarks/model_coverage.py --run --fresh        # all, whatever earlier runs said
 
 Models are listed in benchmarks/coverage_models: classes of Transformers (`hf:CLASS/tiny`), and
 modules as people write them. Plans are for `slow_machine.toml`, on which it pays to split a tiny
@@ -22,7 +23,9 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
@@ -111,23 +114,31 @@ def _here(source: str) -> str:
     return source if source.startswith("hf:") else f"{LISTS}/{source}"
 
 
-def proceed(stage: str, only: str, again: bool, limit: float, plans: Path) -> None:
-    """Take models through the stages that are missing."""
-    fork_server(planning=stage != "capture")
-    plans.mkdir(parents=True, exist_ok=True)
-    rows, stages = kept(), STAGES[: STAGES.index(stage) + 1]
-    every = listed()
-    for new in sorted(every, key=lambda row: zlib.crc32(row.name.encode())):
-        row = rows.get(new.name, new)
-        wanted = only.lower() in f"{row.name} {row.family}".lower()
-        if not wanted or (row.failure is not None and not again):
-            continue
+def proceed(asked: argparse.Namespace) -> None:
+    """Take models through the stages that are missing, a few at a time."""
+    fork_server(planning=asked.stage != "capture")
+    asked.plans.mkdir(parents=True, exist_ok=True)
+    rows, stages = kept(), STAGES[: STAGES.index(asked.stage) + 1]
+    every, writing = listed(), Lock()
+
+    def go_on(new: Row) -> None:
+        row = new if asked.fresh else rows.get(new.name, new)
+        if row.failure is not None and not asked.again:
+            return
         began = time.monotonic()
-        rows[row.name] = after = advanced(row, stages, limit, plans)
-        if after != row:
-            said = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
+        after = advanced(row, stages, asked.limit, asked.plans)
+        if after == row:
+            return
+        said = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
+        with writing:
+            rows[row.name] = after
             print(f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {said}", flush=True)
             keep(rows[one.name] for one in every if one.name in rows)
+
+    wanted = [row for row in every if asked.only.lower() in f"{row.name} {row.family}".lower()]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for _ in pool.map(go_on, sorted(wanted, key=lambda row: zlib.crc32(row.name.encode()))):
+            pass
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -168,11 +179,13 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES, default="run")
     parser.add_argument("--only", default="")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=180.0)
     parser.add_argument("--plans", type=Path, default=Path("/tmp/model_coverage"))
     asked = parser.parse_args()
     if asked.run:
-        proceed(asked.stage, asked.only, asked.again, asked.limit, asked.plans)
+        proceed(asked)
     rows = list(kept().values())
     print(table(rows))
     for row in rows:
