@@ -8,7 +8,7 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 # What compiles does so once, before a clock runs or several processes would do it at the same time.
 WARM := $(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm_up()"
 
-.PHONY: demo test gpu-test check bench figures reference clean
+.PHONY: demo test replay gpu-test check bench figures reference clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshwright demo
@@ -16,8 +16,13 @@ demo: $(VENV)/.installed
 # Tests that measure rates or wait for a clock run alone.
 test: $(VENV)/.developer
 	$(WARM)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone" -n auto --maxprocesses 8 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone and not replay" -n auto --maxprocesses 8 --dist worksteal
 	$(BIN)/python -m pytest -m alone
+
+# Plans, predictions, explanations and bytes as before, number by number; UPDATE=1 writes them anew.
+replay: $(VENV)/.developer
+	$(WARM)
+	UPDATE=$(UPDATE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/replay -n auto --maxprocesses 4
 
 # On a machine with a GPU and its own PyTorch, which has the other dependencies or finds them on its
 # PYTHONPATH; several NCCL ranks share the GPU.

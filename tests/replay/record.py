@@ -1,0 +1,154 @@
+"""Everything that is said of a question and its answer, as text. Enters: a `Question`. Leaves:
+lines, each a subject and its numbers in full; times in nanoseconds.
+
+What sentences say is left out where a number says it too: notes, reasons, headings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from meshwright.foundation.units import Bytes
+from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.price.tables import pricer_of
+from meshwright.script.script import Script
+from meshwright.script.traffic import sent_by_kind
+from meshwright.search.budget import Budget
+from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.explain import explain
+from meshwright.search.joint.explained import Spending, spending
+from meshwright.search.joint.helps import helps
+from meshwright.search.joint.question import Planned, Question
+from meshwright.simulate.simulation import prices_of, simulate
+
+DEVICES = 8
+"""Devices whose bytes are told: so many of the first, and the last."""
+
+
+def replayed(question: Question, proposals: int) -> Iterator[str]:
+    """A search that no clock ends, its answer explained, and the bytes that it would send."""
+    planned = best_plan(question, Budget(proposals=proposals))
+    yield from _of_search(planned)
+    yield from of_plan(planned.plan)
+    yield from _of_explanation(planned.plan, question.memory)
+    yield from _of_bytes(planned.plan)
+
+
+def judged_again(plan: Plan, memory: Bytes) -> Iterator[str]:
+    """A plan from elsewhere: what is predicted of it, explained, and the bytes it would send."""
+    yield _line("predicted", _prediction(simulate(plan).prediction))
+    yield from of_plan(plan)
+    yield from _of_explanation(plan, memory)
+    yield from _of_bytes(plan)
+
+
+def _line(subject: str, *values: object) -> str:
+    return f"{subject}: {' '.join(json.dumps(own, ensure_ascii=False) for own in values)}"
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _prediction(own: Prediction) -> dict[str, object]:
+    held = own.memory
+    return {
+        "step": _nanoseconds(own.step),
+        "compute": _nanoseconds(own.compute),
+        "volume": own.moved,
+        "parameters": held.parameters,
+        "gradients": held.gradients,
+        "optimizer": held.optimizer,
+        "activations": held.activations,
+        "workspace": held.workspace,
+        "peak at": _nanoseconds(held.seconds),
+        "missing": own.missing,
+    }
+
+
+def _options(own: Options) -> list[object]:
+    """Micro-batches, schedule, recomputation, ZeRO stage, bucket."""
+    return [own.micro_batches, own.schedule, own.recompute, own.zero, own.bucket]
+
+
+def _of_search(planned: Planned) -> Iterator[str]:
+    graph = planned.question.graph
+    yield _line("graph", len(graph.operators), len(graph.tensors), graph.parameter_count)
+    for name, own in planned.baselines:
+        yield _line(f"baseline {name}", _options(own.plan.options), _prediction(own.prediction))
+        yield from _of_layouts(f"baseline {name}", own.plan)
+    yield _line("refused", [name for name, _ in planned.refused])
+    for own in planned.front:
+        held = own.prediction.memory.total
+        yield _line("front", _nanoseconds(own.prediction.step), held, own.plan.origin)
+    for _, step in planned.history:
+        yield _line("history", _nanoseconds(step))
+    yield _line("search", planned.graphs, planned.simulated, planned.stopped)
+    yield _line("lower bound", planned.bound * 1e9, planned.gap)
+    for text in planned.rewrites:
+        yield _line("rewrite", text)
+    yield _line("predicted", _prediction(planned.best.prediction))
+
+
+def of_plan(plan: Plan) -> Iterator[str]:
+    """What is decided."""
+    yield _line("plan", plan.origin, _options(plan.options), len(plan.graph.operators))
+    yield from _of_layouts("plan", plan)
+    for own in plan.programs:
+        yield _line("program", own.over, own.beside, own.bytes, own.program)
+    for chain in plan.chains:
+        yield _line("chain", chain.collective, chain.over, chain.bytes, chain.steps)
+
+
+def _of_layouts(subject: str, plan: Plan) -> Iterator[str]:
+    """Every layout, with the numbers of the units that have it."""
+    numbers: dict[str, list[int]] = {}
+    for number, (_, layout) in enumerate(plan.layouts):
+        numbers.setdefault(layout, []).append(number)
+    for layout, own in numbers.items():
+        yield f"{subject} {layout}: {ranges(own)}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in short, as "0-2 5"."""
+    runs = groupby(enumerate(numbers), key=lambda it: it[1] - it[0])
+    found = [[number for _, number in own] for _, own in runs]
+    return " ".join(f"{own[0]}-{own[-1]}" if len(own) > 1 else f"{own[0]}" for own in found)
+
+
+def _of_explanation(plan: Plan, memory: Bytes) -> Iterator[str]:
+    prices, operators = prices_of(plan), pricer_of(plan.cluster.device)
+    yield from _of_spending(spending(simulate(plan, prices, operators)))
+    for own in explain(plan, prices=prices, operators=operators, memory=memory):
+        step = _nanoseconds(own.step)
+        yield _line(f"decision {own.subject}", own.chosen, own.runner_up, step, own.fits)
+    for change in helps(plan, memory):
+        step = _nanoseconds(change.step)
+        yield _line(f"change {change.change}", step, change.samples, change.gain)
+
+
+def _of_spending(own: Spending) -> Iterator[str]:
+    parts: Iterable[tuple[str, Sequence[object]]] = (
+        ("critical path", own.stretches),
+        ("link", own.links),
+        ("kind", own.kinds),
+        ("collective", own.collectives),
+    )
+    for subject, rows in parts:
+        for row in rows:
+            yield _line(subject, *msgspec.to_builtins(row))
+
+
+def _of_bytes(plan: Plan) -> Iterator[str]:
+    """What devices send in a step, by kind of instruction, and which of them send as much."""
+    script, count = Script(plan), plan.cluster.devices
+    senders: dict[str, list[int]] = {}
+    for device in sorted({*range(min(DEVICES, count)), count - 1}):
+        sent = json.dumps(dict(sent_by_kind(script, device)))
+        senders.setdefault(sent, []).append(device)
+    for sent, devices in senders.items():
+        yield f"sent by devices {ranges(devices)}: {sent}"
