@@ -18,7 +18,6 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import coordinate_of, is_at
 from meshwright.plan.model import Options
-from meshwright.search.buckets import choice, eliminate
 from meshwright.search.exhaustive import NEVER, exhaustive
 from meshwright.search.mcmc import random_roles
 from meshwright.search.relax import Relaxation
@@ -26,6 +25,7 @@ from meshwright.search.waist import Waits, waist, waited
 from meshwright.simulate import full
 from meshwright.simulate.held import fullest, within
 from meshwright.simulate.problem import Problem
+from meshwright.solvers.mini_buckets import choice, eliminate
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
 PAIRS = Cluster.named("flexflow-p100", node=2, gpu=2)

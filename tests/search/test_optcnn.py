@@ -26,8 +26,8 @@ from meshwright.script.bundles import Bundle, Leg, bundles
 from meshwright.search.baselines import BASELINES
 from meshwright.search.baselines.additive import space
 from meshwright.search.baselines.choices import choices
-from meshwright.search.elimination import CostGraph, cheapest, cost
 from meshwright.simulate.prices import NANO, Prices
+from meshwright.solvers.variable_elimination import CostGraph, cheapest, cost
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
 SIX = Cluster.named("flexflow-p100", node=2, gpu=3)

@@ -7,7 +7,7 @@ from collections.abc import Set
 
 import numpy as np
 
-from meshwright.search.elimination import BEAM, ROUNDING, Answer, CostGraph, Costs, cost
+from meshwright.solvers.variable_elimination import BEAM, ROUNDING, Answer, CostGraph, Costs, cost
 
 
 def cheapest(graph: CostGraph) -> Answer:

@@ -16,7 +16,6 @@ import numpy as np
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.foundation.errors import InputError
 from meshwright.parallel.reshard import Codes
-from meshwright.search.buckets import Costs
 from meshwright.search.change import Board, board
 from meshwright.search.walk import space
 from meshwright.simulate.carry import FOUND
@@ -26,6 +25,7 @@ from meshwright.simulate.prices import COMPUTE
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import NONE
 from meshwright.simulate.tasks import Indices
+from meshwright.solvers.mini_buckets import Costs
 
 MOST = 2_000_000
 """Layouts of a bundle's units together."""

@@ -8,8 +8,9 @@ compute task works on. Whatever the layouts,
                 after its last task, or that always come before its first       `Relaxation.worst`
 A transfer counts in a chain only if the reader, or the sender, on that chain waits for it. A
 weighted mean of such sums is no more than the makespan either, and it is a sum of functions of a
-unit's layout or of the layouts of a bundle's units (`Relaxation.least`), which `buckets` minimises.
-Where the step has a waist (`waist`) the same holds for both passes apart, and for their sum.
+unit's layout or of the layouts of a bundle's units (`Relaxation.least`), which `mini_buckets`
+minimises. Where the step has a waist (`waist`) the same holds for both passes apart, and for their
+sum.
 
 Variables are the units from the last to the first: the backward pass is what is decided first.
 
@@ -26,12 +27,12 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled
 from meshwright.parallel.reshard import Codes
-from meshwright.search.buckets import Buckets, Costs, choice, eliminate
 from meshwright.search.durations import UnitTimes, bundle_times, choices, unit_times
 from meshwright.search.waist import backward_tasks
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import NONE
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
+from meshwright.solvers.mini_buckets import Buckets, Costs, choice, eliminate
 
 _COMPUTE = ("forward", "backward", "update")
 

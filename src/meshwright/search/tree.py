@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
-from meshwright.search.buckets import Buckets, Costs
 from meshwright.search.change import Board
 from meshwright.search.waist import Waist, Waits, waited
 from meshwright.simulate import full
@@ -27,6 +26,7 @@ from meshwright.simulate.carry import FOUND
 from meshwright.simulate.full import Scratch
 from meshwright.simulate.lay import lay_bundle, lay_unit
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
+from meshwright.solvers.mini_buckets import Buckets, Costs
 
 ROUNDING: Final = 1e-3
 """Nanoseconds by which sums of floats may be off."""

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled
-from meshwright.search.buckets import Costs
 from meshwright.simulate.full import take
 from meshwright.simulate.prices import COMPUTE
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import NONE
 from meshwright.simulate.tasks import NOWHERE, Flags, Indices, Ints, TaskGraph
+from meshwright.solvers.mini_buckets import Costs
 
 
 class Waist(NamedTuple):

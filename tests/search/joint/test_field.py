@@ -24,7 +24,6 @@ from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
-from meshwright.search.elimination import cheapest
 from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.field import Field, Weights
@@ -32,6 +31,7 @@ from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Question
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of
+from meshwright.solvers.variable_elimination import cheapest
 from support.baseline_graphs import recurrent, transformer
 from support.small_graphs import small_graph
 from support.training_graphs import random_graph

@@ -16,8 +16,8 @@ from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing
 from meshwright.search.joint.field import nodes
 from meshwright.search.joint.pipelines import Pipelines
-from meshwright.search.joint.staging import staged
 from meshwright.simulate.prices import Prices
+from meshwright.solvers.chain_partition import staged
 from support.training_graphs import tiny
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)

@@ -25,8 +25,8 @@ from meshwright.price.tables import pricer_of
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.choices import choices_of
-from meshwright.search.elimination import CostGraph
 from meshwright.simulate.prices import Prices
+from meshwright.solvers.variable_elimination import CostGraph
 
 
 class Space(NamedTuple):

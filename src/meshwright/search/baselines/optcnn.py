@@ -1,8 +1,8 @@
 """OptCNN (Jia et al. 2018): dynamic programming over samples, attributes and parameters. Enters: a
 graph, a cluster. Leaves: a `Plan` in which every unit uses all devices and no product is summed up.
 
-The costs are those of `additive`, the minimum is found by `elimination`; the plan's origin says
-over how many nodes (units, or units that share weights) it was not certain.
+The costs are those of `additive`, the minimum is found by `variable_elimination`; the plan's origin
+says over how many nodes (units, or units that share weights) it was not certain.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.search.baselines.additive import space
-from meshwright.search.elimination import cheapest
+from meshwright.solvers.variable_elimination import cheapest
 
 
 def optcnn(graph: OperatorGraph, cluster: Cluster) -> Plan:

@@ -4,7 +4,7 @@ layouts for them, estimates, candidates.
     estimate = again · (chain + crossing + (m - 1) · pace) + update / p
              + max(0, sums - hidden) / p                                                `_estimate`
 with chain a micro-batch through everything, `again` more than 1 if layers run again, m
-micro-batches, p stages, and what `staging` says of them: how long the slowest takes for one
+micro-batches, p stages, and what `chain_partition` says of them: how long the slowest takes for one
 micro-batch, and what crosses between them. Gradients are summed up during the last micro-batch's
 backward pass: HIDDEN of the time for one micro-batch hides sums.
 """
@@ -35,11 +35,11 @@ from meshwright.search.joint.field import Field, Totals, Weights, nodes
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.pipelines import Pipelines
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.staging import Staging
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate
+from meshwright.solvers.chain_partition import Staging
 
 HIDDEN = 0.5
 AGAIN = 1 / 3

@@ -7,7 +7,7 @@ optimizer), is simulated to be faster. What is added up:
     `crossing`  bytes that must cross a network, by how units are cut and copied across it
     `updates`   19 (adam) times the bytes of every parameter, read or written by some device
     `schedule`  the inequalities that these make
-    `game`      the mixture of them whose least value over all ways is largest: with what moves
+    `fictitious_play`      the mixture of them whose least value over all ways is largest: with what moves
                 between every two ways (`pairs`, `paired`), or for large graphs without (`alone`)
 The bound is the least over the numbers of micro-batches of the largest over the networks.
 Memory does not count. What it leaves out: bubbles of pipelines, all but the first message of what
@@ -42,7 +42,6 @@ from meshwright.search.joint.bounds.crossing import (
     seats,
     trips,
 )
-from meshwright.search.joint.bounds.game import value
 from meshwright.search.joint.bounds.paired import Pairs
 from meshwright.search.joint.bounds.pairs import choices, effort, travelled
 from meshwright.search.joint.bounds.phases import Floats, Phases, phases
@@ -50,6 +49,7 @@ from meshwright.search.joint.bounds.schedule import Schedule
 from meshwright.search.joint.bounds.ways import Cutter
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
+from meshwright.solvers.fictitious_play import value
 
 ROUNDS = 150
 

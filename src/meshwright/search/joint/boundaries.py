@@ -3,8 +3,8 @@ variant of it. Leaves: a table in nanoseconds, [states of what enters, states of
 
 The variant gets a maker for what enters and a reader for what leaves: products, which can be cut
 along every dim of the tensor. What the two cost by themselves is taken off again. Along a level all
-factors do the same. All other units are eliminated (`elimination.between`). Where gradient sums
-count more or less there is a table for each, one beside the other.
+factors do the same. All other units are eliminated (`variable_elimination.between`). Where gradient
+sums count more or less there is a table for each, one beside the other.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from meshwright.parallel.states import WHOLE, State, made, needed
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
-from meshwright.search.elimination import between
 from meshwright.search.joint.constraints import allowed
 from meshwright.search.joint.field import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.segments import Segment
 from meshwright.simulate.prices import Prices
+from meshwright.solvers.variable_elimination import between
 
 SUMS = (1.0, 0.3, 0.0)
 """How much gradient sums count."""

@@ -9,8 +9,9 @@ laid out alike. With x_i the layout of node i, k_i units in it, and weights w,
 where m counts micro-batches and s is 1, or, if what several units read alike shall count once, the
 number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
 factors in all nodes at once and keeps the others; its minimum is exact where eliminations are
-(`elimination`). Factors of a level that do the same in every node are interchangeable: of each such
-class only the first ones are varied (`_turns`). Rounds of steps go on while they save enough.
+(`variable_elimination`). Factors of a level that do the same in every node are interchangeable: of
+each such class only the first ones are varied (`_turns`). Rounds of steps go on while they save
+enough.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from meshwright.parallel.states import WHOLE
 from meshwright.parallel.unit import Unit
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
-from meshwright.search.elimination import CostGraph, cheapest
+from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 LEAST = 1e-3
 """The share of the cost that a round of steps must save for another one."""

@@ -14,7 +14,7 @@ from meshwright.foundation.grouped import grouped
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import at
 from meshwright.search.additive import Costing, Costs
-from meshwright.search.joint.staging import Staging, staged
+from meshwright.solvers.chain_partition import Staging, staged
 
 
 class Pipelines:

@@ -6,8 +6,9 @@ masks and rotary angles, which need none, pass by. Boundary tensors are the node
 segments its edges, and with x_t the layout of tensor t and T_sv the table of variant v (`variants`)
     minimise over x  sum over s of min over v of T_sv[x_e(s), x_l(s)]                   `_cheapest`
 A segment with one boundary is a cost of that node, one with none a constant. Each tensor is made by
-one segment, so the network is a forest: variable elimination (`elimination.cheapest`) is exact.
-So algebra and layouts are chosen together. For each weight of gradient sums there is one graph.
+one segment, so the network is a forest: variable elimination (`variable_elimination.cheapest`) is
+exact. So algebra and layouts are chosen together. For each weight of gradient sums there is one
+graph.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.elimination import CostGraph, cheapest
 from meshwright.search.joint.boundaries import SUMS, Boundaries, boundary_tensors
 from meshwright.search.joint.recompose import recomposed
 from meshwright.search.joint.segments import Segment, segments
 from meshwright.search.joint.variants import Costs, Variant, variants
+from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 CANDIDATES, FEWEST = 160, 8
 """Graphs that are evaluated for all different segments together, and for each of them at least."""

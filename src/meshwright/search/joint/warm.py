@@ -19,7 +19,6 @@ from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
-from meshwright.search.elimination import CostGraph, bounded
 from meshwright.search.exhaustive import exhaustive
 from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.bound import lower_bound
@@ -31,6 +30,7 @@ from meshwright.simulate.held import within
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
+from meshwright.solvers.variable_elimination import CostGraph, bounded
 
 TINY = """graph tiny
 input x: float32[n=4, k=8]

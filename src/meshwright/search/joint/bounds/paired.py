@@ -1,8 +1,8 @@
 """The game of pairs. Enters: a schedule, choices of units, what trips take. Leaves: a game.
 
 A mean of inequalities is a graph of costs of choices and of pairs of them, whose least value
-eliminations find, or a bound of it (`elimination.bounded`). Tables stand once, however many units
-and trips have them, one behind the other; who needs one knows where it begins.
+eliminations find, or a bound of it (`variable_elimination.bounded`). Tables stand once, however
+many units and trips have them, one behind the other; who needs one knows where it begins.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled, inlined
-from meshwright.search.elimination import settled
 from meshwright.search.joint.bounds.pairs import Choices, Trip
 from meshwright.search.joint.bounds.schedule import Schedule, Shares, Spent
 from meshwright.search.joint.bounds.shelf import Shelf
-from meshwright.search.rest import NONE, Rest, connect, rest_of, restart
+from meshwright.solvers.cost_network import NONE, Rest, connect, rest_of, restart
+from meshwright.solvers.variable_elimination import settled
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.search.joint.staging import SLACK, Staging, staged
+from meshwright.solvers.chain_partition import SLACK, Staging, staged
 
 
 def every(loads: list[int], crossing: list[int], stages: int) -> list[Staging]:

@@ -11,7 +11,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.search.elimination import CostGraph, Costs, between, bounded, cheapest, cost
+from meshwright.solvers.variable_elimination import (
+    CostGraph,
+    Costs,
+    between,
+    bounded,
+    cheapest,
+    cost,
+)
 from support import slow_elimination as slow
 
 MOST_NODES = 7

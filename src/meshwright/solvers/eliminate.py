@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.foundation.compiled import compiled, inlined
-from meshwright.search.rest import (
+from meshwright.solvers.cost_network import (
     ALIVE,
     EDGES,
     NEXT,

@@ -7,7 +7,7 @@ With w_i(x) the cost of choice x at node i and e_ij(x, y) that of choices x and 
     minimise Σ w_i(x_i) + Σ e_ij(x_i, x_j)                                            `cost`
 OptCNN's eliminations keep the minimum: parallel edges are added up; a node with two neighbours
 becomes an edge between them, one with a single neighbour becomes part of its costs:
-    e'_ik(x, z) = min over y of e_ij(x, y) + w_j(y) + e_jk(y, z)                      `reducing`
+    e'_ik(x, z) = min over y of e_ij(x, y) + w_j(y) + e_jk(y, z)                      `eliminate`
     w'_i(x)     = w_i(x) + min over y of e_ij(x, y) + w_j(y)
 What they leave over (nothing in a chain, or where branches meet again) is chosen by a beam in the
 order of the nodes, then improved node by node; that part alone may be short of the minimum.
@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.foundation.grouped import grouped
-from meshwright.search.reducing import await_all, eliminate, loosen, settle
-from meshwright.search.rest import ALIVE, EDGES, Rest, load, rest_of, with_room
+from meshwright.solvers.cost_network import ALIVE, EDGES, Rest, load, rest_of, with_room
+from meshwright.solvers.eliminate import await_all, eliminate, loosen, settle
 
 Costs = NDArray[np.float64]
 
