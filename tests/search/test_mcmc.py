@@ -16,8 +16,8 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
 from meshwright.search.change import board, undo
+from meshwright.search.exact.lagrangian import Relaxation
 from meshwright.search.mcmc import TURN, Found, Progress, random_roles, search
-from meshwright.search.relax import Relaxation
 from meshwright.search.walk import COST, LONGEST, Walk, desk, space, stroll
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND

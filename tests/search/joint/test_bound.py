@@ -30,7 +30,7 @@ from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
-from meshwright.search.exhaustive import exhaustive
+from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint import bound as bounds_of
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.bounds.crossing import States, networks

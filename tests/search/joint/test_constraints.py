@@ -22,8 +22,8 @@ from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
 from meshwright.search.change import board, undo
-from meshwright.search.durations import choices
-from meshwright.search.exhaustive import exhaustive
+from meshwright.search.exact.duration_tables import choices
+from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import (
     OPTIONS,

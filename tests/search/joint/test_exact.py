@@ -13,8 +13,8 @@ import pytest
 from meshwright.foundation.units import Bytes
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
-from meshwright.search.durations import choices
-from meshwright.search.exhaustive import NEVER, exhaustive
+from meshwright.search.exact.duration_tables import choices
+from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.best import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.simulate.held import within

@@ -29,8 +29,8 @@ from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.candidate import Candidate
-from meshwright.search.durations import choices
-from meshwright.search.exhaustive import NEVER, exhaustive
+from meshwright.search.exact.duration_tables import choices
+from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
 from meshwright.search.joint.frames import BUCKETS, micro_batches, savings
 from meshwright.search.joint.question import Question

@@ -19,7 +19,7 @@ from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
-from meshwright.search.exhaustive import exhaustive
+from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.field import Weights

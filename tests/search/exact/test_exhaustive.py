@@ -18,10 +18,10 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import coordinate_of, is_at
 from meshwright.plan.model import Options
-from meshwright.search.exhaustive import NEVER, exhaustive
+from meshwright.search.exact.exhaustive import NEVER, exhaustive
+from meshwright.search.exact.lagrangian import Relaxation
+from meshwright.search.exact.partial_simulation import Waits, waist, waited
 from meshwright.search.mcmc import random_roles
-from meshwright.search.relax import Relaxation
-from meshwright.search.waist import Waits, waist, waited
 from meshwright.simulate import full
 from meshwright.simulate.held import fullest, within
 from meshwright.simulate.problem import Problem

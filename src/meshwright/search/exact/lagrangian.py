@@ -27,8 +27,8 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled
 from meshwright.parallel.reshard import Codes
-from meshwright.search.durations import UnitTimes, bundle_times, choices, unit_times
-from meshwright.search.waist import backward_tasks
+from meshwright.search.exact.duration_tables import UnitTimes, bundle_times, choices, unit_times
+from meshwright.search.exact.partial_simulation import backward_tasks
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.skeleton import NONE
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph

@@ -5,7 +5,7 @@ If every forward task comes before the last unit's and every other task after it
 starts with all resources free: a step takes as long as the forward and the backward pass, each by
 itself. As tasks take resources in the order in which they are ready, the timeline is certain up to
 when a task that is not decided could be ready. With w(t) the weight of task t in a sum of chains,
-and v that of all devices' work after the last unit's forward task (`relax`),
+and v that of all devices' work after the last unit's forward task (`lagrangian`),
     sum + sum of w(t) (start(t) - ready(t)) over certain tasks
         + v x mean over devices of how long they have been idle        `waited`
 is no more than the makespan of any completion.

@@ -1,5 +1,5 @@
 """A tree of partial plans, grown depth first. Compiled. Enters: sums that bound partial plans
-(`relax`, `buckets`, `waist`). Leaves: every whole plan that is faster than the best.
+(`lagrangian`, `buckets`, `waist`). Leaves: every whole plan that is faster than the best.
 
 At depth i the unit i from the end gets a layout, the one with the lowest bound first. Between two
 calls all depths up to the current one have the bounds of what was not tried in them; the rest of a
@@ -20,7 +20,7 @@ from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
 from meshwright.search.change import Board
-from meshwright.search.waist import Waist, Waits, waited
+from meshwright.search.exact.partial_simulation import Waist, Waits, waited
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.full import Scratch

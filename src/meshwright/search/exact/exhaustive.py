@@ -3,11 +3,11 @@ is proved.
 
 Branch and bound. A part of the space has one layout left for some units and all for the others. The
 part with the lowest bound is taken first: weights are sought under which no plan in it is faster
-than the best so far (`relax`); else a tree of its partial plans is grown (`tree`), in which every
-whole plan is simulated that no bound rules out; else, if that gets too large, the part is divided
-by the layouts of its heaviest unit. Whatever was given up is not faster than the best. So when no
-part is left, the best is the optimum over all layouts of all units. A plan that does not fit
-never becomes the best; as bounds hold for all plans, they hold for those that fit.
+than the best so far (`lagrangian`); else a tree of its partial plans is grown (`tree`), in which
+every whole plan is simulated that no bound rules out; else, if that gets too large, the part is
+divided by the layouts of its heaviest unit. Whatever was given up is not faster than the best. So
+when no part is left, the best is the optimum over all layouts of all units. A plan that does not
+fit never becomes the best; as bounds hold for all plans, they hold for those that fit.
 
 Coordinates along a factor can be renamed in a whole plan without changing its makespan, unless the
 machine tells its positions apart. So only plans are tried in which each coordinate first appears
@@ -27,8 +27,7 @@ import numpy as np
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL, at
 from meshwright.search.change import board
-from meshwright.search.relax import Relaxation, Weights
-from meshwright.search.tree import (
+from meshwright.search.exact.branch_and_bound import (
     BEST,
     DEPTH,
     FASTER,
@@ -44,7 +43,8 @@ from meshwright.search.tree import (
     padded,
     planted,
 )
-from meshwright.search.waist import Waits, waist
+from meshwright.search.exact.lagrangian import Relaxation, Weights
+from meshwright.search.exact.partial_simulation import Waits, waist
 from meshwright.search.walk import space, stranger
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
