@@ -18,9 +18,9 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compiled
 from meshwright.search.budget import Budget
-from meshwright.search.change import Board, Undo, apply, board, take_back, undo
 from meshwright.search.compare import Comparison, compare, told_apart
-from meshwright.search.walk import Space, space
+from meshwright.search.mcmc.metropolis import Space, space
+from meshwright.search.mcmc.move import Board, Undo, apply, board, take_back, undo
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.full import Scratch

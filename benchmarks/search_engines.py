@@ -18,8 +18,18 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.change import board, undo
-from meshwright.search.walk import BEST, COST, LONGEST, PROPOSED, Engine, Walk, desk, space, stroll
+from meshwright.search.mcmc.metropolis import (
+    BEST,
+    COST,
+    LONGEST,
+    PROPOSED,
+    Engine,
+    Walk,
+    desk,
+    space,
+    stroll,
+)
+from meshwright.search.mcmc.move import board, undo
 from meshwright.simulate import full, simulation
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem

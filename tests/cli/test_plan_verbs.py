@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.plan.file import load_plan
-from meshwright.search.checkpoint import VERSION
-from meshwright.search.walk import PROPOSED
+from meshwright.search.mcmc.metropolis import PROPOSED
+from meshwright.search.mcmc.search_checkpoint import VERSION
 
 COMPARE = ("compare", "zoo:lenet", "--cluster", "laptop")
 PATIENCE = 600

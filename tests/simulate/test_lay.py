@@ -19,7 +19,7 @@ from meshwright.parallel.states import WHOLE, at
 from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.price.step import Pricer
-from meshwright.search.change import apply, board, take_back, undo
+from meshwright.search.mcmc.move import apply, board, take_back, undo
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem

@@ -27,7 +27,7 @@ from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
     from meshwright.plan.model import Plan
-    from meshwright.search.walk import Engine
+    from meshwright.search.mcmc.metropolis import Engine
 
 
 def simulate(

@@ -22,8 +22,8 @@ from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.mcmc import Found, Progress, random_roles, search
-from meshwright.search.walk import Engine, space, stranger
+from meshwright.search.mcmc.metropolis import Engine, space, stranger
+from meshwright.search.mcmc.parallel_chains import Found, Progress, random_roles, search
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs

@@ -21,7 +21,7 @@ from meshwright.plan.model import Options
 from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.exact.lagrangian import Relaxation
 from meshwright.search.exact.partial_simulation import Waits, waist, waited
-from meshwright.search.mcmc import random_roles
+from meshwright.search.mcmc.parallel_chains import random_roles
 from meshwright.simulate import full
 from meshwright.simulate.held import fullest, within
 from meshwright.simulate.problem import Problem

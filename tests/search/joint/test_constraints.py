@@ -21,7 +21,6 @@ from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
-from meshwright.search.change import board, undo
 from meshwright.search.exact.duration_tables import choices
 from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint.consistent import checked
@@ -37,8 +36,9 @@ from meshwright.search.joint.constraints import (
 )
 from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.violations import violations
-from meshwright.search.mcmc import random_roles, search
-from meshwright.search.walk import COST, LONGEST, Walk, desk, space, stroll
+from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, space, stroll
+from meshwright.search.mcmc.move import board, undo
+from meshwright.search.mcmc.parallel_chains import random_roles, search
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
-from meshwright.search.change import Board
 from meshwright.search.exact.partial_simulation import Waist, Waits, waited
+from meshwright.search.mcmc.move import Board
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.full import Scratch

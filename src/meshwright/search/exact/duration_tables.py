@@ -16,8 +16,8 @@ import numpy as np
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.foundation.errors import InputError
 from meshwright.parallel.reshard import Codes
-from meshwright.search.change import Board, board
-from meshwright.search.walk import space
+from meshwright.search.mcmc.metropolis import space
+from meshwright.search.mcmc.move import Board, board
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.lay import key_of, lay_bundle
 from meshwright.simulate.places import subcube

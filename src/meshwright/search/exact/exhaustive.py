@@ -26,7 +26,6 @@ import numpy as np
 
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL, at
-from meshwright.search.change import board
 from meshwright.search.exact.branch_and_bound import (
     BEST,
     DEPTH,
@@ -45,7 +44,8 @@ from meshwright.search.exact.branch_and_bound import (
 )
 from meshwright.search.exact.lagrangian import Relaxation, Weights
 from meshwright.search.exact.partial_simulation import Waits, waist
-from meshwright.search.walk import space, stranger
+from meshwright.search.mcmc.metropolis import space, stranger
+from meshwright.search.mcmc.move import board
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem

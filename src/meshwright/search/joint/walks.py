@@ -24,8 +24,8 @@ from meshwright.search.compare import told_apart
 from meshwright.search.joint.constraints import allowed, sitting
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.starts import Start
-from meshwright.search.mcmc import Progress, search
-from meshwright.search.walk import space, stranger
+from meshwright.search.mcmc.metropolis import space, stranger
+from meshwright.search.mcmc.parallel_chains import Progress, search
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem
 

@@ -25,7 +25,7 @@ from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Question
-from meshwright.search.mcmc import search
+from meshwright.search.mcmc.parallel_chains import search
 from meshwright.simulate.held import within
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import Problem

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled, inlined
-from meshwright.search.change import TASKS, Undo
+from meshwright.search.mcmc.move import TASKS, Undo
 from meshwright.simulate.delta_resources import has
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 

@@ -2,10 +2,10 @@
 
 Several chains of Metropolis walks (`walk`) take turns, one for each start. A chain's temperature is
 a fixed share of the cost that it starts from; a chain that has not lowered its best for half of its
-part of the budget rests. Then the best layouts go down to a local optimum (`polish`). Everything
-follows from the seed; with a budget in proposals the result does too, to the last bit. What a
-search knows is written to a checkpoint every few seconds, and a search that is started again with
-the same question goes on from there. An interrupt ends it with the best so far.
+part of the budget rests. Then the best layouts go down to a local optimum (`local_search`).
+Everything follows from the seed; with a budget in proposals the result does too, to the last bit.
+What a search knows is written to a checkpoint every few seconds, and a search that is started again
+with the same question goes on from there. An interrupt ends it with the best so far.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ import numpy as np
 from meshwright.foundation.errors import InputError
 from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
-from meshwright.search.change import Undo, board, undo
-from meshwright.search.checkpoint import ChainState, Checkpoint, Keeper
-from meshwright.search.draw import random_layout
-from meshwright.search.polish import VAIN, descend, layouts_of, place
-from meshwright.search.walk import (
+from meshwright.search.mcmc.local_search import VAIN, descend, layouts_of, place
+from meshwright.search.mcmc.metropolis import (
     BEST,
     COST,
     IMPROVED,
@@ -38,6 +35,9 @@ from meshwright.search.walk import (
     stranger,
     stroll,
 )
+from meshwright.search.mcmc.move import Undo, board, undo
+from meshwright.search.mcmc.sample_layout import random_layout
+from meshwright.search.mcmc.search_checkpoint import ChainState, Checkpoint, Keeper
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem
@@ -70,7 +70,7 @@ class Found(NamedTuple):
     """The start of the chain that found them."""
     stopped: Stopped
     local_optimum: bool
-    """Whether every change of a single unit was tried in vain (`polish` says which)."""
+    """Whether every change of a single unit was tried in vain (`local_search` says which)."""
     proposals: int
     seconds: float
     history: tuple[tuple[int, float, int], ...]

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
-from meshwright.search.change import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
-from meshwright.search.walk import (
+from meshwright.search.mcmc.metropolis import (
     ACCEPTED,
     BEST,
     COST,
@@ -28,6 +27,7 @@ from meshwright.search.walk import (
     keep,
     refuse,
 )
+from meshwright.search.mcmc.move import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.skeleton import Floats
 from meshwright.simulate.tasks import Ints

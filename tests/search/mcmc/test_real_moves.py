@@ -15,8 +15,7 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.change import Undo, board, undo
-from meshwright.search.walk import (
+from meshwright.search.mcmc.metropolis import (
     BEST,
     COST,
     LONGEST,
@@ -29,6 +28,7 @@ from meshwright.search.walk import (
     space,
     stroll,
 )
+from meshwright.search.mcmc.move import Undo, board, undo
 from meshwright.simulate import full, reference
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.delta import timeline_of

@@ -17,7 +17,7 @@ import msgspec
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.files import write_whole
 from meshwright.parallel.reshard import Codes
-from meshwright.search.walk import space
+from meshwright.search.mcmc.metropolis import space
 from meshwright.simulate.problem import Problem
 
 VERSION = 1

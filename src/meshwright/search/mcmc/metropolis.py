@@ -28,8 +28,8 @@ from meshwright.parallel.layout import IDLE, REPLICA
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at
 from meshwright.parallel.unit import Unit
-from meshwright.search.bounds import Members, heaviest, members, shift
-from meshwright.search.change import EDGES, TASKS, Board, Undo, apply, take_back
+from meshwright.search.mcmc.load_bound import Members, heaviest, members, shift
+from meshwright.search.mcmc.move import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND, ILLEGAL
 from meshwright.simulate.delta import Delta, commit, propose

@@ -15,10 +15,10 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
-from meshwright.search.change import board, undo
 from meshwright.search.exact.lagrangian import Relaxation
-from meshwright.search.mcmc import TURN, Found, Progress, random_roles, search
-from meshwright.search.walk import COST, LONGEST, Walk, desk, space, stroll
+from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, space, stroll
+from meshwright.search.mcmc.move import board, undo
+from meshwright.search.mcmc.parallel_chains import TURN, Found, Progress, random_roles, search
 from meshwright.simulate import full
 from meshwright.simulate.carry import FOUND
 from meshwright.simulate.problem import Problem

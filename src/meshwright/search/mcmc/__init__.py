@@ -1,0 +1,1 @@
+"""Metropolis chains over layouts, with delta simulation, and the local search after them."""
