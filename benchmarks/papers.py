@@ -33,6 +33,7 @@ from pathlib import Path
 
 import msgspec
 
+from meshwright.bounds.lower_bound import lower_bound
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import BytesPerSecond, Seconds
@@ -47,7 +48,6 @@ from meshwright.search.baselines import applicable
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.best import best_plan
-from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.sequential import sequential
 from meshwright.search.sweep import Failed, sweep

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from meshwright.bounds.lower_bound import lower_bound
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.garbage import rarely_collected
 from meshwright.foundation.units import Seconds
@@ -33,7 +34,6 @@ from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.boundaries import Boundaries
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.consistent import checked

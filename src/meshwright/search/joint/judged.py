@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from meshwright.bounds.lower_bound import lower_bound
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Options, Plan
@@ -16,7 +17,6 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.question import Planned, Question
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import prices_of, simulate

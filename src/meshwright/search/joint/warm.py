@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
+from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.compiled import compilations
 from meshwright.graph.model import OperatorGraph
@@ -21,7 +22,6 @@ from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
 from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint.bench import Bench
-from meshwright.search.joint.bound import lower_bound
 from meshwright.search.joint.field import Weights
 from meshwright.search.joint.frames import Frame
 from meshwright.search.joint.question import Question

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.bounds.degrees import Ways
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.integers import divisors
 from meshwright.parallel.states import PARTIAL, WHOLE, State
@@ -31,7 +32,6 @@ from meshwright.parallel.unit import Port, Unit
 from meshwright.price.backend import NCCL, Backend, Shape
 from meshwright.price.flows import tree_depth
 from meshwright.script.bundles import Bundle
-from meshwright.search.joint.bounds.ways import Ways
 from meshwright.simulate.prices import NANO
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ For any number q of a phase (`phases`),
     step >= sum over p < q of max(chain_p, load_p) + R_q                                         (1)
 where R_q is what a resource is needed for, on average over its instances, by all that can only run
 from phase q on: devices, by the loads of the phases from q on and by updates; or the network, by
-what has to cross it (`crossing`).
+what has to cross it (`network_traffic`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.search.joint.bounds.crossing import Trips
-from meshwright.search.joint.bounds.phases import Edges, Phases
+from meshwright.bounds.intervals import Edges, Phases
+from meshwright.bounds.network_traffic import Trips
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -4,7 +4,7 @@ Across a network a tensor of B bytes is cut g_d ways along each dim d, a pending
 copied c times, on U = c · Π g_d positions. What a position needs and does not have must be moved to
 it, and its part of the tensor has at most B / Π max(g_d, g'_d) in common with the part that it is
 to have. So from one way of the maker to one of the reader
-    bytes >= B (p - 1) + B max(0, c' - c)                      if p > 1 (`crossing`)
+    bytes >= B (p - 1) + B max(0, c' - c)                      if p > 1 (`network_traffic`)
     bytes >= B (c' - min(U, U') / Π max(g_d, g'_d))            else                     `_fractions`
 where dims between which a way leaves the choice (`Ways.loose`) count together, by their products;
 and whatever moves takes at least the delay of the network, as halos and sums of statistics do. Ways
@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.bounds.network_traffic import Beside, Network, States, Trips
+from meshwright.bounds.unary_bound import Kind
 from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.search.joint.bounds.alone import Kind
-from meshwright.search.joint.bounds.crossing import Beside, Network, States, Trips
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

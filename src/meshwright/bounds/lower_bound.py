@@ -4,11 +4,12 @@ No plan for the graph on the cluster, whatever its layouts, programs and options
 optimizer), is simulated to be faster. What is added up:
     `ways`      how long a unit takes, and on which share of the devices, for every way to cut it
     `phases`    chains of units, and what devices do in a phase
-    `crossing`  bytes that must cross a network, by how units are cut and copied across it
+    `network_traffic`  bytes that must cross a network, by how units are cut and copied across it
     `updates`   19 (adam) times the bytes of every parameter, read or written by some device
     `schedule`  the inequalities that these make
     `fictitious_play`      the mixture of them whose least value over all ways is largest: with what moves
-                between every two ways (`pairs`, `paired`), or for large graphs without (`alone`)
+                between every two ways (`pairs`, `pairwise_bound`), or for large graphs without
+                (`alone`)
 The bound is the least over the numbers of micro-batches of the largest over the networks.
 Memory does not count. What it leaves out: bubbles of pipelines, all but the first message of what
 moves, bytes of halos and statistics, and what is told of pairs where these would take too long.
@@ -22,6 +23,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.bounds.degrees import Cutter
+from meshwright.bounds.inequalities import Schedule
+from meshwright.bounds.intervals import Floats, Phases, phases
+from meshwright.bounds.network_traffic import (
+    Network,
+    States,
+    Trips,
+    networks,
+    seats,
+    trips,
+)
+from meshwright.bounds.pairwise_bound import Pairs
+from meshwright.bounds.pairwise_tables import choices, effort, travelled
+from meshwright.bounds.unary_bound import Alone, Kind
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
@@ -33,20 +48,6 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, bundles
-from meshwright.search.joint.bounds.alone import Alone, Kind
-from meshwright.search.joint.bounds.crossing import (
-    Network,
-    States,
-    Trips,
-    networks,
-    seats,
-    trips,
-)
-from meshwright.search.joint.bounds.paired import Pairs
-from meshwright.search.joint.bounds.pairs import choices, effort, travelled
-from meshwright.search.joint.bounds.phases import Floats, Phases, phases
-from meshwright.search.joint.bounds.schedule import Schedule
-from meshwright.search.joint.bounds.ways import Cutter
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.times import Times
 from meshwright.solvers.fictitious_play import value

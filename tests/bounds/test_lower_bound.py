@@ -13,6 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from meshwright.bounds import lower_bound as bounds_of
+from meshwright.bounds.degrees import Cutter
+from meshwright.bounds.lower_bound import lower_bound
+from meshwright.bounds.network_traffic import States, networks
+from meshwright.bounds.pairwise_tables import _fractions, _least, _lying
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.catalogue import catalogue_names
@@ -31,11 +36,6 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
 from meshwright.search.exact.exhaustive import exhaustive
-from meshwright.search.joint import bound as bounds_of
-from meshwright.search.joint.bound import lower_bound
-from meshwright.search.joint.bounds.crossing import States, networks
-from meshwright.search.joint.bounds.pairs import _fractions, _least, _lying
-from meshwright.search.joint.bounds.ways import Cutter
 from meshwright.simulate.prices import NANO, Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate

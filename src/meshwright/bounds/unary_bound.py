@@ -2,7 +2,7 @@
 
 What a copy across the network is worth is a weight (`crossing`), so that a mean is a sum over
 units, and its least value is found unit by unit. Exchanges that neither sum nor copy, and delays,
-do not count: `pairs` knows more, and takes longer.
+do not count: `pairwise_tables` knows more, and takes longer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.search.joint.bounds.crossing import Network, Seats, Trips
-from meshwright.search.joint.bounds.schedule import Schedule, Spent
-from meshwright.search.joint.bounds.shelf import Shelf
-from meshwright.search.joint.bounds.ways import Ways
+from meshwright.bounds.degrees import Ways
+from meshwright.bounds.inequalities import Schedule, Spent
+from meshwright.bounds.network_traffic import Network, Seats, Trips
+from meshwright.bounds.packed import Shelf
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
