@@ -19,8 +19,8 @@ from meshwright.cli.main import main
 from meshwright.foundation.units import Seconds
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.report.page.page import looks_like_report
-from meshwright.search.joint import explain
-from meshwright.search.joint.explain import Decision
+from meshwright.search.explain import decisions as explain
+from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned, Question, Stopped
 from support.planned import answer
 

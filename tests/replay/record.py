@@ -18,10 +18,10 @@ from meshwright.price.tables import pricer_of
 from meshwright.script.script import Script
 from meshwright.script.traffic import sent_by_kind
 from meshwright.search.budget import Budget
+from meshwright.search.explain.decisions import explain
+from meshwright.search.explain.explanation import Spending, spending
+from meshwright.search.explain.what_if import helps
 from meshwright.search.joint.best import best_plan
-from meshwright.search.joint.explain import explain
-from meshwright.search.joint.explained import Spending, spending
-from meshwright.search.joint.helps import helps
 from meshwright.search.joint.question import Planned, Question
 from meshwright.simulate.simulation import prices_of, simulate
 

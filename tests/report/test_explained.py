@@ -14,9 +14,9 @@ from meshwright.foundation.units import Bytes, Seconds
 from meshwright.report import explained as report
 from meshwright.report.explained_documents import explained_document
 from meshwright.search.baselines.expert import expert
-from meshwright.search.joint.explain import Decision
-from meshwright.search.joint.explained import Explained, explained
-from meshwright.search.joint.helps import Help
+from meshwright.search.explain.decisions import Decision
+from meshwright.search.explain.explanation import Explained, explained
+from meshwright.search.explain.what_if import Help
 from support.baseline_graphs import transformer
 
 SMALL = Cluster.named("dgx-h100", node=2, gpu=2)

@@ -22,9 +22,9 @@ from meshwright.report.planned_documents import (
     planned_document,
 )
 from meshwright.search.baselines.data import data_parallel
+from meshwright.search.explain.evaluate_plan import judged
+from meshwright.search.explain.utilisation import spent_by_unit
 from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.judged import judged
-from meshwright.simulate.costs import spent_by_unit
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer

@@ -18,7 +18,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.report.trace import trace_document
 from meshwright.search.baselines import applicable
 from meshwright.search.baselines.data import data_parallel
-from meshwright.simulate.costs import costliest, occupancies, resources_of_devices, uses
+from meshwright.search.explain.utilisation import costliest, occupancies, resources_of_devices, uses
 from meshwright.simulate.engines import ENGINES
 from meshwright.simulate.held import curves
 from meshwright.simulate.simulation import Simulation, simulate

@@ -16,8 +16,8 @@ from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.expert import expert
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.plan import configured
-from meshwright.search.joint.explain import Decision
-from meshwright.search.joint.judged import judged
+from meshwright.search.explain.decisions import Decision
+from meshwright.search.explain.evaluate_plan import judged
 from meshwright.search.joint.question import Planned
 from meshwright.simulate.simulation import Simulation, simulate
 

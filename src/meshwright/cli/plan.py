@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from meshwright.price.backend import Backend
     from meshwright.report.documents import Document
     from meshwright.search.budget import Budget
+    from meshwright.search.explain.decisions import Decision
     from meshwright.search.joint.best import Doing
-    from meshwright.search.joint.explain import Decision
     from meshwright.search.joint.question import Planned, Question
 
 

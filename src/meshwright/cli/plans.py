@@ -76,7 +76,7 @@ def simulate(
 
     from meshwright.report import plans
     from meshwright.report.trace import trace_document
-    from meshwright.simulate.costs import costliest, occupancies
+    from meshwright.search.explain.utilisation import costliest, occupancies
     from meshwright.simulate.engines import ENGINES
     from meshwright.simulate.simulation import simulate as simulated
 

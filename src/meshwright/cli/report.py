@@ -12,7 +12,7 @@ from meshwright.cli.options import JsonOption, require_place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from meshwright.search.joint.explain import Decision
+    from meshwright.search.explain.decisions import Decision
     from meshwright.search.joint.question import Planned
     from meshwright.simulate.prices import Prices
 
@@ -53,7 +53,7 @@ def report(
     require_place("--trace", trace)
     loaded = load_plan(plan)
 
-    from meshwright.search.joint.judged import judged
+    from meshwright.search.explain.evaluate_plan import judged
     from meshwright.simulate.simulation import prices_of
 
     with share_bar("simulating baselines (the first time compiles for a minute or two)"):
@@ -86,7 +86,7 @@ def explained(planned: Planned, prices: Prices) -> tuple[Decision, ...]:
     import time
 
     from meshwright.price.tables import pricer_of
-    from meshwright.search.joint.explain import explain
+    from meshwright.search.explain.decisions import explain
 
     if planned.stopped == "interrupted":
         return ()

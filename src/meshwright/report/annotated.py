@@ -22,7 +22,7 @@ from meshwright.graph.layers import layer_of
 from meshwright.parallel.layout import IDLE, Layout, factors
 from meshwright.parallel.unit import Unit
 from meshwright.report.tables import new_table
-from meshwright.simulate.costs import Spent, spent_by_unit
+from meshwright.search.explain.utilisation import Spent, spent_by_unit
 from meshwright.simulate.simulation import Simulation
 
 

@@ -18,10 +18,10 @@ from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Plan
 from meshwright.report.annotated import by_level, named_row, seatless
 from meshwright.report.predictions import describe_machine
-from meshwright.simulate.critical import Piece, critical_path
-from meshwright.simulate.expenses import collective_costs
+from meshwright.search.explain.critical_path import Piece, critical_path
+from meshwright.search.explain.exposed import collective_costs
+from meshwright.search.explain.path_breakdown import by_category, stretches
 from meshwright.simulate.simulation import Simulation
-from meshwright.simulate.stretches import by_category, stretches
 
 
 class OptionChange(NamedTuple):

@@ -21,12 +21,12 @@ from meshwright.report.planned import describe_bound, describe_held, missing
 from meshwright.report.predictions import describe_machine
 from meshwright.report.tables import new_table
 from meshwright.report.words import describe_program
-from meshwright.search.joint.explain import Decision
-from meshwright.search.joint.explained import Explained
-from meshwright.search.joint.helps import Help
+from meshwright.search.explain.decisions import Decision
+from meshwright.search.explain.explanation import Explained
+from meshwright.search.explain.exposed import CollectiveCost, KindCost, LinkCost
+from meshwright.search.explain.path_breakdown import Stretch, by_category
+from meshwright.search.explain.what_if import Help
 from meshwright.search.joint.question import Planned
-from meshwright.simulate.expenses import CollectiveCost, KindCost, LinkCost
-from meshwright.simulate.stretches import Stretch, by_category
 
 CATEGORIES = {
     "forward": "the forward pass",

@@ -11,9 +11,9 @@ from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing
 from meshwright.report.planned_documents import decision_document
 from meshwright.report.predictions import machine_document, prediction_document
-from meshwright.search.joint.explained import Explained, Spending
-from meshwright.search.joint.helps import Help
-from meshwright.simulate.stretches import Stretch, by_category
+from meshwright.search.explain.explanation import Explained, Spending
+from meshwright.search.explain.path_breakdown import Stretch, by_category
+from meshwright.search.explain.what_if import Help
 
 
 def explained_document(own: Explained) -> Document:

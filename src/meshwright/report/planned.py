@@ -25,7 +25,7 @@ from meshwright.report.predictions import (
 )
 from meshwright.report.tables import new_table
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.explain import Decision
+from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 
 FOUND = "plan"

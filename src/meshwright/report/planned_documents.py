@@ -13,7 +13,7 @@ from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing, speedup
 from meshwright.report.predictions import machine_document, prediction_document, refused_document
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.explain import Decision
+from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 
 

@@ -33,8 +33,8 @@ from meshwright.report.predictions import (
 from meshwright.report.tables import new_table
 from meshwright.search.candidate import Candidate
 from meshwright.search.compare import Comparison
+from meshwright.search.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.search.mcmc.parallel_chains import Found
-from meshwright.simulate.costs import Cost, Occupancy, costliest, occupancies
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import Simulation
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.simulate.costs import (
+from meshwright.search.explain.utilisation import (
     bytes_of,
     resources_of_devices,
     runs_unit,

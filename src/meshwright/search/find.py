@@ -21,9 +21,9 @@ from meshwright.price.memory import Optimizer
 from meshwright.price.tables import pricer_of
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
+from meshwright.search.explain.decisions import Decision, explain
 from meshwright.search.joint.best import Progress, best_plan
 from meshwright.search.joint.constraints import parse_constraints
-from meshwright.search.joint.explain import Decision, explain
 from meshwright.search.joint.question import Minimize, Planned, Question
 from meshwright.simulate.simulation import prices_of
 

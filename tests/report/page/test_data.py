@@ -23,8 +23,8 @@ from meshwright.report.page.sums import sums_of
 from meshwright.report.page.timeline import coarser, rows_of, timeline_document
 from meshwright.search.baselines import applicable
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.joint.judged import judged
-from meshwright.simulate.costs import spent_by_unit
+from meshwright.search.explain.evaluate_plan import judged
+from meshwright.search.explain.utilisation import spent_by_unit
 from meshwright.simulate.simulation import simulate
 from meshwright.simulate.tasks import loads
 from support.baseline_graphs import convolutional, transformer

@@ -16,7 +16,7 @@ from meshwright.report.outline import STAGE, UNUSED
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.page.picture import Picture, Role
 from meshwright.search.baselines.roles import work
-from meshwright.simulate.costs import occupancies
+from meshwright.search.explain.utilisation import occupancies
 from meshwright.simulate.simulation import Simulation
 
 KINDS_SHOWN = 4

@@ -18,7 +18,7 @@ from meshwright.parallel.layout import IDLE, Layout
 from meshwright.plan.model import Plan
 from meshwright.report.annotated import by_level
 from meshwright.report.documents import Document
-from meshwright.simulate.costs import spent_by_unit
+from meshwright.search.explain.utilisation import spent_by_unit
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import Simulation
 

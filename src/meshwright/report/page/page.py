@@ -26,7 +26,7 @@ from meshwright.report.page.summary import summary_section
 from meshwright.report.page.sums import sums_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
-from meshwright.search.joint.explain import Decision
+from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 from meshwright.simulate.simulation import Simulation
 

@@ -11,7 +11,7 @@ from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.planned import FOUND, missing, speedup
 from meshwright.report.predictions import describe_refused, exposed
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.explain import Decision
+from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 
 STRATEGIES = (

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from meshwright.report.documents import Document
-from meshwright.simulate.costs import resources_of_devices, subject_of, uses
+from meshwright.search.explain.utilisation import resources_of_devices, subject_of, uses
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
 

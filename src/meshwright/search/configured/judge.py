@@ -23,8 +23,8 @@ from meshwright.search.configured.facts import Facts, facts_of
 from meshwright.search.configured.placed import Rows, rows_of
 from meshwright.search.configured.refusals import refusals
 from meshwright.search.configured.written import Written, settled
+from meshwright.search.explain.utilisation import occupancies
 from meshwright.search.joint.question import Planned
-from meshwright.simulate.costs import occupancies
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import Simulation
 

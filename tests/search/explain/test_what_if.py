@@ -12,7 +12,7 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.joint.helps import Help, helps
+from meshwright.search.explain.what_if import Help, helps
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer
 

@@ -18,14 +18,14 @@ from meshwright.graph.counts import backward, forward
 from meshwright.parallel.reshard import ALL_REDUCE, NAMES
 from meshwright.parallel.unit import Member
 from meshwright.reduce import dsl
-from meshwright.simulate.costs import occupancies, runs_unit
-from meshwright.simulate.critical import Piece
+from meshwright.search.explain.critical_path import Piece
+from meshwright.search.explain.path_breakdown import Part, by_category, dealt, purpose, stretches
+from meshwright.search.explain.utilisation import occupancies, runs_unit
 from meshwright.simulate.moves import moves, ways_by_level
 from meshwright.simulate.parts import degrees
 from meshwright.simulate.prices import NANO, Way
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
-from meshwright.simulate.stretches import Part, by_category, dealt, purpose, stretches
 
 
 class LinkCost(NamedTuple):

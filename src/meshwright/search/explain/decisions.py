@@ -23,8 +23,8 @@ from meshwright.plan.model import Plan, Prediction
 from meshwright.price.collective import Collective
 from meshwright.price.operator import OperatorPricer
 from meshwright.reduce import dsl
-from meshwright.search.joint.alternatives import alternatives
-from meshwright.search.joint.runner_up import Class, Trials, classes
+from meshwright.search.explain.alternatives import alternatives
+from meshwright.search.explain.counterfactuals import Class, Trials, classes
 from meshwright.simulate.moves import Move, moves, ways_by_level
 from meshwright.simulate.prices import NANO, Prices, Way
 from meshwright.simulate.simulation import simulate

@@ -15,14 +15,14 @@ from meshwright.foundation.errors import InputError
 from meshwright.plan.model import Options, Plan
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.expert import expert
+from meshwright.search.explain.critical_path import Piece, critical_path
+from meshwright.search.explain.exposed import collective_costs, kind_costs, link_costs
+from meshwright.search.explain.path_breakdown import by_category, stretches
+from meshwright.search.explain.utilisation import runs_unit
 from meshwright.simulate import reference
-from meshwright.simulate.costs import runs_unit
-from meshwright.simulate.critical import Piece, critical_path
-from meshwright.simulate.expenses import collective_costs, kind_costs, link_costs
 from meshwright.simulate.moves import moves
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import Simulation, simulate
-from meshwright.simulate.stretches import by_category, stretches
 from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline
 from support.baseline_graphs import transformer
 from support.plan_strategies import plans

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from meshwright.foundation.units import Seconds
 from meshwright.graph.layers import first_copies
-from meshwright.simulate.costs import runs_unit
-from meshwright.simulate.critical import Piece
+from meshwright.search.explain.critical_path import Piece
+from meshwright.search.explain.utilisation import runs_unit
 from meshwright.simulate.moves import moves, ways_by_level
 from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import Simulation

@@ -18,13 +18,10 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.joint.explain import Decision, explain
-from meshwright.search.joint.helps import Help, helps
-from meshwright.search.joint.judged import judged
-from meshwright.search.joint.question import Planned, Stopped
-from meshwright.search.joint.warm import TINY
-from meshwright.simulate.critical import critical_path
-from meshwright.simulate.expenses import (
+from meshwright.search.explain.critical_path import critical_path
+from meshwright.search.explain.decisions import Decision, explain
+from meshwright.search.explain.evaluate_plan import judged
+from meshwright.search.explain.exposed import (
     CollectiveCost,
     KindCost,
     LinkCost,
@@ -32,8 +29,11 @@ from meshwright.simulate.expenses import (
     kind_costs,
     link_costs,
 )
+from meshwright.search.explain.path_breakdown import Stretch, stretches
+from meshwright.search.explain.what_if import Help, helps
+from meshwright.search.joint.question import Planned, Stopped
+from meshwright.search.joint.warm import TINY
 from meshwright.simulate.simulation import Simulation, prices_of, simulate
-from meshwright.simulate.stretches import Stretch, stretches
 
 Progress = Callable[[float, str], None]
 """Is told the share of the time that is used, and what is being done."""

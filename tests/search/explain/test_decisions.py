@@ -15,7 +15,7 @@ from meshwright.parallel.layout import IDLE, Layout, layouts
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
-from meshwright.search.joint.explain import Decision, explain
+from meshwright.search.explain.decisions import Decision, explain
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
 

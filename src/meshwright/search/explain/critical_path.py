@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.simulate.costs import Use, uses
+from meshwright.search.explain.utilisation import Use, uses
 from meshwright.simulate.tasks import TaskGraph, Timeline
 
 

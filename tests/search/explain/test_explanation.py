@@ -11,11 +11,11 @@ from meshwright.foundation.units import Bytes
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines.expert import expert
-from meshwright.search.joint import explained as module
-from meshwright.search.joint.explain import explain
-from meshwright.search.joint.explained import Explained, explained, spending
-from meshwright.search.joint.helps import helps
-from meshwright.search.joint.judged import judged
+from meshwright.search.explain import explanation as module
+from meshwright.search.explain.decisions import explain
+from meshwright.search.explain.evaluate_plan import judged
+from meshwright.search.explain.explanation import Explained, explained, spending
+from meshwright.search.explain.what_if import helps
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
