@@ -34,7 +34,7 @@ from meshwright.parallel.unit import Unit
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search import baselines
 from meshwright.search.additive import Costing
-from meshwright.search.joint import bench, best, field, rewrites
+from meshwright.search.joint import graph_context, layout_dp, planner, rewrites
 from meshwright.search.joint.segments import Segment, segments
 
 BUDGET = "120s"
@@ -64,7 +64,7 @@ def without_caches(patches: ExitStack) -> None:
         for known in (own.known.of_unit, own.known.of_leg, own.known.resharded):
             known.clear()
 
-    def fields(own: bench.Bench) -> None:
+    def fields(own: graph_context.Bench) -> None:
         own._costings.clear()
         own._fields.clear()
         own._pipelines.clear()
@@ -72,8 +72,8 @@ def without_caches(patches: ExitStack) -> None:
     for own, method, forget in (
         (Costing, "unit", costs),
         (Costing, "leg", costs),
-        (bench.Bench, "field", fields),
-        (field.Field, "choices", lambda own: own._known.clear()),
+        (graph_context.Bench, "field", fields),
+        (layout_dp.Field, "choices", lambda own: own._known.clear()),
     ):
         anew = forgetful(getattr(own, method), forget)
         patches.enter_context(patch.object(own, method, anew))
@@ -84,7 +84,7 @@ def without_caches(patches: ExitStack) -> None:
 def without_dynamic_programming(patches: ExitStack) -> None:
     """Only walks."""
     for phase in ("frames", "algebra"):
-        patches.enter_context(patch.object(best._Run, phase, lambda _: None))
+        patches.enter_context(patch.object(planner._Run, phase, lambda _: None))
     others = {name: own for name, own in baselines.BASELINES.items() if name != "optcnn"}
     patches.enter_context(patch.object(baselines, "BASELINES", others))
 
@@ -104,7 +104,7 @@ def without_symmetry(patches: ExitStack) -> None:
         yield from (((f,),) for f in open_)
         yield from (((one,), (other,)) for one, other in combinations(open_, 2))
 
-    patches.enter_context(patch.object(bench, "nodes", alone))
+    patches.enter_context(patch.object(graph_context, "nodes", alone))
 
     def kinds(own: Costing) -> list[int]:
         own.known = type(own.known)()
@@ -112,7 +112,7 @@ def without_symmetry(patches: ExitStack) -> None:
 
     patches.enter_context(patch.object(Costing, "_kinds", kinds))
     patches.enter_context(patch.object(rewrites, "segments", unlike))
-    patches.enter_context(patch.object(field, "_turns", turns))
+    patches.enter_context(patch.object(layout_dp, "_turns", turns))
 
 
 ABLATIONS: dict[str, Callable[[ExitStack], None]] = {

@@ -20,7 +20,7 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
-from meshwright.search.joint.best import Doing, best_plan
+from meshwright.search.joint.planner import Doing, best_plan
 from meshwright.search.joint.question import Question
 
 

@@ -18,7 +18,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.sequential import sequential
 from papers import _seconds

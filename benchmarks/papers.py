@@ -47,7 +47,7 @@ from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.sequential import sequential
 from meshwright.search.sweep import Failed, sweep

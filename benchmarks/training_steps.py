@@ -52,7 +52,7 @@ from meshwright.run.training import Task, train
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.expert import expert
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.cli.main import main
-from meshwright.search.joint import best
+from meshwright.search.joint import planner
 from meshwright.search.joint.question import Planned, Question
 from support.planned import answer
 
@@ -130,7 +130,7 @@ def test_degrees_and_the_plan_of_the_search(verb: Verb, monkeypatch: pytest.Monk
         asked.update(options, memory=question.memory)
         return answer(question)
 
-    monkeypatch.setattr(best, "best_plan", search)
+    monkeypatch.setattr(planner, "best_plan", search)
     words = ("--data", "1", "--tensor", "4", "--batch", "8", "--cluster", "laptop")
     code, out, _ = verb(SMALL, *words, "--budget", "20")
     assert code == 0

@@ -73,7 +73,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     found = Search()
     best = SimpleNamespace(best_plan=found.best_plan)
     machines = SimpleNamespace(best_of_devices=found.best_of_devices)
-    monkeypatch.setitem(sys.modules, "meshwright.search.joint.best", best)
+    monkeypatch.setitem(sys.modules, "meshwright.search.joint.planner", best)
     monkeypatch.setitem(sys.modules, "meshwright.search.joint.machines", machines)
     monkeypatch.setattr(explain, "explain", found.explain)
     monkeypatch.chdir(tmp_path)
@@ -312,7 +312,7 @@ def test_a_start_that_was_interrupted_before_anything_was_found(search: Search, 
     def interrupted(*_: object, **__: object) -> Planned:
         raise KeyboardInterrupt
 
-    sys.modules["meshwright.search.joint.best"].best_plan = interrupted  # type: ignore[attr-defined]
+    sys.modules["meshwright.search.joint.planner"].best_plan = interrupted  # type: ignore[attr-defined]
     code, out, err = run(*PLAN)
     assert (code, out) == (130, "")
     assert err == "meshwright: interrupted before there was anything to show\n"

@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'models = ["good.json", "refused.json"]\nclusters = ["laptop", "summit node=1"]\n'
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "meshwright.search.joint.best", fake_best.module())
+    monkeypatch.setitem(sys.modules, "meshwright.search.joint.planner", fake_best.module())
     return tmp_path
 
 

@@ -20,7 +20,7 @@ from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.verify.user_rules import user_rules
-from meshwright.search.joint.variants import algebra
+from meshwright.search.joint.explore_rewrites import algebra
 
 MODELS = Path(__file__).parent.parent / "support" / "user_kernels.py"
 SWIGLU = "swiglu(x, y)[i..] = silu(x[i..]) * y[i..]"

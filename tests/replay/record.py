@@ -21,7 +21,7 @@ from meshwright.search.budget import Budget
 from meshwright.search.explain.decisions import explain
 from meshwright.search.explain.explanation import Spending, spending
 from meshwright.search.explain.what_if import helps
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question
 from meshwright.simulate.simulation import prices_of, simulate
 

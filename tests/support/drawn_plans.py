@@ -26,7 +26,7 @@ from meshwright.reduce.synthesize import synthesize
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.script.script import Script
 from meshwright.script.transfers import Together
-from meshwright.search.joint.variants import algebra
+from meshwright.search.joint.explore_rewrites import algebra
 from support.executed import tiny
 from support.machines import machine
 from support.plan_features import all_steps

@@ -41,6 +41,6 @@ def best_plan(question: Question, budget: Budget, **_: object) -> Planned:
 
 def module() -> ModuleType:
     """The module in which sweeps look for a search."""
-    found = ModuleType("meshwright.search.joint.best")
+    found = ModuleType("meshwright.search.joint.planner")
     found.best_plan = best_plan  # type: ignore[attr-defined]
     return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.price.backend import backend_named
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question
 from support.drawn_plans import MODELS, Drawn
 from support.executed import tiny

@@ -107,7 +107,7 @@ def _with_plan(
     """The answer with the plan of the joint search, which starts from the best configuration."""
     from meshwright.foundation.processes import most_processes
     from meshwright.plan.model import Options
-    from meshwright.search.joint.best import best_plan
+    from meshwright.search.joint.planner import best_plan
     from meshwright.search.joint.question import Question
 
     config, start = checked.config, checked.best and checked.best.plan

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from meshwright.report.documents import Document
     from meshwright.search.budget import Budget
     from meshwright.search.explain.decisions import Decision
-    from meshwright.search.joint.best import Doing
+    from meshwright.search.joint.planner import Doing
     from meshwright.search.joint.question import Planned, Question
 
 
@@ -140,8 +140,8 @@ class _How(NamedTuple):
 
 def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planned, ...]:
     """The best plan; with `--devices` that of every machine, the best use of a device first."""
-    from meshwright.search.joint.best import best_plan
     from meshwright.search.joint.machines import best_of_devices
+    from meshwright.search.joint.planner import best_plan
 
     with share_bar("planning (the first time compiles for a minute or two)") as show:
         if how.devices is not None:

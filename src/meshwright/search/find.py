@@ -22,8 +22,8 @@ from meshwright.price.tables import pricer_of
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
 from meshwright.search.explain.decisions import Decision, explain
-from meshwright.search.joint.best import Progress, best_plan
 from meshwright.search.joint.constraints import parse_constraints
+from meshwright.search.joint.planner import Progress, best_plan
 from meshwright.search.joint.question import Minimize, Planned, Question
 from meshwright.simulate.simulation import prices_of
 

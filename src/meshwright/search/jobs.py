@@ -171,7 +171,7 @@ def question_of(job: Job) -> Question:
 
 def planned(job: Job) -> Row:
     """Search for the plan of a job, on one core: a sweep has others for the others."""
-    from meshwright.search.joint.best import best_plan
+    from meshwright.search.joint.planner import best_plan
 
     asked = job.plan
     found: Planned = best_plan(

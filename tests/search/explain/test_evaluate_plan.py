@@ -14,7 +14,7 @@ from meshwright.search.baselines import BASELINES, applied
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.budget import Budget
 from meshwright.search.explain.evaluate_plan import judged, question_of
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer

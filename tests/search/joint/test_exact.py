@@ -15,7 +15,7 @@ from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.exact.duration_tables import choices
 from meshwright.search.exact.exhaustive import NEVER, exhaustive
-from meshwright.search.joint.best import best_plan
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.simulate.held import within
 from meshwright.simulate.prices import NANO

@@ -20,11 +20,11 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
-from meshwright.search.joint.boundaries import Boundaries, boundary_tensors
+from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.rewrites import _cheapest, rewritten
+from meshwright.search.joint.segment_costs import Boundaries, boundary_tensors
 from meshwright.search.joint.segments import segments
-from meshwright.search.joint.variants import algebra
 from meshwright.simulate.prices import Prices
 from meshwright.solvers.variable_elimination import Costs
 

@@ -18,8 +18,8 @@ from meshwright.price.memory import LIBRARY, Optimizer
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines.data import data_parallel
-from meshwright.search.joint.bench import Bench
-from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.global_config import Frame
+from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate import held as held_module

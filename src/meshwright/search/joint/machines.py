@@ -10,7 +10,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
 from meshwright.price.backend import NCCL, Backend
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import Progress, best_plan
+from meshwright.search.joint.planner import Progress, best_plan
 from meshwright.search.joint.question import Planned, Question
 
 

@@ -21,10 +21,10 @@ import numpy as np
 from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.joint.boundaries import SUMS, Boundaries, boundary_tensors
-from meshwright.search.joint.recompose import recomposed
+from meshwright.search.joint.explore_rewrites import Costs, Variant, variants
+from meshwright.search.joint.segment_costs import SUMS, Boundaries, boundary_tensors
 from meshwright.search.joint.segments import Segment, segments
-from meshwright.search.joint.variants import Costs, Variant, variants
+from meshwright.search.joint.stitch import recomposed
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 CANDIDATES, FEWEST = 160, 8

@@ -14,7 +14,7 @@ from meshwright.graph.counts import needing_gradient
 from meshwright.graph.model import OperatorGraph, Parameter
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.joint.cuts import cuts
+from meshwright.search.joint.partition import cuts
 
 LEAST = 6
 """Operators of a segment; shorter ones have no variants worth a boundary."""

@@ -21,9 +21,9 @@ from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
 from meshwright.search.exact.exhaustive import exhaustive
-from meshwright.search.joint.bench import Bench
-from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.global_config import Frame
+from meshwright.search.joint.graph_context import Bench
+from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.mcmc.parallel_chains import search
 from meshwright.simulate.held import within

@@ -23,14 +23,14 @@ from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY
 from meshwright.search.budget import Budget
-from meshwright.search.joint import best
-from meshwright.search.joint.best import UNTIDY, Doing, best_plan
+from meshwright.search.joint import planner as best
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
+from meshwright.search.joint.metropolis_runs import walked
+from meshwright.search.joint.planner import UNTIDY, Doing, best_plan
 from meshwright.search.joint.question import Planned, Question
-from meshwright.search.joint.starts import Start
 from meshwright.search.joint.violations import violations
-from meshwright.search.joint.walks import walked
+from meshwright.search.joint.warm_starts import Start
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 from support.machines import machine

@@ -30,10 +30,10 @@ from meshwright.graph.text import parse_graph
 from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.joint.recompose import recomposed
+from meshwright.search.joint.explore_rewrites import Costs, algebra, replayed, variants
 from meshwright.search.joint.segments import segments
 from meshwright.search.joint.sequential import one_device, sequential
-from meshwright.search.joint.variants import Costs, algebra, replayed, variants
+from meshwright.search.joint.stitch import recomposed
 from support.training_graphs import random_graph, tiny
 
 RULES = algebra()
@@ -207,7 +207,7 @@ SHOW = """
 import numpy as np
 from meshwright.graph.text import parse_graph
 from meshwright.search.joint.segments import segments
-from meshwright.search.joint.variants import algebra, variants
+from meshwright.search.joint.explore_rewrites import algebra, variants
 def evaluate(graph):
     return np.array([[1 + len(str(graph)) % 7, 1 + len(str(graph)) % 11]])
 for own in segments(parse_graph(TEXT), algebra(), least=3):

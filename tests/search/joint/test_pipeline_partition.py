@@ -14,8 +14,8 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing
-from meshwright.search.joint.field import nodes
-from meshwright.search.joint.pipelines import Pipelines
+from meshwright.search.joint.layout_dp import nodes
+from meshwright.search.joint.pipeline_partition import Pipelines
 from meshwright.simulate.prices import Prices
 from meshwright.solvers.chain_partition import staged
 from support.training_graphs import tiny

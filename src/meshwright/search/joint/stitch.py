@@ -27,7 +27,7 @@ def recomposed(
     >>> from meshwright.graph.text import parse_graph
     >>> from meshwright.rewrite.graphs.match import Matcher
     >>> from meshwright.search.joint.segments import segments
-    >>> from meshwright.search.joint.variants import algebra
+    >>> from meshwright.search.joint.explore_rewrites import algebra
     >>> graph = parse_graph('''graph g
     ... input x: float32[n=4, k=8]
     ... parameter w: float32[o=6, k=8]

@@ -24,10 +24,10 @@ from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
-from meshwright.search.joint.bench import Bench
 from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.field import Field, Weights
-from meshwright.search.joint.frames import Frame
+from meshwright.search.joint.global_config import Frame
+from meshwright.search.joint.graph_context import Bench
+from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of

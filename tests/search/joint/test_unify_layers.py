@@ -12,9 +12,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
 from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
-from meshwright.search.joint import best
+from meshwright.search.joint import planner
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.tidy import tidied
+from meshwright.search.joint.unify_layers import tidied
 
 
 @given(
@@ -43,7 +43,7 @@ def test_a_plan_is_hardly_slower_for_it() -> None:
         cluster=Cluster.named("laptop"),
         memory=Bytes(4 << 30),
     )
-    found = best.best_plan(question, Budget(proposals=2000))
+    found = planner.best_plan(question, Budget(proposals=2000))
     fastest = min(own.prediction.step for own in found.front)
-    assert found.best.prediction.step <= (1 + best.UNTIDY) * fastest
+    assert found.best.prediction.step <= (1 + planner.UNTIDY) * fastest
     assert all(found.best.prediction.step <= own.prediction.step for _, own in found.baselines)

@@ -15,12 +15,19 @@ from meshwright.plan.model import Options
 from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
-from meshwright.search.joint.bench import Bench
+from meshwright.search.joint.coarse_search import sketches
 from meshwright.search.joint.constraints import Constraints, parse_constraints
-from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Frame, Saving, framed, micro_batches, savings, shapes
+from meshwright.search.joint.global_config import (
+    Frame,
+    Saving,
+    framed,
+    micro_batches,
+    savings,
+    shapes,
+)
+from meshwright.search.joint.graph_context import Bench
+from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.sketches import sketches
 from meshwright.search.joint.violations import violations
 from meshwright.simulate.prices import Prices
 from support.baseline_graphs import convolutional, transformer

@@ -12,9 +12,9 @@ from meshwright.parallel.layout import Layout, factors
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.best import best_plan
-from meshwright.search.joint.copied import copied
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
+from meshwright.search.joint.replicate_move import copied
 from meshwright.simulate.problem import codes_of, layouts_of
 
 GRAPH = parse_graph("""graph pair

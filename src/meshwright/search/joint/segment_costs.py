@@ -25,7 +25,7 @@ from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.joint.constraints import allowed
-from meshwright.search.joint.field import Field, Weights
+from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.segments import Segment
 from meshwright.simulate.prices import Prices

@@ -32,9 +32,9 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.exact.duration_tables import choices
 from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
-from meshwright.search.joint.frames import BUCKETS, micro_batches, savings
+from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.variants import algebra
 from meshwright.simulate import full
 from meshwright.simulate.held import within
 from meshwright.simulate.prices import NANO, Prices

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from meshwright.price.memory import LIBRARY
-from meshwright.search.joint.bench import Bench, Sketch
-from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Frame, Saving, framed, savings, shapes
+from meshwright.search.joint.global_config import Frame, Saving, framed, savings, shapes
+from meshwright.search.joint.graph_context import Bench, Sketch
+from meshwright.search.joint.layout_dp import Weights
 
 SUMS = 0.5
 """How much gradient sums count where frames are compared."""

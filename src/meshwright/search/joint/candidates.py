@@ -13,7 +13,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.bench import Bench, Sketch
+from meshwright.search.joint.graph_context import Bench, Sketch
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.violations import violations
 

@@ -2,7 +2,7 @@
 
     baselines   what needs no search is simulated first
     frames      the layouts that add up to the least in every frame (`sketches`); the best few are
-                simulated and laid out finer (`field`)
+                simulated and laid out finer (`layout_dp`)
     algebra     graphs that compute the same (`rewrites`) in the best frames
     options     one option of the best plan after the other is changed, and whether it copies
                 (`copied`)
@@ -34,26 +34,26 @@ from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.boundaries import Boundaries
+from meshwright.search.joint.candidates import Entry
 from meshwright.search.joint.clock import Clock
+from meshwright.search.joint.coarse_search import sketches, varied
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import MICRO_BATCHES, option, stays
 from meshwright.search.joint.contradictions import parts
-from meshwright.search.joint.copied import copied
-from meshwright.search.joint.everything import everything
-from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Frame, neighbours
-from meshwright.search.joint.kept import Entry
+from meshwright.search.joint.enumerate_plans import everything
+from meshwright.search.joint.evaluate import Trials
+from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.search.joint.global_config import Frame, neighbours
+from meshwright.search.joint.layout_dp import Weights
+from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.question import Planned, Question, Stopped
+from meshwright.search.joint.replicate_move import copied
 from meshwright.search.joint.rewrites import rewritten
-from meshwright.search.joint.sketches import sketches, varied
-from meshwright.search.joint.starts import starts
-from meshwright.search.joint.tidy import tidied
-from meshwright.search.joint.trials import Trials
-from meshwright.search.joint.variants import algebra
+from meshwright.search.joint.segment_costs import Boundaries
+from meshwright.search.joint.unify_layers import tidied
 from meshwright.search.joint.violations import violations
-from meshwright.search.joint.walks import walked
 from meshwright.search.joint.warm import warm_up
+from meshwright.search.joint.warm_starts import starts
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate

@@ -31,9 +31,9 @@ from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
-from meshwright.search.joint.field import Field, Totals, Weights, nodes
-from meshwright.search.joint.frames import Frame
-from meshwright.search.joint.pipelines import Pipelines
+from meshwright.search.joint.global_config import Frame
+from meshwright.search.joint.layout_dp import Field, Totals, Weights, nodes
+from meshwright.search.joint.pipeline_partition import Pipelines
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
 from meshwright.simulate.prices import Prices

@@ -21,9 +21,9 @@ from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.additive import Costing, Costs
-from meshwright.search.joint.boundaries import SUMS, Boundaries
-from meshwright.search.joint.field import Field, Weights
+from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
+from meshwright.search.joint.segment_costs import SUMS, Boundaries
 from meshwright.search.joint.segments import Segment
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.problem import codes_of

@@ -23,7 +23,7 @@ from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
 from meshwright.search.joint.constraints import allowed, sitting
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.starts import Start
+from meshwright.search.joint.warm_starts import Start
 from meshwright.search.mcmc.metropolis import space, stranger
 from meshwright.search.mcmc.parallel_chains import Progress, search
 from meshwright.simulate.prices import Prices

@@ -15,12 +15,12 @@ from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.bench import Bench, Sketch
-from meshwright.search.joint.field import Weights
-from meshwright.search.joint.frames import Frame
-from meshwright.search.joint.kept import Entry, Kept
+from meshwright.search.joint.candidates import Entry, Kept
+from meshwright.search.joint.coarse_search import finer, varied
+from meshwright.search.joint.global_config import Frame
+from meshwright.search.joint.graph_context import Bench, Sketch
+from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.sketches import finer, varied
 from meshwright.simulate.prices import Prices
 from meshwright.simulate.simulation import simulate
 

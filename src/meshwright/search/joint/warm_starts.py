@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
-from meshwright.search.joint.bench import Bench
-from meshwright.search.joint.kept import Entry
+from meshwright.search.joint.candidates import Entry
+from meshwright.search.joint.graph_context import Bench
 
 SETS = 2
 """Graphs with a set of options that are walked with."""
