@@ -22,7 +22,7 @@ from meshwright.search.compare import Comparison, compare, told_apart
 from meshwright.search.mcmc.metropolis import Space, space
 from meshwright.search.mcmc.move import Board, Undo, apply, board, take_back, undo
 from meshwright.simulate import full
-from meshwright.simulate.carry import FOUND, ILLEGAL
+from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.full import Scratch
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, Timeline

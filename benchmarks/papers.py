@@ -51,7 +51,7 @@ from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.sequential import sequential
 from meshwright.search.sweep import Failed, sweep
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 
 RESULTS = Path(__file__).with_name("papers.jsonl")

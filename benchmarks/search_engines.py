@@ -31,7 +31,7 @@ from meshwright.search.mcmc.metropolis import (
 )
 from meshwright.search.mcmc.move import board, undo
 from meshwright.simulate import full, simulation
-from meshwright.simulate.carry import FOUND
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
 
 MODELS = (

@@ -18,9 +18,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.price.step import Pricer
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.plan import configured
-from meshwright.simulate import build
-from meshwright.simulate.held import curves
-from meshwright.simulate.prices import Prices
+from meshwright.simulate import build_template
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import simulate
 from support import slow_build
 from support.slow_held import curves as slow_curves
@@ -57,7 +57,7 @@ def measured(name: str, batch: int, cluster: str, nodes: int, sizes: tuple[int, 
     whole = seconds(lambda: simulate(plan, prices))
     memory = seconds(lambda: list(curves(own, own.roles, timeline)))
     slow_memory = seconds(lambda: list(slow_curves(own, own.roles, timeline)), 1)
-    tasks = seconds(lambda: build.skeleton(own.joined, *given[2:]))
+    tasks = seconds(lambda: build_template.skeleton(own.joined, *given[2:]))
     slow_tasks = seconds(lambda: slow_build.skeleton(*given), 1)
     return (
         f"{name} on {machine.devices} devices, {len(own.tasks.live)} tasks: "

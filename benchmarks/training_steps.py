@@ -54,7 +54,7 @@ from meshwright.search.baselines.expert import expert
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 from step_rows import Row, told

@@ -36,7 +36,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
 from meshwright.search.exact.exhaustive import exhaustive
-from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.collective_table import NANO, Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 from support.plan_strategies import plans

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meshwright.price.collective import Collective, Movement, Operation
 from meshwright.price.pattern import Digit, Use
 from meshwright.price.traffic import ring_parts, sent_bytes
-from meshwright.simulate.prices import _moved
+from meshwright.simulate.collective_table import _moved
 
 parts = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 

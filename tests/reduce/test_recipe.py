@@ -13,7 +13,7 @@ from meshwright.reduce.plan import ReductionPlan
 from meshwright.reduce.predict import predict_all
 from meshwright.reduce.recipe import DeviceStep
 from meshwright.reduce.synthesize import Space
-from meshwright.simulate.prices import _of_program
+from meshwright.simulate.collective_table import _of_program
 from support.machines import machine
 
 

@@ -25,7 +25,7 @@ from meshwright.search.baselines.data import data_parallel
 from meshwright.search.explain.evaluate_plan import judged
 from meshwright.search.explain.utilisation import spent_by_unit
 from meshwright.search.joint.constraints import Constraints
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer
 from support.plan_strategies import plans

@@ -20,7 +20,7 @@ from meshwright.search.baselines import applicable
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.explain.utilisation import costliest, occupancies, resources_of_devices, uses
 from meshwright.simulate.engines import ENGINES
-from meshwright.simulate.held import curves
+from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate
 from support.baseline_graphs import convolutional, transformer
 from support.plan_strategies import plans

@@ -18,7 +18,7 @@ from meshwright.price.step import Pricer
 from meshwright.script.script import Script
 from meshwright.script.traffic import sent_by_kind, sent_bytes_of
 from meshwright.search.baselines import applicable
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 from support.executed import tiny
 from support.machines import machine

@@ -29,7 +29,7 @@ from meshwright.search.configured.placed import factors_of, rows_of
 from meshwright.search.configured.plan import configured
 from meshwright.search.configured.refusals import refusals
 from meshwright.search.configured.torchtitan import read_torchtitan
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional
 

@@ -26,7 +26,7 @@ from meshwright.script.bundles import Bundle, Leg, bundles
 from meshwright.search.baselines import BASELINES
 from meshwright.search.baselines.additive import space
 from meshwright.search.baselines.choices import choices
-from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.collective_table import NANO, Prices
 from meshwright.solvers.variable_elimination import CostGraph, cheapest, cost
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)

@@ -9,7 +9,7 @@ from meshwright.foundation.units import BytesPerSecond
 from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan
 from meshwright.script.fetching import AHEAD
-from meshwright.simulate.held import curves
+from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE
 from support.uniform_chain import RoundPricer, chain

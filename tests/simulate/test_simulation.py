@@ -21,7 +21,7 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import training_step
 from meshwright.search.baselines import BASELINES
 from meshwright.simulate import full
-from meshwright.simulate.held import fullest
+from meshwright.simulate.memory.memory_timeline import fullest
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer

@@ -8,7 +8,7 @@ import pytest
 from meshwright.foundation.errors import InputError
 from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan, Schedule
-from meshwright.simulate.held import curves
+from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate
 from support.uniform_chain import BACKWARD, FORWARD, chain, free, pipeline
 

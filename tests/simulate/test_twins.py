@@ -14,8 +14,8 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.simulate import full
-from meshwright.simulate.held import curves
-from meshwright.simulate.parts import Parts
+from meshwright.simulate.memory.memory_timeline import curves
+from meshwright.simulate.memory.shard_bytes import Parts
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.stages import Label, ahead, chained
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads

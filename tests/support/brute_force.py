@@ -41,8 +41,8 @@ from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
 from meshwright.search.joint.question import Question
 from meshwright.simulate import full
-from meshwright.simulate.held import fullest
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.memory.memory_timeline import fullest
 from meshwright.simulate.problem import Problem
 
 REWRITES = 2

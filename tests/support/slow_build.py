@@ -11,10 +11,10 @@ import numpy as np
 from meshwright.parallel.states import State
 from meshwright.parallel.unit import Port, Unit
 from meshwright.script.bundles import Bundle, Leg
-from meshwright.simulate.places import Places
-from meshwright.simulate.skeleton import NONE, Bytes8, Floats, Labels, Skeleton
+from meshwright.simulate.operator_table import MOST_SPLITS
+from meshwright.simulate.resources import Places
+from meshwright.simulate.task_template import NONE, Bytes8, Floats, Labels, Skeleton
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph
-from meshwright.simulate.times import MOST_SPLITS
 
 Number = int | np.int32
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.parallel.reshard import Codes
 from meshwright.script.bundles import Bundle
-from meshwright.simulate.held import GRADIENTS, KEPT, PASSING, Curve
+from meshwright.simulate.memory.memory_timeline import GRADIENTS, KEPT, PASSING, Curve
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints, Timeline
 from support.slow_parts import Parts

@@ -17,10 +17,10 @@ from meshwright.parallel.states import PARTIAL, State
 from meshwright.parallel.unit import SAMPLE, Member, Unit
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
 from meshwright.script.bundles import Source
-from meshwright.simulate.parts import Standing
-from meshwright.simulate.places import subcube
-from meshwright.simulate.prices import COMPUTE
+from meshwright.simulate.collective_table import COMPUTE
+from meshwright.simulate.memory.shard_bytes import Standing
 from meshwright.simulate.problem import Problem
+from meshwright.simulate.resources import subcube
 
 
 class Parts:

@@ -12,7 +12,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.backend import NCCL
 from meshwright.price.operator import OperatorPrice, OperatorPricer, PassPrice
 from meshwright.price.step import Pricer
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE
 

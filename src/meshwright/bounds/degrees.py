@@ -39,8 +39,8 @@ from meshwright.price.operator import (
     half_of,
     window_of,
 )
-from meshwright.simulate.prices import NANO
-from meshwright.simulate.times import Durations
+from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.operator_table import Durations
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

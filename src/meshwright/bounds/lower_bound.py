@@ -48,8 +48,8 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, bundles
-from meshwright.simulate.prices import NANO
-from meshwright.simulate.times import Times
+from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.operator_table import Times
 from meshwright.solvers.fictitious_play import value
 
 ROUNDS = 150

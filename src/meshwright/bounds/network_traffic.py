@@ -32,7 +32,7 @@ from meshwright.parallel.unit import Port, Unit
 from meshwright.price.backend import NCCL, Backend, Shape
 from meshwright.price.flows import tree_depth
 from meshwright.script.bundles import Bundle
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

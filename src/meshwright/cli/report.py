@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from meshwright.search.explain.decisions import Decision
     from meshwright.search.joint.question import Planned
-    from meshwright.simulate.prices import Prices
+    from meshwright.simulate.collective_table import Prices
 
 DEFAULT = "report.html"
 """Where a report is written unless something else is said."""

@@ -174,7 +174,7 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
     from meshwright.run.enough import require_planned, require_real
     from meshwright.script.script import Script
     from meshwright.script.traffic import sent_bytes_of
-    from meshwright.simulate.held import together
+    from meshwright.simulate.memory.memory_timeline import together
     from meshwright.simulate.simulation import simulate
 
     backend = NCCL if device.type == "cuda" else RINGS

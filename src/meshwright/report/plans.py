@@ -35,7 +35,7 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.compare import Comparison
 from meshwright.search.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.search.mcmc.parallel_chains import Found
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation
 
 MOST = 10

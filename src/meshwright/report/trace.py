@@ -19,7 +19,7 @@ from meshwright.search.explain.utilisation import (
     subject_of,
     uses,
 )
-from meshwright.simulate.held import Curve, curves
+from meshwright.simulate.memory.memory_timeline import Curve, curves
 from meshwright.simulate.simulation import Simulation
 
 Event = dict[str, object]

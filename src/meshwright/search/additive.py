@@ -34,10 +34,10 @@ from meshwright.plan.model import Options
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, Leg, Source
-from meshwright.simulate.carry import SHARD
-from meshwright.simulate.joined import joined
-from meshwright.simulate.prices import NANO, Prices, Table, price
-from meshwright.simulate.times import (
+from meshwright.simulate.collective_table import NANO, Prices, Table, price
+from meshwright.simulate.edge_collectives import SHARD
+from meshwright.simulate.edges import joined
+from meshwright.simulate.operator_table import (
     DEGREE_BITS,
     MOST_SPLITS,
     Times,

@@ -24,7 +24,7 @@ from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.mcmc.metropolis import Engine, space, stranger
 from meshwright.search.mcmc.parallel_chains import Found, Progress, random_roles, search
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate

@@ -1,8 +1,8 @@
 """What the tasks that move tensors are made of. Enters: a laid-out problem. Leaves: for each such
 task its collectives, one after the other, each with the way in which it is carried out.
 
-`lay` adds the same collectives up while it writes tasks; here they are told one by one, for people.
-Their seconds add up to a task's duration but for rounding, which is a test.
+`assign` adds the same collectives up while it writes tasks; here they are told one by one, for
+people. Their seconds add up to a task's duration but for rounding, which is a test.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from meshwright.parallel.reshard import (
 )
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.script.bundles import Bundle, Leg
-from meshwright.simulate.carry import SHARD
-from meshwright.simulate.prices import Way
+from meshwright.simulate.collective_table import Way
+from meshwright.simulate.edge_collectives import SHARD
 from meshwright.simulate.problem import Problem
 
 States = tuple[int, ...]

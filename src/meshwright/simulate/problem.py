@@ -31,16 +31,16 @@ from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.script.script import WHOLLY_SHARDED
-from meshwright.simulate.build import skeleton
-from meshwright.simulate.carry import ILLEGAL, NO_TIME, Work, work
-from meshwright.simulate.joined import joined
-from meshwright.simulate.lay import Rates
-from meshwright.simulate.places import places
-from meshwright.simulate.prices import NANO, Prices
-from meshwright.simulate.skeleton import Labels, labels_of
+from meshwright.simulate.assign import Rates
+from meshwright.simulate.build_template import skeleton
+from meshwright.simulate.collective_table import NANO, Prices
+from meshwright.simulate.edge_collectives import ILLEGAL, NO_TIME, Work, work
+from meshwright.simulate.edges import joined
+from meshwright.simulate.operator_table import MOST_SPLITS, Times
+from meshwright.simulate.resources import places
 from meshwright.simulate.stages import Label, ahead, chained
+from meshwright.simulate.task_template import Labels, labels_of
 from meshwright.simulate.tasks import Flags
-from meshwright.simulate.times import MOST_SPLITS, Times
 from meshwright.simulate.whole import lay_all
 
 

@@ -15,8 +15,8 @@ from meshwright.price.backend import backend_named
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.simulate import full
-from meshwright.simulate.held import fullest
-from meshwright.simulate.prices import COMPUTE, NANO, Prices
+from meshwright.simulate.collective_table import COMPUTE, NANO, Prices
+from meshwright.simulate.memory.memory_timeline import fullest
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import TaskGraph, Timeline, loads
 

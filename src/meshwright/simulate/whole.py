@@ -1,18 +1,18 @@
 """The layouts of all units written at once. Enters: their roles. Leaves: a task graph, or the unit
-or bundle for which a table lacks a row. Compiled: to call `lay` from Python for each unit and each
-bundle takes longer than what it does.
+or bundle for which a table lacks a row. Compiled: to call `assign` from Python for each unit and
+each bundle takes longer than what it does.
 """
 
 from __future__ import annotations
 
 from meshwright.foundation.compiled import compiled
 from meshwright.parallel.reshard import Codes
-from meshwright.simulate.carry import FOUND, Work
-from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
-from meshwright.simulate.prices import Table
-from meshwright.simulate.skeleton import Skeleton
+from meshwright.simulate.assign import Rates, lay_bundle, lay_unit
+from meshwright.simulate.collective_table import Table
+from meshwright.simulate.edge_collectives import FOUND, Work
+from meshwright.simulate.operator_table import TimeTable
+from meshwright.simulate.task_template import Skeleton
 from meshwright.simulate.tasks import Ints, TaskGraph
-from meshwright.simulate.times import TimeTable
 
 
 @compiled

@@ -23,7 +23,7 @@ from meshwright.search.exact.lagrangian import Relaxation
 from meshwright.search.exact.partial_simulation import Waits, waist, waited
 from meshwright.search.mcmc.parallel_chains import random_roles
 from meshwright.simulate import full
-from meshwright.simulate.held import fullest, within
+from meshwright.simulate.memory.memory_timeline import fullest, within
 from meshwright.simulate.problem import Problem
 from meshwright.solvers.mini_buckets import choice, eliminate
 

@@ -20,8 +20,8 @@ from meshwright.search.explain.exposed import collective_costs, kind_costs, link
 from meshwright.search.explain.path_breakdown import by_category, stretches
 from meshwright.search.explain.utilisation import runs_unit
 from meshwright.simulate import reference
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.moves import moves
-from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import Simulation, simulate
 from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline
 from support.baseline_graphs import transformer

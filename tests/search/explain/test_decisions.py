@@ -16,7 +16,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.explain.decisions import Decision, explain
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 
 PAIRS = Cluster.named("flexflow-p100", node=2, gpu=2)

@@ -16,7 +16,7 @@ from meshwright.search.explain.decisions import explain
 from meshwright.search.explain.evaluate_plan import judged
 from meshwright.search.explain.explanation import Explained, explained, spending
 from meshwright.search.explain.what_if import helps
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 

@@ -16,7 +16,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.step import Pricer
 from meshwright.search.additive import Costing
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import Problem, codes_of
 from meshwright.simulate.tasks import Indices
 from support.plan_strategies import CLUSTERS, GRAPHS, legal

@@ -29,7 +29,7 @@ from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.violations import violations
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from support.baseline_graphs import convolutional, transformer
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)

@@ -17,8 +17,8 @@ from meshwright.search.exact.duration_tables import choices
 from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
-from meshwright.simulate.held import within
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.memory.memory_timeline import within
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 from support.brute_force import Answer, allowed, brute_force, legal, reachable

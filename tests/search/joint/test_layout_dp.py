@@ -29,7 +29,7 @@ from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import codes_of
 from meshwright.solvers.variable_elimination import cheapest
 from support.baseline_graphs import recurrent, transformer

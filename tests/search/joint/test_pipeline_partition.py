@@ -16,7 +16,7 @@ from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing
 from meshwright.search.joint.layout_dp import nodes
 from meshwright.search.joint.pipeline_partition import Pipelines
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.solvers.chain_partition import staged
 from support.training_graphs import tiny
 

@@ -25,7 +25,7 @@ from meshwright.search.joint.question import Question
 from meshwright.search.joint.rewrites import _cheapest, rewritten
 from meshwright.search.joint.segment_costs import Boundaries, boundary_tensors
 from meshwright.search.joint.segments import segments
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.solvers.variable_elimination import Costs
 
 

@@ -25,7 +25,7 @@ from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.segment_costs import SUMS, Boundaries
 from meshwright.search.joint.segments import Segment
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import codes_of
 
 CLUSTERS = {

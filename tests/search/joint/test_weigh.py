@@ -22,8 +22,8 @@ from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
-from meshwright.simulate import held as held_module
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.memory import memory_timeline as held_module
 from support.baseline_graphs import transformer
 from support.training_graphs import tiny
 

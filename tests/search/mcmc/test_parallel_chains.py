@@ -20,7 +20,7 @@ from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, space, 
 from meshwright.search.mcmc.move import board, undo
 from meshwright.search.mcmc.parallel_chains import TURN, Found, Progress, random_roles, search
 from meshwright.simulate import full
-from meshwright.simulate.carry import FOUND
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)

@@ -30,8 +30,8 @@ from meshwright.search.mcmc.metropolis import (
 )
 from meshwright.search.mcmc.move import Undo, board, undo
 from meshwright.simulate import full, reference
-from meshwright.simulate.carry import FOUND
 from meshwright.simulate.delta import timeline_of
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Timeline
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.foundation.units import Bytes
 from meshwright.report.documents import Document
-from meshwright.simulate.held import Curve, curves
+from meshwright.simulate.memory.memory_timeline import Curve, curves
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.tasks import Indices
 

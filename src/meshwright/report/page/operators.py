@@ -19,7 +19,7 @@ from meshwright.plan.model import Plan
 from meshwright.report.annotated import by_level
 from meshwright.report.documents import Document
 from meshwright.search.explain.utilisation import spent_by_unit
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation
 
 

@@ -25,7 +25,7 @@ from meshwright.price.tables import pricer_of
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.baselines.choices import choices_of
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.solvers.variable_elimination import CostGraph
 
 

@@ -33,7 +33,7 @@ from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.search.baselines.roles import inside_machine, require_few, seat
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 
 
 class Schedule(NamedTuple):

@@ -29,7 +29,7 @@ from meshwright.search.configured.facts import Facts, facts_of
 from meshwright.search.configured.plan import configured
 from meshwright.search.configured.refusals import refusals
 from meshwright.search.configured.written import Form
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import Simulation, simulate
 
 FINALISTS = 3

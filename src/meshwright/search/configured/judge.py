@@ -25,7 +25,7 @@ from meshwright.search.configured.refusals import refusals
 from meshwright.search.configured.written import Written, settled
 from meshwright.search.explain.utilisation import occupancies
 from meshwright.search.joint.question import Planned
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import Simulation
 
 COMPUTING, BUBBLE = "computing", "pipeline bubble"

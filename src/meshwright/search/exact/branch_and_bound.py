@@ -22,9 +22,9 @@ from meshwright.parallel.states import PARTIAL
 from meshwright.search.exact.partial_simulation import Waist, Waits, waited
 from meshwright.search.mcmc.move import Board
 from meshwright.simulate import full
-from meshwright.simulate.carry import FOUND
+from meshwright.simulate.assign import lay_bundle, lay_unit
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.full import Scratch
-from meshwright.simulate.lay import lay_bundle, lay_unit
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
 from meshwright.solvers.mini_buckets import Buckets, Costs
 
@@ -71,7 +71,8 @@ DEPTH, NODES, SIMULATED, BEST, MAKESPAN = range(5)
 whole ones were simulated, the makespan to beat, and that of the last plan that did."""
 
 FASTER: Final = 4
-"""What growing ends with at a plan that beats the best; the other endings are those of `carry`."""
+"""What growing ends with at a plan that beats the best; the other endings are those of
+`edge_collectives`."""
 
 
 class Ground(NamedTuple):

@@ -18,12 +18,12 @@ from meshwright.foundation.errors import InputError
 from meshwright.parallel.reshard import Codes
 from meshwright.search.mcmc.metropolis import space
 from meshwright.search.mcmc.move import Board, board
-from meshwright.simulate.carry import FOUND
-from meshwright.simulate.lay import key_of, lay_bundle
-from meshwright.simulate.places import subcube
-from meshwright.simulate.prices import COMPUTE
+from meshwright.simulate.assign import key_of, lay_bundle
+from meshwright.simulate.collective_table import COMPUTE
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.skeleton import NONE
+from meshwright.simulate.resources import subcube
+from meshwright.simulate.task_template import NONE
 from meshwright.simulate.tasks import Indices
 from meshwright.solvers.mini_buckets import Costs
 

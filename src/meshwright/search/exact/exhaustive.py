@@ -47,7 +47,7 @@ from meshwright.search.exact.partial_simulation import Waits, waist
 from meshwright.search.mcmc.metropolis import space, stranger
 from meshwright.search.mcmc.move import board
 from meshwright.simulate import full
-from meshwright.simulate.carry import FOUND
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Flags, Indices
 

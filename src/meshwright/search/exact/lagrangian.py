@@ -30,7 +30,7 @@ from meshwright.parallel.reshard import Codes
 from meshwright.search.exact.duration_tables import UnitTimes, bundle_times, choices, unit_times
 from meshwright.search.exact.partial_simulation import backward_tasks
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.skeleton import NONE
+from meshwright.simulate.task_template import NONE
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 from meshwright.solvers.mini_buckets import Buckets, Costs, choice, eliminate
 

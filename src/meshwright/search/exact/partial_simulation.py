@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled
+from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.full import take
-from meshwright.simulate.prices import COMPUTE
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.skeleton import NONE
+from meshwright.simulate.task_template import NONE
 from meshwright.simulate.tasks import NOWHERE, Flags, Indices, Ints, TaskGraph
 from meshwright.solvers.mini_buckets import Costs
 

@@ -22,7 +22,7 @@ from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import is_at
 from meshwright.search.mcmc.metropolis import Desk, Space, cost_of, desk, refuse, space
 from meshwright.search.mcmc.move import EDGES, TASKS, Board, Undo, apply, board, take_back, undo
-from meshwright.simulate.carry import FOUND, ILLEGAL
+from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints
 

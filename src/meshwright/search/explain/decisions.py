@@ -25,8 +25,8 @@ from meshwright.price.operator import OperatorPricer
 from meshwright.reduce import dsl
 from meshwright.search.explain.alternatives import alternatives
 from meshwright.search.explain.counterfactuals import Class, Trials, classes
+from meshwright.simulate.collective_table import NANO, Prices, Way
 from meshwright.simulate.moves import Move, moves, ways_by_level
-from meshwright.simulate.prices import NANO, Prices, Way
 from meshwright.simulate.simulation import simulate
 
 WORK = 50_000_000

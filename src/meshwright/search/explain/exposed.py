@@ -21,9 +21,9 @@ from meshwright.reduce import dsl
 from meshwright.search.explain.critical_path import Piece
 from meshwright.search.explain.path_breakdown import Part, by_category, dealt, purpose, stretches
 from meshwright.search.explain.utilisation import occupancies, runs_unit
+from meshwright.simulate.collective_table import NANO, Way
+from meshwright.simulate.memory.shard_bytes import degrees
 from meshwright.simulate.moves import moves, ways_by_level
-from meshwright.simulate.parts import degrees
-from meshwright.simulate.prices import NANO, Way
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
 

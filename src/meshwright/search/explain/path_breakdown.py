@@ -16,8 +16,8 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.layers import first_copies
 from meshwright.search.explain.critical_path import Piece
 from meshwright.search.explain.utilisation import runs_unit
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.moves import moves, ways_by_level
-from meshwright.simulate.prices import NANO
 from meshwright.simulate.simulation import Simulation
 
 K = TypeVar("K", bound=Hashable)

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from meshwright.foundation.units import Bytes, Seconds
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline, loads

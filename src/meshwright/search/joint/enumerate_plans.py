@@ -36,8 +36,8 @@ from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings
 from meshwright.search.joint.question import Question
 from meshwright.simulate import full
-from meshwright.simulate.held import within
-from meshwright.simulate.prices import NANO, Prices
+from meshwright.simulate.collective_table import NANO, Prices
+from meshwright.simulate.memory.memory_timeline import within
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 

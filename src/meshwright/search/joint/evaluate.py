@@ -21,7 +21,7 @@ from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench, Sketch
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 
 LEADING = 3

@@ -36,7 +36,7 @@ from meshwright.search.joint.layout_dp import Field, Totals, Weights, nodes
 from meshwright.search.joint.pipeline_partition import Pipelines
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate
 from meshwright.solvers.chain_partition import Staging

@@ -26,7 +26,7 @@ from meshwright.search.joint.question import Question
 from meshwright.search.joint.warm_starts import Start
 from meshwright.search.mcmc.metropolis import space, stranger
 from meshwright.search.mcmc.parallel_chains import Progress, search
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import Problem
 
 PROPOSALS = 600_000

@@ -54,7 +54,7 @@ from meshwright.search.joint.unify_layers import tidied
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.warm import warm_up
 from meshwright.search.joint.warm_starts import starts
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 

@@ -28,7 +28,7 @@ from meshwright.search.joint.constraints import allowed
 from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.segments import Segment
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
 from meshwright.solvers.variable_elimination import between
 
 SUMS = (1.0, 0.3, 0.0)

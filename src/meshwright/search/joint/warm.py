@@ -26,8 +26,8 @@ from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.mcmc.parallel_chains import search
-from meshwright.simulate.held import within
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.memory.memory_timeline import within
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate
 from meshwright.solvers.variable_elimination import CostGraph, bounded

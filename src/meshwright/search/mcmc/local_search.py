@@ -28,8 +28,8 @@ from meshwright.search.mcmc.metropolis import (
     refuse,
 )
 from meshwright.search.mcmc.move import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
-from meshwright.simulate.carry import FOUND, ILLEGAL
-from meshwright.simulate.skeleton import Floats
+from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
+from meshwright.simulate.task_template import Floats
 from meshwright.simulate.tasks import Ints
 
 MOST: Final = 4096

@@ -31,11 +31,11 @@ from meshwright.parallel.unit import Unit
 from meshwright.search.mcmc.load_bound import Members, heaviest, members, shift
 from meshwright.search.mcmc.move import EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate import full
-from meshwright.simulate.carry import FOUND, ILLEGAL
+from meshwright.simulate.assign import key_of
 from meshwright.simulate.delta import Delta, commit, propose
 from meshwright.simulate.delta_state import Accepted, Trial
+from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.full import Scratch
-from meshwright.simulate.lay import key_of
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
 

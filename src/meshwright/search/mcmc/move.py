@@ -13,13 +13,13 @@ import numpy as np
 
 from meshwright.foundation.compiled import compiled, copy_row
 from meshwright.parallel.reshard import Codes
-from meshwright.simulate.carry import FOUND, Work
-from meshwright.simulate.lay import Rates, lay_bundle, lay_unit
-from meshwright.simulate.prices import Table
+from meshwright.simulate.assign import Rates, lay_bundle, lay_unit
+from meshwright.simulate.collective_table import Table
+from meshwright.simulate.edge_collectives import FOUND, Work
+from meshwright.simulate.operator_table import TimeTable
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.skeleton import NONE, Floats, Skeleton
+from meshwright.simulate.task_template import NONE, Floats, Skeleton
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
-from meshwright.simulate.times import TimeTable
 
 
 class Board(NamedTuple):

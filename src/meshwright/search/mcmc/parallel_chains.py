@@ -39,7 +39,7 @@ from meshwright.search.mcmc.move import Undo, board, undo
 from meshwright.search.mcmc.sample_layout import random_layout
 from meshwright.search.mcmc.search_checkpoint import ChainState, Checkpoint, Keeper
 from meshwright.simulate import full
-from meshwright.simulate.carry import FOUND
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints
 

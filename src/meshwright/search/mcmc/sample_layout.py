@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from meshwright.foundation.errors import InputError
 from meshwright.parallel.reshard import Codes
 from meshwright.search.mcmc.metropolis import Space, below
-from meshwright.simulate.lay import key_of
+from meshwright.simulate.assign import key_of
 from meshwright.simulate.problem import Problem
 
 TRIES = 10_000

@@ -2,7 +2,7 @@
 micro-batches, the bytes of a bucket. Leaves: bundles, and what compiled code knows of them.
 
 All of it is the same for every plan with these options, and so is found once for each graph.
-Where the tasks are that carry the bundles is told by `build`.
+Where the tasks are that carry the bundles is told by `build_template`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from meshwright.parallel.states import State
 from meshwright.parallel.unit import Statistics, Unit
 from meshwright.parallel.units import units
 from meshwright.script.bundles import Bundle, Leg, bucketed, bundles
-from meshwright.simulate.skeleton import NONE, Bytes8, Floats
+from meshwright.simulate.operator_table import MOST_SPLITS
+from meshwright.simulate.task_template import NONE, Bytes8, Floats
 from meshwright.simulate.tasks import Indices
-from meshwright.simulate.times import MOST_SPLITS
 
 
 class Joined(NamedTuple):

@@ -18,8 +18,8 @@ from meshwright.price.collective import Collective, Movement
 from meshwright.price.pattern import Digit, Pattern, Use, groups
 from meshwright.price.step import Pricer
 from meshwright.simulate import full
-from meshwright.simulate.places import places, subcube
-from meshwright.simulate.prices import OPERATIONS, Prices, Way, pattern_number, price
+from meshwright.simulate.collective_table import OPERATIONS, Prices, Way, pattern_number, price
+from meshwright.simulate.resources import places, subcube
 from support.strategies import DEVICE, clusters
 from task_graphs import task_graph
 

@@ -13,7 +13,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.integers import from_digits
 from meshwright.parallel.layout import factors
 from meshwright.parallel.states import WHOLE, at
-from meshwright.simulate.places import Places, places, subcube
+from meshwright.simulate.resources import Places, places, subcube
 from support.strategies import clusters
 
 Owner = tuple[int, int]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.foundation.compiled import compiled
-from meshwright.simulate.joined import Joined
-from meshwright.simulate.places import Places
-from meshwright.simulate.skeleton import NONE, Skeleton
+from meshwright.simulate.edges import Joined
+from meshwright.simulate.resources import Places
 from meshwright.simulate.stages import Label
+from meshwright.simulate.task_template import NONE, Skeleton
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 
 

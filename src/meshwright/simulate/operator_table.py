@@ -17,7 +17,7 @@ from meshwright.foundation.integers import divisors
 from meshwright.parallel.allowed import ANYTHING, Allowed
 from meshwright.parallel.unit import Unit
 from meshwright.price.operator import OperatorPricer
-from meshwright.simulate.prices import NANO
+from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.tasks import Indices, Ints
 
 MOST_SPLITS = 8

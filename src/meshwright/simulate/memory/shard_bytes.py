@@ -1,5 +1,6 @@
 """How many bytes of a problem's tensors each device has. Enters: a problem and roles.
-Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is told by `held`.
+Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is told by
+`memory_timeline`.
 
 With d(u, s) how many ways the factors cut split s of unit u,
     ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
@@ -21,7 +22,8 @@ from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
 from meshwright.parallel.unit import SAMPLE
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
-from meshwright.simulate.inventory import (
+from meshwright.simulate.collective_table import COMPUTE
+from meshwright.simulate.memory.saved_tensors import (
     FOREIGN,
     Handled,
     Pieced,
@@ -30,12 +32,11 @@ from meshwright.simulate.inventory import (
     pieced,
     pieces_known,
 )
-from meshwright.simulate.places import subcube
-from meshwright.simulate.prices import COMPUTE
+from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.skeleton import Bytes8, Floats
+from meshwright.simulate.resources import subcube
+from meshwright.simulate.task_template import Bytes8, Floats
 from meshwright.simulate.tasks import Flags, Ints
-from meshwright.simulate.times import MOST_SPLITS
 
 
 class Standing(NamedTuple):

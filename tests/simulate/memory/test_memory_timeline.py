@@ -10,7 +10,7 @@ from meshwright.parallel.layout import Layout, factors
 from meshwright.parallel.units import units
 from meshwright.plan.model import Held, Options, Plan
 from meshwright.price.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
-from meshwright.simulate.held import Curve, curves
+from meshwright.simulate.memory.memory_timeline import Curve, curves
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import FUSED, PLAIN, convolutional, recommendation, transformer
 from support.training_graphs import tiny

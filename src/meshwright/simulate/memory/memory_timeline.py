@@ -25,7 +25,8 @@ from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Held
 from meshwright.script.script import WHOLLY_SHARDED
 from meshwright.simulate import full
-from meshwright.simulate.parts import (
+from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.memory.shard_bytes import (
     Parts,
     Standing,
     devices,
@@ -33,9 +34,8 @@ from meshwright.simulate.parts import (
     parameters_of,
     ways,
 )
-from meshwright.simulate.prices import NANO
 from meshwright.simulate.problem import Problem
-from meshwright.simulate.skeleton import Floats
+from meshwright.simulate.task_template import Floats
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
 
 GRADIENTS, KEPT, PASSING = range(3)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from meshwright.foundation.compiled import compiled
 from meshwright.parallel.reshard import Codes, resharding
-from meshwright.simulate.carry import (
+from meshwright.simulate.collective_table import Table
+from meshwright.simulate.edge_collectives import (
     FOUND,
     ILLEGAL,
     MOVED,
@@ -39,11 +40,10 @@ from meshwright.simulate.carry import (
     states_of,
     widen,
 )
-from meshwright.simulate.places import subcube
-from meshwright.simulate.prices import Table
-from meshwright.simulate.skeleton import NONE, Skeleton
+from meshwright.simulate.operator_table import DEGREE_BITS, MOST_SPLITS, TimeTable, slot_of
+from meshwright.simulate.resources import subcube
+from meshwright.simulate.task_template import NONE, Skeleton
 from meshwright.simulate.tasks import Flags, Ints, TaskGraph
-from meshwright.simulate.times import DEGREE_BITS, MOST_SPLITS, TimeTable, slot_of
 
 
 class Rates(NamedTuple):

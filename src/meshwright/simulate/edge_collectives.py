@@ -1,7 +1,7 @@
 """What it takes to carry one tensor to one reader, or its gradient back. Compiled.
 
 Enters: states, as numbers. Leaves: collectives in a `Work`, priced and added up. Which tensors are
-carried, and when, is the business of `lay`.
+carried, and when, is the business of `assign`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from meshwright.foundation.compiled import compiled
 from meshwright.parallel.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes
 from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.simulate.prices import Table, price
-from meshwright.simulate.skeleton import Bytes8, Skeleton
+from meshwright.simulate.collective_table import Table, price
+from meshwright.simulate.operator_table import MOST_SPLITS
+from meshwright.simulate.task_template import Bytes8, Skeleton
 from meshwright.simulate.tasks import Flags, Indices, Ints
-from meshwright.simulate.times import MOST_SPLITS
 
 SHARD: Final = 99
 """The number of the dim along which optimizer sharding cuts."""

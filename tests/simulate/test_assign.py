@@ -20,8 +20,8 @@ from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.price.step import Pricer
 from meshwright.search.mcmc.move import apply, board, take_back, undo
-from meshwright.simulate.carry import FOUND
-from meshwright.simulate.prices import Prices
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import NOWHERE
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer

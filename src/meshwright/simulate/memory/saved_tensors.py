@@ -18,8 +18,8 @@ from meshwright.graph.layers import layer_of
 from meshwright.graph.model import Operator, OperatorGraph, Spec
 from meshwright.parallel.unit import Member, Unit
 from meshwright.parallel.units import units
+from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.tasks import Flags, Indices, Ints
-from meshwright.simulate.times import MOST_SPLITS
 
 FOREIGN = -1
 """In place of a root: no unit makes it."""

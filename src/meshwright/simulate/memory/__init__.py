@@ -1,0 +1,1 @@
+"""What a device holds and when: saved tensors, shard sizes, the peak."""
