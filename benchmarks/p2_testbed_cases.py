@@ -15,8 +15,8 @@ import msgspec
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, BytesPerSecond
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import RINGS
-from meshwright.price.step import Pricer
 from meshwright.reduce.dsl import ALL_REDUCE
 from meshwright.reduce.predict import PricedProgram, predict_all
 from meshwright.validate.bed_rows import Case, Record, Result, cases

@@ -41,9 +41,9 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.search.configured.config import ParallelConfig
 from meshwright.search.configured.plan import configured
 from meshwright.simulate import build_template

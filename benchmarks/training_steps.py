@@ -38,9 +38,9 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import REPLICA, Layout, factors
 from meshwright.parallel.units import units
 from meshwright.plan.model import Measurement, Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import RINGS
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.price.table import PriceTable, load_table
 from meshwright.run.calibrate import calibrate
 from meshwright.run.calls import calls_to_measure

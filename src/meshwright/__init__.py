@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from meshwright.plan.model import Measurement as Measurement
     from meshwright.plan.model import Plan as Plan
     from meshwright.plan.model import Prediction as Prediction
+    from meshwright.price.alpha_beta import Pricer as Pricer
     from meshwright.price.backend import BACKENDS as BACKENDS
-    from meshwright.price.step import Pricer as Pricer
     from meshwright.reduce.dsl import Program as Program
     from meshwright.reduce.hierarchy import reduction_hierarchy as reduction_hierarchy
     from meshwright.reduce.lower import lower as lower
@@ -84,7 +84,7 @@ REDUCTIONS = {
     "Placement": "place.placement",
     "placements": "place.placement",
     "Reduction": "search.rank",
-    "Pricer": "price.step",
+    "Pricer": "price.alpha_beta",
     "BACKENDS": "price.backend",
     "Ranker": "search.rank",
     "rank": "search.rank",

@@ -30,10 +30,10 @@ from meshwright.parallel.reshard import ALL_REDUCE
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import BACKENDS, Backend
 from meshwright.price.memory import Optimizer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.baselines import applicable
 from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.simulate.collective_table import NANO, Prices

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster
+from meshwright.price.alpha_beta import Pricer, cheapest_line
 from meshwright.price.backend import RINGS
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import Digit, Pattern, Use
-from meshwright.price.step import Pricer, cheapest_line
 from meshwright.price.traffic import SEGMENT
 from support.machines import machine
 

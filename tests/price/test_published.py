@@ -8,10 +8,10 @@ from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import BytesPerSecond, Seconds
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Placement
+from meshwright.price.alpha_beta import Pricer, cheapest_line
 from meshwright.price.backend import GLOO, NCCL, RINGS
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import Digit, Pattern, Use
-from meshwright.price.step import Pricer, cheapest_line
 from meshwright.reduce.hierarchy import reduction_hierarchy
 from meshwright.reduce.predict import predict
 from meshwright.reduce.synthesize import synthesize

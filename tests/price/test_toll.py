@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster, Toll
 from meshwright.foundation.units import BytesPerSecond, Seconds
+from meshwright.price.alpha_beta import Lost, Pricer
 from meshwright.price.backend import BACKENDS, RINGS, Backend
 from meshwright.price.collective import Collective, Movement, Operation
 from meshwright.price.pattern import Digit, Pattern, Use
-from meshwright.price.step import Lost, Pricer
 from support.machines import machine
 
 EVERYBODY: Pattern = ((Digit(2, Use.MEMBER),), (Digit(2, Use.MEMBER),))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright.price.backend import Shape
 from meshwright.price.flows import rounds, tree_depth, tree_edges
-from meshwright.price.load import latency, loads
+from meshwright.price.link_load import latency, loads
 from meshwright.price.pattern import groups, members
 from support.links import busiest_seconds_per_byte, round_latencies
 from support.strategies import clusters, patterns

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from meshwright.foundation.errors import InputError
 from meshwright.place.placement import placements
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import BACKENDS
-from meshwright.price.step import Pricer
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.plan import ReductionPlan
 from meshwright.reduce.predict import predict_all

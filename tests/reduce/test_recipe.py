@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.place.placement import placements
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import RINGS
 from meshwright.price.collective import Collective
-from meshwright.price.step import Pricer
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.plan import ReductionPlan
 from meshwright.reduce.predict import predict_all

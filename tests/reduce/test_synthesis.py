@@ -14,9 +14,9 @@ from appendix import Configuration, configurations
 from meshwright.cluster.model import Cluster
 from meshwright.place.axes import Axis
 from meshwright.place.placement import Matrix, Placement, matrices, placements
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import ALGORITHMS, BACKENDS
 from meshwright.price.collective import Collective
-from meshwright.price.step import Pricer
 from meshwright.reduce.check import check
 from meshwright.reduce.execute import run
 from meshwright.reduce.hierarchy import HIERARCHY_KINDS, Hierarchy, HierarchyKind

@@ -13,8 +13,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan, PlannedReduction
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import RINGS
-from meshwright.price.step import Pricer
 from meshwright.script.script import Script
 from meshwright.script.traffic import sent_by_kind, sent_bytes_of
 from meshwright.search.baselines import applicable

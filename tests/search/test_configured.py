@@ -20,7 +20,7 @@ from meshwright.foundation.integers import factorizations
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import factors
 from meshwright.plan.model import Plan
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.search.configured.changes import changes, settings
 from meshwright.search.configured.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.search.configured.facts import Facts, facts_of

@@ -20,8 +20,8 @@ from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, resharding
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.unit import Port, Statistics, Unit
 from meshwright.parallel.units import units
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.script.bundles import Bundle, Leg, bundles
 from meshwright.search.baselines import BASELINES
 from meshwright.search.baselines.additive import space

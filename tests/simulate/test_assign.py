@@ -18,7 +18,7 @@ from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at
 from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.search.mcmc.move import apply, board, take_back, undo
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.edge_collectives import FOUND

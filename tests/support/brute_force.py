@@ -32,8 +32,8 @@ from meshwright.parallel.micro_batches import can_be_cut_by
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes

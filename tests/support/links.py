@@ -1,6 +1,6 @@
 """Loads of links computed the slow and obvious way: every device, every transfer, every link.
 
-The twin of `meshwright.price.load` and `flows`; it takes only groups of device numbers.
+The twin of `meshwright.price.link_load` and `flows`; it takes only groups of device numbers.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import Layout, factors
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import NCCL
 from meshwright.price.operator import OperatorPrice, OperatorPricer, PassPrice
-from meshwright.price.step import Pricer
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
+from meshwright.price.alpha_beta import Line, Pricer, cheapest_line
 from meshwright.price.backend import RINGS
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import Digit, Pattern, Use
-from meshwright.price.step import Line, Pricer, cheapest_line
 from meshwright.reduce.dsl import ALL_REDUCE, Program
 from meshwright.reduce.predict import PricedProgram, StepPrice
 from meshwright.validate.bed_rows import (

@@ -12,9 +12,9 @@ import pytest
 
 from meshwright.foundation.errors import InputError
 from meshwright.graph.families import family_of
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.collective import Collective
 from meshwright.price.pattern import groups
-from meshwright.price.step import Pricer
 from meshwright.validate.megatron import (
     Sizes,
     embedding_calls,

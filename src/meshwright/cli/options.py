@@ -154,8 +154,8 @@ def chosen_ranker(
 ) -> Ranker:
     """What the options say about prices and programs."""
     from meshwright.foundation.errors import InputError
+    from meshwright.price.alpha_beta import Pricer
     from meshwright.price.backend import ALGORITHMS, backend_named
-    from meshwright.price.step import Pricer
     from meshwright.reduce.hierarchy import HIERARCHY_KINDS
     from meshwright.reduce.synthesize import RULES
     from meshwright.search.rank import Ranker

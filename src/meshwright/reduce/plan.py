@@ -15,8 +15,8 @@ from meshwright.foundation.errors import InputError, shown
 from meshwright.foundation.integers import parse_whole
 from meshwright.place.axes import Axis, checked_axes, fitted
 from meshwright.place.placement import Matrix, Placement, parse_matrix, placements
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import backend_named
-from meshwright.price.step import Pricer
 from meshwright.reduce.dsl import Program
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.lower import lower, reduction_groups

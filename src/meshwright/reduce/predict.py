@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
-from meshwright.price.step import Line, Pricer, cheapest_line
+from meshwright.price.alpha_beta import Line, Pricer, cheapest_line
 from meshwright.reduce.dsl import Instruction, Program
 from meshwright.reduce.hierarchy import Hierarchy
 from meshwright.reduce.laws import Levels, State, apply, scattered

@@ -16,8 +16,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import NCCL, Backend
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget

@@ -26,7 +26,7 @@ from meshwright.foundation.units import (
 )
 from meshwright.place.axes import Axis, axis_indices, checked_axes
 from meshwright.place.placement import Placement, interchangeable, placements
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.reduce.dsl import ALL_REDUCE, Program
 from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
 from meshwright.reduce.predict import NoProgramError, PricedProgram, cheapest, predict, predict_all

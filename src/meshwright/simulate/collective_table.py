@@ -26,9 +26,9 @@ from meshwright.foundation.compiled import compiled
 from meshwright.foundation.integers import divisors, set_bits
 from meshwright.parallel.layout import factors
 from meshwright.parallel.reshard import NAMES
+from meshwright.price.alpha_beta import Line, Lost, Pricer
 from meshwright.price.collective import Collective, Movement, Operation
 from meshwright.price.pattern import Digit, Pattern, Use, concurrent, members
-from meshwright.price.step import Line, Lost, Pricer
 from meshwright.reduce.dsl import Program
 from meshwright.reduce.factors import summed_hierarchy
 from meshwright.reduce.predict import PricedProgram, cheapest

@@ -26,8 +26,8 @@ from meshwright.parallel.states import WHOLE, at, coordinate_of, is_at
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.script.script import WHOLLY_SHARDED

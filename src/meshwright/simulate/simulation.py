@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Plan, Prediction
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import backend_named
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import COMPUTE, NANO, Prices
 from meshwright.simulate.memory.memory_timeline import fullest

@@ -16,8 +16,8 @@ import msgspec
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes, Seconds
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import NCCL, Algorithm
-from meshwright.price.step import Pricer
 from meshwright.reduce.dsl import Program
 from meshwright.reduce.predict import PricedProgram
 from meshwright.search.rank import Ranker, Reduction

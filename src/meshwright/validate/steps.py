@@ -32,13 +32,13 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
 from meshwright.graph.model import Call
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.collective import Collective
-from meshwright.price.host import together
+from meshwright.price.host_overhead import together
 from meshwright.price.operator import OperatorPricer, all_gradients
 from meshwright.price.pattern import Digit, Pattern, Use, members
 from meshwright.price.protocol import MACHINES, all_reduce_seconds
 from meshwright.price.rates import Rates
-from meshwright.price.step import Pricer
 from meshwright.simulate import full
 from meshwright.simulate.pipeline import Part, pipeline, timed
 from meshwright.validate.megatron import (

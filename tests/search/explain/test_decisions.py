@@ -13,8 +13,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.parallel.layout import IDLE, Layout, layouts
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.explain.decisions import Decision, explain
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate

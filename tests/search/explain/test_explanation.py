@@ -8,8 +8,8 @@ import pytest
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import Bytes
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.baselines.expert import expert
 from meshwright.search.explain import explanation as module
 from meshwright.search.explain.decisions import explain

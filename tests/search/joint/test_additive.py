@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from meshwright.foundation.errors import InputError
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.additive import Costing
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import Problem, codes_of

@@ -12,9 +12,9 @@ from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import factors
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.memory import LIBRARY
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.joint.coarse_search import sketches
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.global_config import (

@@ -22,8 +22,8 @@ from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench

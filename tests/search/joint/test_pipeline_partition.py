@@ -10,8 +10,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE, at
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.script.bundles import bundles
 from meshwright.search.additive import Costing
 from meshwright.search.joint.layout_dp import nodes

@@ -18,8 +18,8 @@ from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.rewrites import _cheapest, rewritten

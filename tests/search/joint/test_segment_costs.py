@@ -18,8 +18,8 @@ from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
 from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.additive import Costing, Costs
 from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question

@@ -14,9 +14,9 @@ from meshwright.graph.text import parse_graph
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import WHOLE
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.memory import LIBRARY, Optimizer
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench

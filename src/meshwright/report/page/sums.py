@@ -13,7 +13,7 @@ from typing import NamedTuple
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import counted, format_seconds, format_traffic
 from meshwright.plan.model import Plan, PlannedReduction
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.reduce.dsl import Program
 from meshwright.reduce.factors import summed_devices, summed_hierarchy
 from meshwright.reduce.lower import Groups, lower, reduction_groups

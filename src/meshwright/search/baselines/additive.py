@@ -20,7 +20,7 @@ from meshwright.parallel.states import WHOLE
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.script.bundles import Bundle
 from meshwright.search.additive import Costing, Costs

@@ -28,8 +28,8 @@ from meshwright.parallel.reshard import SEND
 from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.operator import DEFAULT, OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.search.baselines.roles import inside_machine, require_few, seat

@@ -13,8 +13,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import NCCL, Backend
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.configured.better import Trial, Trials
 from meshwright.search.configured.changes import changes, settings

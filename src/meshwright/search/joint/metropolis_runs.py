@@ -15,9 +15,9 @@ from meshwright.foundation.units import Seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import Backend
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart

@@ -27,9 +27,9 @@ from meshwright.parallel.micro_batches import cut_by_micro_batches
 from meshwright.parallel.reshard import Codes
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.backend import NCCL, Backend
 from meshwright.price.operator import OperatorPricer
-from meshwright.price.step import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget

@@ -15,7 +15,7 @@ from meshwright.foundation.compiled import compilations
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
-from meshwright.price.step import Pricer
+from meshwright.price.alpha_beta import Pricer
 from meshwright.price.tables import pricer_of
 from meshwright.search.baselines.data import data_parallel
 from meshwright.search.baselines.optcnn import optcnn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.price.host import SHARPNESS, together
+from meshwright.price.host_overhead import SHARPNESS, together
 
 SECONDS = st.floats(0, 1e3, allow_nan=False)
 

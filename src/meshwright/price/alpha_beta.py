@@ -26,7 +26,7 @@ from meshwright.foundation.units import Seconds
 from meshwright.price.backend import ALGORITHMS, NCCL, Algorithm, Backend, Phase
 from meshwright.price.collective import Operation
 from meshwright.price.flows import Round, busiest_part, rounds
-from meshwright.price.load import latency, loads
+from meshwright.price.link_load import latency, loads
 from meshwright.price.pattern import Pattern, members, normal
 
 
