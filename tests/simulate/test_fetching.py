@@ -8,7 +8,7 @@ from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.foundation.units import BytesPerSecond
 from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan
-from meshwright.script.fetching import AHEAD
+from meshwright.script.prefetch import AHEAD
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from meshwright.parallel.layout import IDLE
 from meshwright.parallel.unit import Unit
+from meshwright.script.schedule_merge import parts_of
 from meshwright.script.script import Script
-from meshwright.script.slots import parts_of
 from meshwright.script.traffic import sent_by_kind
 from meshwright.script.transfers import Exchange, Step
 

@@ -19,7 +19,7 @@ from meshwright.parallel.reshard import MOST, NAMES, Codes, resharding
 from meshwright.parallel.states import PARTIAL, WHOLE
 from meshwright.price.training import TRAFFIC
 from meshwright.script.bundles import Bundle, Leg, Source
-from meshwright.script.fetching import AHEAD
+from meshwright.script.prefetch import AHEAD
 from meshwright.simulate.problem import Problem
 
 Label = tuple[str, int, int]

@@ -6,7 +6,7 @@ one order for the whole machine, of which every device does its own part.
     Gather(b)      sharded parameters are put together       Settle(b)       gradients are summed
     Drop(b)        their memory is given back
 A layer that runs again does so, with what is carried inside of it, before its backward pass.
-Parameters that are sharded themselves (ZeRO 3) are gathered for each use of theirs (`fetching`),
+Parameters that are sharded themselves (ZeRO 3) are gathered for each use of theirs (`prefetch`),
 others that are updated in shards once a step. What is gathered is on its way until it is used.
 """
 
@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple
 
 from meshwright.plan.model import Plan
 from meshwright.script.buckets import Bucket, buckets
-from meshwright.script.fetching import Use, stays
+from meshwright.script.prefetch import Use, stays
+from meshwright.script.schedule_merge import Turn, turns
 from meshwright.script.segments import Segment, segments
-from meshwright.script.slots import Turn, turns
 from meshwright.script.wiring import Wiring
 
 Kind = Literal["Run", "Reverse", "Carry", "Bring", "Gather", "Drop", "Settle"]

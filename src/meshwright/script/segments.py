@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from meshwright.foundation.units import Bytes
 from meshwright.graph.layers import layer_of
-from meshwright.script.slots import parts_of
+from meshwright.script.schedule_merge import parts_of
 from meshwright.script.wiring import Wiring
 
 WORTHWHILE = Bytes(1 << 18)

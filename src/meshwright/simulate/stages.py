@@ -15,9 +15,9 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
 from meshwright.script.bundles import Bundle
-from meshwright.script.fetching import AHEAD
-from meshwright.script.runs import runs_of, stages_of
+from meshwright.script.prefetch import AHEAD
 from meshwright.script.schedule import Slot, order
+from meshwright.script.stage_runs import runs_of, stages_of
 
 Label = tuple[str, int, int]
 """Of a task: its kind, the number of its unit, its micro-batch."""

@@ -12,7 +12,7 @@ from meshwright.foundation.errors import InputError
 from meshwright.parallel.layout import Layout
 from meshwright.plan.model import SCHEDULES, Options, Plan
 from meshwright.script.schedule import order
-from meshwright.script.slots import Turn, parts_of, turns
+from meshwright.script.schedule_merge import Turn, parts_of, turns
 from support.machines import machine
 from support.uniform_chain import chain
 

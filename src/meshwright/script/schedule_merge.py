@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshwright.plan.model import Plan
-from meshwright.script.runs import Run, runs_of, stages_of
 from meshwright.script.schedule import Pass, order
+from meshwright.script.stage_runs import Run, runs_of, stages_of
 
 
 class Turn(NamedTuple):
