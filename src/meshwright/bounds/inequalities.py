@@ -1,7 +1,7 @@
 """The inequalities of a step. Enters: phases, updates, what tasks and trips take. Leaves: the
 largest of the inequalities, and how much everything counts in it.
 
-For any number q of a phase (`phases`),
+For any number q of a phase (`intervals`),
     step >= sum over p < q of max(chain_p, load_p) + R_q                                         (1)
 where R_q is what a resource is needed for, on average over its instances, by all that can only run
 from phase q on: devices, by the loads of the phases from q on and by updates; or the network, by

@@ -2,14 +2,15 @@
 
 No plan for the graph on the cluster, whatever its layouts, programs and options (but for the
 optimizer), is simulated to be faster. What is added up:
-    `ways`      how long a unit takes, and on which share of the devices, for every way to cut it
-    `phases`    chains of units, and what devices do in a phase
+    `degrees`          how long a unit takes, and on which share of the devices, for every way to
+                       cut it
+    `intervals`        chains of units, and what devices do in a phase
     `network_traffic`  bytes that must cross a network, by how units are cut and copied across it
-    `updates`   19 (adam) times the bytes of every parameter, read or written by some device
-    `schedule`  the inequalities that these make
-    `fictitious_play`      the mixture of them whose least value over all ways is largest: with what moves
-                between every two ways (`pairs`, `pairwise_bound`), or for large graphs without
-                (`alone`)
+    `updates`          19 (adam) times the bytes of every parameter, read or written by some device
+    `inequalities`     what these make
+    `fictitious_play`  the mixture of them whose least value over all ways is largest: with what
+                       moves between every two ways (`pairwise_tables`, `pairwise_bound`), or for
+                       large graphs without (`unary_bound`)
 The bound is the least over the numbers of micro-batches of the largest over the networks.
 Memory does not count. What it leaves out: bubbles of pipelines, all but the first message of what
 moves, bytes of halos and statistics, and what is told of pairs where these would take too long.

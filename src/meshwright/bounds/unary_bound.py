@@ -1,8 +1,8 @@
 """Units by themselves. Enters: a schedule, ways of units, trips of tensors. Leaves: a game.
 
-What a copy across the network is worth is a weight (`crossing`), so that a mean is a sum over
-units, and its least value is found unit by unit. Exchanges that neither sum nor copy, and delays,
-do not count: `pairwise_tables` knows more, and takes longer.
+What a copy across the network is worth is a weight (`network_traffic`), so that a mean is a sum
+over units, and its least value is found unit by unit. Exchanges that neither sum nor copy, and
+delays, do not count: `pairwise_tables` knows more, and takes longer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A game between inequalities and ways. Enters: a game. Leaves: nanoseconds that no way can beat.
 
-Let x be a way for every unit. A weighted mean of the inequalities (`schedule`) is no more than the
-step, and its least value over all x is a lower bound:
+Let x be a way for every unit. A weighted mean of the inequalities (`inequalities`) is no more than
+the step, and its least value over all x is a lower bound:
     step >= min over x of the weighted mean                                      `Game.least`
 The weights are found by playing: for given ones take the x with the least mean, find the largest
 inequality for the mean of such x (`Game.worst`), and mix it in (fictitious play; later rounds count

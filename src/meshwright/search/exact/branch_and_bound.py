@@ -1,5 +1,6 @@
 """A tree of partial plans, grown depth first. Compiled. Enters: sums that bound partial plans
-(`lagrangian`, `buckets`, `waist`). Leaves: every whole plan that is faster than the best.
+(`lagrangian`, `mini_buckets`, `partial_simulation`). Leaves: every whole plan that is faster than
+the best.
 
 At depth i the unit i from the end gets a layout, the one with the lowest bound first. Between two
 calls all depths up to the current one have the bounds of what was not tried in them; the rest of a
@@ -33,7 +34,7 @@ ROUNDING: Final = 1e-3
 
 
 class Sums(NamedTuple):
-    """Functions of all sums, flat, for compiled code; see `buckets`."""
+    """Functions of all sums, flat, for compiled code; see `mini_buckets`."""
 
     cost: Costs
     """The numbers of all functions, one after the other."""
@@ -61,7 +62,7 @@ class Tree(NamedTuple):
     worst: Costs
     """[units, layouts] the largest of them, infinite once tried."""
     added: Costs
-    """[sums] what waiting adds (`waist`)."""
+    """[sums] what waiting adds (`partial_simulation`)."""
     named: Indices
     """[units, factors] how many coordinates have appeared before."""
 

@@ -3,11 +3,11 @@ is proved.
 
 Branch and bound. A part of the space has one layout left for some units and all for the others. The
 part with the lowest bound is taken first: weights are sought under which no plan in it is faster
-than the best so far (`lagrangian`); else a tree of its partial plans is grown (`tree`), in which
-every whole plan is simulated that no bound rules out; else, if that gets too large, the part is
-divided by the layouts of its heaviest unit. Whatever was given up is not faster than the best. So
-when no part is left, the best is the optimum over all layouts of all units. A plan that does not
-fit never becomes the best; as bounds hold for all plans, they hold for those that fit.
+than the best so far (`lagrangian`); else a tree of its partial plans is grown (`branch_and_bound`),
+in which every whole plan is simulated that no bound rules out; else, if that gets too large, the
+part is divided by the layouts of its heaviest unit. Whatever was given up is not faster than the
+best. So when no part is left, the best is the optimum over all layouts of all units. A plan that
+does not fit never becomes the best; as bounds hold for all plans, they hold for those that fit.
 
 Coordinates along a factor can be renamed in a whole plan without changing its makespan, unless the
 machine tells its positions apart. So only plans are tried in which each coordinate first appears
@@ -115,9 +115,9 @@ def exhaustive(
     """The fastest plan that fits, with `best` nanoseconds and `incumbent` as the first to beat.
 
     `fits` is asked of plans that are faster than the best so far, and leaves the problem laid out
-    with the roles it was given (`held.within`); without it every plan fits. `progress` is told how
-    many parts were looked into, the lowest bound and the lowest makespan; a KeyboardInterrupt ends
-    the search with the best so far.
+    with the roles it was given (`memory_timeline.within`); without it every plan fits. `progress`
+    is told how many parts were looked into, the lowest bound and the lowest makespan; a
+    KeyboardInterrupt ends the search with the best so far.
     """
     search = _Search(problem, incumbent, fits or (lambda roles: True), best)
     stopped: Stopped = "complete"

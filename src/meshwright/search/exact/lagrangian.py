@@ -9,8 +9,8 @@ compute task works on. Whatever the layouts,
 A transfer counts in a chain only if the reader, or the sender, on that chain waits for it. A
 weighted mean of such sums is no more than the makespan either, and it is a sum of functions of a
 unit's layout or of the layouts of a bundle's units (`Relaxation.least`), which `mini_buckets`
-minimises. Where the step has a waist (`waist`) the same holds for both passes apart, and for their
-sum.
+minimises. Where the step has a waist (`partial_simulation`) the same holds for both passes apart,
+and for their sum.
 
 Variables are the units from the last to the first: the backward pass is what is decided first.
 

@@ -5,7 +5,7 @@ A runner-up is the plan with this one decision changed and everything else kept,
     options, stages, placement   `alternatives`
     the algebra                  the plan of the original graph, if it is given
     collectives                  the prices without the way that was taken: the next cheapest
-    layouts                      `runner_up`, by classes of units, the most expensive first
+    layouts                      `counterfactuals`, by classes of units, the most expensive first
 Of several the fastest that fits into memory counts. The largest difference comes first.
 """
 

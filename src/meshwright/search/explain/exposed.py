@@ -2,7 +2,7 @@
 critical path. Leaves: a line for each kind of link, each kind of operator, each collective.
 
     seconds    of all tasks of a step; where tasks overlap they count by themselves
-    exposed    what of the critical path (`stretches`) goes to the same: what a step would be
+    exposed    what of the critical path (`path_breakdown`) goes to the same: what a step would be
                shorter by, if it took no time and nothing else came in its place
 """
 

@@ -1,14 +1,15 @@
 """The joint search. Enters: a `Question`, a budget. Leaves: a `Planned`.
 
     baselines   what needs no search is simulated first
-    frames      the layouts that add up to the least in every frame (`sketches`); the best few are
-                simulated and laid out finer (`layout_dp`)
+    frames      the layouts that add up to the least in every frame (`coarse_search`); the best few
+                are simulated and laid out finer (`layout_dp`)
     algebra     graphs that compute the same (`rewrites`) in the best frames
     options     one option of the best plan after the other is changed, and whether it copies
-                (`copied`)
-    walks       Metropolis walks with delta simulation from the best plans (`walks`)
-    everything  where a question has few plans, all of them (`everything`)
-    tidy        copies of a layer that differ for nothing are laid out alike (`tidy`)
+                (`replicate_move`)
+    walks       Metropolis walks with delta simulation from the best plans (`metropolis_runs`)
+    everything  where a question has few plans, all of them (`enumerate_plans`)
+    tidy        copies of a layer that differ for nothing are laid out alike
+                (`unify_layers`)
 Every phase only adds candidates; the best of them, checked anew, is the answer. Everything follows
 from the seed, unless time runs out; an interrupt or the end of the budget leads to the best so far.
 """

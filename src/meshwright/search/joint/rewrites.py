@@ -3,7 +3,8 @@ Leaves: whole graphs, each with the rewrites that made it.
 
 A segment s reads at most one boundary tensor e(s) that needs a gradient and makes at most one l(s);
 masks and rotary angles, which need none, pass by. Boundary tensors are the nodes of a cost network,
-segments its edges, and with x_t the layout of tensor t and T_sv the table of variant v (`variants`)
+segments its edges, and with x_t the layout of tensor t and T_sv the table of variant v
+(`explore_rewrites`)
     minimise over x  sum over s of min over v of T_sv[x_e(s), x_l(s)]                   `_cheapest`
 A segment with one boundary is a cost of that node, one with none a constant. Each tensor is made by
 one segment, so the network is a forest: variable elimination (`variable_elimination.cheapest`) is

@@ -2,7 +2,8 @@
 graph, seconds of operators. Leaves: a graph that computes the same, and the rules that lead to it.
 
 The cost of a graph is the sum over its operators of forward and backward seconds; each distinct
-segment is searched by itself (`variants`, with one boundary layout) and all its copies follow it.
+segment is searched by itself (`explore_rewrites`, with one boundary layout) and all its copies
+follow it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Search in the SOAP space. Enters: a problem and layouts to start from. Leaves: the best layouts.
 
-Several chains of Metropolis walks (`walk`) take turns, one for each start. A chain's temperature is
-a fixed share of the cost that it starts from; a chain that has not lowered its best for half of its
-part of the budget rests. Then the best layouts go down to a local optimum (`local_search`).
-Everything follows from the seed; with a budget in proposals the result does too, to the last bit.
-What a search knows is written to a checkpoint every few seconds, and a search that is started again
-with the same question goes on from there. An interrupt ends it with the best so far.
+Several chains of Metropolis walks (`metropolis`) take turns, one for each start. A chain's
+temperature is a fixed share of the cost that it starts from; a chain that has not lowered its best
+for half of its part of the budget rests. Then the best layouts go down to a local optimum
+(`local_search`). Everything follows from the seed; with a budget in proposals the result does too,
+to the last bit. What a search knows is written to a checkpoint every few seconds, and a search that
+is started again with the same question goes on from there. An interrupt ends it with the best so
+far.
 """
 
 from __future__ import annotations
