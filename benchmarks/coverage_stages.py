@@ -41,6 +41,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 def fork_server(*, planning: bool) -> None:
     """Have processes forked from one that has imported what they all need, and has planned."""
+    # The server looks for modules where any Python does, not beside this one.
+    places = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     context = multiprocessing.get_context("forkserver")
     last = "coverage_warm" if planning else "meshwright.capture.load"
     context.set_forkserver_preload(["meshwright.run.quiet", "torch", "transformers", last])

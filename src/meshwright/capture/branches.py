@@ -58,8 +58,9 @@ def warnings_of(trace: Trace, title: str) -> Iterator[str]:
 
 def _is_assertion(example: Example, trace: Trace, number: int) -> bool:
     """Whether the model raises an error of its own if a read is turned."""
-    if not isinstance(trace.reads[number].value, bool):
-        return False
+    read = trace.reads[number]
+    if read.asserted or not isinstance(read.value, bool):
+        return read.asserted
     try:
         rehearsed(example, trace.decided, turned=number)
     except Exception:

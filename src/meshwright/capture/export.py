@@ -26,12 +26,17 @@ from meshwright.capture.names import leaf_names
 from meshwright.capture.own_backward import without_own_backward
 from meshwright.capture.program import graph_of
 from meshwright.capture.reading import Read, ValuesNeededError
-from meshwright.capture.settings import constant_text, modules_of
+from meshwright.capture.settings import (
+    changed_settings,
+    constant_text,
+    modules_of,
+    settings_of,
+)
 from meshwright.capture.state_writes import refuse_state_writes
 from meshwright.capture.tracing import Trace, replayed, traced
 from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
-from meshwright.graph.traced import Traced
+from meshwright.graph.traced import Alike, Traced
 
 
 class Capture(NamedTuple):
@@ -60,7 +65,7 @@ def captured(example: Example, name: str = "") -> Capture:
         raise InputError(
             f"model {title!r} has no parameters", "give a module that holds its nn.Parameters"
         )
-    names = input_names(example)
+    names, before = input_names(example), settings_of(example.model)
 
     def graph(own: Trace, reads: Sequence[Read | None]) -> OperatorGraph:
         return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
@@ -69,7 +74,11 @@ def captured(example: Example, name: str = "") -> Capture:
         trace = _whole_trace(example)
         found, unchecked = decided(example, trace, graph)
         unguarded = msgspec.structs.replace(found, checks=(), guards=())
-        module = _traced_module(example, unguarded, trace, title)
+        written = [(own.path, own.name) for own in trace.memory.written]
+        changing = (*written, *changed_settings(before, example.model))
+        module = _traced_module(
+            example, unguarded, trace, title, modules_of(example.model, changing)
+        )
     told = (*unchecked, *warnings_of(trace, title))
     return Capture(msgspec.structs.replace(found, traced=module), told)
 
@@ -92,7 +101,9 @@ def _whole_trace(example: Example) -> Trace:
     return trace
 
 
-def _traced_module(example: Example, graph: OperatorGraph, trace: Trace, title: str) -> Traced:
+def _traced_module(
+    example: Example, graph: OperatorGraph, trace: Trace, title: str, modules: tuple[Alike, ...]
+) -> Traced:
     """Of which module a graph is the trace, and whether it is right in its other mode too."""
     training, other = example.model.training, ""
     if not training or decides(trace.modes, trace.program):
@@ -104,8 +115,6 @@ def _traced_module(example: Example, graph: OperatorGraph, trace: Trace, title: 
             return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
 
         other = differing(graph, trace.modes.line or "", training=training, other=other_graph)
-    changing = [(own.path, own.name) for own in trace.memory.written]
-    modules = modules_of(example.model, changing)
     return Traced(modules=modules, training=training, other_mode=other, fixed=_fixed(example))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from meshwright.capture import aten
+from meshwright.capture.ctc import ctc_losses
 from meshwright.capture.experts import routed
 from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
@@ -116,6 +117,11 @@ def _routed_experts(inputs: Arguments, attributes: Mapping[str, Value]) -> objec
     return routed(run_operator, inputs, attributes)
 
 
+def _ctc_losses(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    """By its function: the operator that is traced has no derivative."""
+    return ctc_losses._init_fn(*inputs, **attributes)
+
+
 def _linear_relu(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """Ours: what a graph says of two operators that run as one."""
     return aten.call("relu", tuple(aten.tensors_in(aten.call("linear", inputs, ()))), ())
@@ -187,6 +193,7 @@ KERNELS: Mapping[str, Kernel] = {
     "instance_norm": _on_copied_statistics("instance_norm"),
     "_unsafe_view": _view,
     "linear_relu": _linear_relu,
+    "meshwright.ctc_loss": _ctc_losses,
     **{kind: _of_gates(kind) for kind in STATES},
     **{f"{view}_scatter": _written(view) for view in ("diagonal", "select", "slice")},
     "routed_experts": _routed_experts,

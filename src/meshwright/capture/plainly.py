@@ -1,7 +1,8 @@
 """Constructs of PyTorch run as the operators that they stand for, while a model is traced.
 
 Enters: nothing, it is a context. Leaves: PyTorch as it was. `torch.vmap` and `flex_attention` are
-traced into the operators over whole batches that they compute by; `torch.compile` compiles nothing.
+traced into the operators over whole batches that they compute by; `torch.compile` compiles nothing;
+checks of values become assertions, which guards judge in every step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._functorch import apis
 from torch._functorch.vmap import vmap_impl
 from torch._higher_order_ops.flex_attention import math_attention
@@ -78,6 +79,26 @@ def _flex(
     return math_attention(query, key, value, score_mod, block_mask, scale, kernel_options)
 
 
+def _check_with(error_type: type[Exception], condition: Any, message: Any) -> None:
+    """A check; of what is read out of tensors an assertion, where PyTorch's own refuses."""
+    if isinstance(condition, Tensor):
+        torch._assert(condition, "" if message is None else str(message()))  # type: ignore[no-untyped-call]
+    else:
+        _CHECK_WITH(error_type, condition, message)
+
+
+def _to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    """A module moved; one that is there already is left alone, which fake tensors cannot be."""
+    device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+    tensors = [*module.parameters(), *module.buffers()]
+    if all(
+        device in (None, own.device) and (dtype in (None, own.dtype) or not own.is_floating_point())
+        for own in tensors
+    ):
+        return module
+    return _TO(module, *args, **kwargs)
+
+
 @contextmanager
 def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
     before = getattr(owner, name)
@@ -88,7 +109,11 @@ def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
         setattr(owner, name, before)
 
 
+_CHECK_WITH, _TO = torch._check_with, nn.Module.to
+
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (torch, "_check_with", _check_with),
+    (nn.Module, "to", _to),
     (apis, "vmap_impl", _vmapped),
     (flex_attention, "_validate_device", lambda *_: None),
     (flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),

@@ -72,6 +72,8 @@ class Read(NamedTuple):
     value: Number
     line: str
     """FILE:LINE of the model, or nothing."""
+    asserted: bool = False
+    """Whether the model raises an error where it is not so."""
 
 
 class ValuesNeededError(Exception):
@@ -174,11 +176,15 @@ class Reader(TorchFunctionMode):
         return value
 
     def _assert(self, condition: Tensor, message: object = "") -> None:
-        if not self._read(condition, bool):
+        """What is asserted holds in a trace, which needs no value for it."""
+        holds = _has_no_value(condition) or bool(condition)
+        if len(self.reads) == self._turned or not holds:
             raise AssertionError(message)
+        tensor = _constant(condition).reshape(()).clone()
+        self.reads.append(Read(tensor, True, model_line(), asserted=True))
 
     def _value(self, tensor: Tensor, kind: Callable[[Any], Number], line: str) -> Number:
-        if not isinstance(tensor, FakeTensor) and not tensor.is_meta:
+        if not _has_no_value(tensor):
             return kind(tensor.detach())
         constant = getattr(tensor, "constant", None)
         if self._known is not None:
@@ -247,6 +253,10 @@ def _flag(kept: Any, tensor: Tensor, holds: bool) -> None:
         kept[tensor] = True
     else:
         kept.pop(tensor, None)
+
+
+def _has_no_value(tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) or tensor.is_meta
 
 
 def _constant(tensor: Tensor) -> Tensor:

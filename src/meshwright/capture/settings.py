@@ -38,24 +38,47 @@ LONGEST = 200
 """Characters of a value; of longer ones the digest counts."""
 
 
-def modules_of(model: nn.Module, changing: Collection[tuple[str, str]] = ()) -> tuple[Alike, ...]:
-    """The modules of a model, those that are alike together.
+Changing = Collection[tuple[str, str]]
+"""Settings, by path and name, that do not count since forward writes them."""
 
-    `changing` are attributes, by path and name, that do not count since forward writes them.
+
+def modules_of(model: nn.Module, changing: Changing = ()) -> tuple[Alike, ...]:
+    """The modules of a model, those that are alike together.
 
     >>> [(own.kind, own.paths) for own in modules_of(nn.Sequential(nn.ReLU(), nn.ReLU()))]
     [('Sequential', ('',)), ('ReLU', ('0', '1'))]
     """
-    told: set[int] = set()
     alike: dict[tuple[str, Settings], list[str]] = {}
-    for path, own in model.named_modules():
-        written = {name for place, name in changing if place == path}
-        settings = tuple(sorted(_settings(own, written, told)))
-        alike.setdefault((type(own).__qualname__, settings), []).append(path)
+    for path, told in settings_of(model, changing).items():
+        alike.setdefault(told, []).append(path)
     return tuple(
         Alike(kind=kind, settings=settings, paths=tuple(paths))
         for (kind, settings), paths in alike.items()
     )
+
+
+def settings_of(model: nn.Module, changing: Changing = ()) -> dict[str, tuple[str, Settings]]:
+    """Class and settings of every module, by its path."""
+    told: set[int] = set()
+    return {
+        path: (
+            type(module).__qualname__,
+            tuple(sorted(_settings(module, {name for at, name in changing if at == path}, told))),
+        )
+        for path, module in model.named_modules()
+    }
+
+
+def changed_settings(
+    before: Mapping[str, tuple[str, Settings]], model: nn.Module
+) -> Iterator[tuple[str, str]]:
+    """Settings that are no longer what they were, by path and name.
+
+    Models of Transformers note in their configuration what they have found out from labels.
+    """
+    for path, (_, settings) in settings_of(model).items():
+        known = dict(before[path][1]) if path in before else {}
+        yield from ((path, name) for name, text in settings if known.get(name, text) != text)
 
 
 def constant_text(value: object) -> str:
@@ -82,7 +105,7 @@ def _settings(
             yield name, text
         elif id(value) not in told and (items := _configured(value)) is not None:
             told.add(id(value))
-            yield from _told(name, items)
+            yield from (own for own in _told(name, items) if own[0] not in changing)
     written: type = type(module)
     code = "" if of_library else _code(written)
     if code:

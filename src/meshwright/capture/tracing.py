@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from meshwright.capture.ctc import CtcLoss
 from meshwright.capture.example import MODEL, Example, Step
 from meshwright.capture.faked import faked, is_on_meta
 from meshwright.capture.modes import Reads
@@ -69,8 +70,8 @@ class _Watched(Step):
     def forward(self, *arguments: object) -> object:
         """The output, and the tensors that were read."""
         self.watch.reader = reader = self.watch.fresh()
-        with plainly(), watched(reader), reader:
-            output = super().forward(*arguments)  # type: ignore[arg-type]
+        with plainly(), watched(reader), reader, CtcLoss() as ctc:
+            output = ctc.gathered(super().forward(*arguments))  # type: ignore[arg-type]
         return output, tuple(read.tensor for read in reader.reads)
 
 

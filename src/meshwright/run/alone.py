@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.example import Example, Step
+from meshwright.capture.zoo.grouped import grouped_mm
 from meshwright.foundation.errors import InputError
 from meshwright.graph.chance import draws
 from meshwright.plan.model import Plan
@@ -45,10 +46,15 @@ class Doubled(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The call, with the wider dtype for the narrower."""
-        if func is Tensor.float:
-            func = Tensor.double
-        wider = [_wider(own) for own in args]
-        return func(*wider, **{key: _wider(own) for key, own in (kwargs or {}).items()})
+        given = [_wider(own) for own in args]
+        named = {key: _wider(own) for key, own in (kwargs or {}).items()}
+        match func:
+            case Tensor.float:
+                return Tensor.double(*given, **named)
+            case torch._grouped_mm if given[0].dtype == torch.float64:
+                return grouped_mm(*given, named["offs"])
+            case _:
+                return func(*given, **named)
 
 
 def _wider(own: Any) -> Any:

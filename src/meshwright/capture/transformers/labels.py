@@ -99,6 +99,7 @@ TASKS: tuple[tuple[str, Label], ...] = (
     ("ObjectDetection", _none),
     ("ImageSegmentation", _mask),
     ("DepthEstimation", _none),
+    ("SuperResolution", _none),
     ("VisualQuestionAnswering", _share_of_each_class),
     ("ForQuestionAnswering", _share_of_each_class),
     ("MultipleChoice", _choice),

@@ -15,11 +15,15 @@ WIDTH, HEADS, FEED_FORWARD, LAYERS, VOCABULARY = 64, 4, 128, 2, 256
 
 Limits = tuple[tuple[str, int], ...]
 
+GROUPS, QUERIES = (
+    r".*(key_value|kv|query_groups).*heads?|multi_query_group_num",
+    r"(?!.*(key_value|kv)).*(?<!per_)heads?",
+)
 DEPTH = r"(?!.*(conv|feat)).*layers|n_layer|num_layer|depth|.*num_blocks"
 
 SIZES: Limits = (
-    (r".*(key_value|kv|query_groups).*heads?|multi_query_group_num", HEADS // 2),
-    (r"(?!.*(key_value|kv)).*(?<!per_)heads?", HEADS),
+    (GROUPS, HEADS // 2),
+    (QUERIES, HEADS),
     (r".*head_(dim|size|width)|d_kv|(.*_)?d_head", WIDTH // HEADS),
     (r"rotary_(dim|ndims)", WIDTH // HEADS // 2),
     (
@@ -81,7 +85,12 @@ def shrunk(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shrunk(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
     depths = {v for n, v in settings.items() if type(v) is int and re.fullmatch(DEPTH, n)}
+    heads = {v for n, v in settings.items() if type(v) is int and re.fullmatch(QUERIES, n)}
     small = {name: _small(name, value, layers) for name, value in settings.items()}
+    for name, value in settings.items():
+        if re.fullmatch(GROUPS, name) and type(value) is int and value in heads:
+            # One for each head, which latent attention takes for granted.
+            small[name] = min(value, HEADS)
     for name, value in settings.items():
         if isinstance(value, list | tuple) and len(value) in depths and len(value) > layers:
             small[name] = small[name][:layers]

@@ -174,6 +174,38 @@ class PairLoss(Family):
         return replaced(call.attributes, divisor=call.get("divisor", total))
 
 
+@final
+class SequenceLoss(Family):
+    """meshwright.ctc_loss: log_probs[t, n, classes], targets[n, s], lengths[n] of both."""
+
+    def outputs(self, call: Call) -> tuple[Spec, ...]:
+        """A number for each sample."""
+        scores = tensor(call, 0)
+        return (Spec(scores.dtype, scores.shape[1:2]),)
+
+    def splits(self, call: Call) -> tuple[Split, ...]:
+        """Samples."""
+        extent = tensor(call, 0).shape[1]
+        sample = Split(
+            name="sample", role="sample", extent=extent, inputs=(1, 0, 0, 0), outputs=(0,)
+        )
+        return (sample,)
+
+    def flops(self, call: Call) -> int:
+        """A logarithm of a sum of three for each frame and state."""
+        return 6 * self._states(call)
+
+    def saved(self, call: Call, wanted: Wanted) -> Saved:
+        """What is compared, the losses, and the logarithm of every state in every frame."""
+        states = self._states(call) * tensor(call, 0).bytes // max(1, tensor(call, 0).elements)
+        return Saved(inputs=(0, 1, 2, 3), outputs=(0,), extra=Bytes(states))
+
+    def _states(self, call: Call) -> int:
+        """Labels with blanks around them, in every frame."""
+        frames, samples, _ = tensor(call, 0).shape
+        return frames * samples * (2 * tensor(call, 1).shape[1] + 1)
+
+
 _PAIRS = (
     "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
     "binary_cross_entropy", "binary_cross_entropy_with_logits",
@@ -183,5 +215,6 @@ KINDS: Mapping[str, Family] = {
     "cross_entropy_loss": ClassLoss(per_element=5),
     "nll_loss": ClassLoss(per_element=1),
     "nll_loss_nd": ClassLoss(per_element=1),
+    "meshwright.ctc_loss": SequenceLoss(),
     **{kind: PairLoss() for kind in _PAIRS},
 }
