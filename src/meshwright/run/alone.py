@@ -8,6 +8,7 @@ executor: it judges it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -41,24 +42,32 @@ class Doubled(TorchFunctionMode):
     """Computes in float64 what a model's own code asks to be float32.
 
     Models cast to float32 for exactness, as norms and rotary embeddings do; in a model of float64
-    that would lose half of the digits.
+    that would lose half of the digits. Constants of float32 (class weights of a loss) are widened
+    where they meet float64, and grouped products computed by ours: PyTorch's have no float64.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The call, with the wider dtype for the narrower."""
-        given = [_wider(own) for own in args]
-        named = {key: _wider(own) for key, own in (kwargs or {}).items()}
+        tensors = [own for own in pytree.tree_leaves((args, kwargs)) if isinstance(own, Tensor)]
+        doubled = any(own.dtype == torch.float64 for own in tensors)
+        written = getattr(func, "__name__", "").endswith("_")
+        wider = partial(_wider, tensors=doubled and not written)
+        given, named = pytree.tree_map(wider, (tuple(args), dict(kwargs or {})))
         match func:
             case Tensor.float:
                 return Tensor.double(*given, **named)
-            case torch._grouped_mm if given[0].dtype == torch.float64:
+            case torch._grouped_mm if doubled:
                 return grouped_mm(*given, named["offs"])
             case _:
                 return func(*given, **named)
 
 
-def _wider(own: Any) -> Any:
-    return WIDER.get(own, own) if isinstance(own, torch.dtype) else own
+def _wider(own: Any, *, tensors: bool) -> Any:
+    if isinstance(own, torch.dtype):
+        return WIDER.get(own, own)
+    return (
+        own.double() if tensors and isinstance(own, Tensor) and own.dtype == torch.float32 else own
+    )
 
 
 def train_alone(

@@ -197,7 +197,9 @@ class _Step(Function):
         _scale([gradient for _, gradient in ctx.found], arriving[0])
         for piece, gradient in ctx.found:
             before = piece.seen.grad
-            piece.seen.grad = gradient if before is None else before + gradient
+            total = gradient if before is None else before + gradient
+            # Laid out as the parameter is, as PyTorch's own gradients are.
+            piece.seen.grad = total.contiguous()
         # Handed out once: what was scaled in place must not be scaled again.
         ctx.found = []
         return None, None, None, None

@@ -124,6 +124,8 @@ def _small(name: str, value: Any, layers: int) -> Any:
             return min(value, _limit(name, SIZES, value))
         case float() if RATE.fullmatch(name):
             return 0.0
+        case [float(), *_] if RATE.fullmatch(name):
+            return [0.0] * len(value)
         case list() | tuple() if _are_whole(value):
             return _small_list(name, value)
         case Mapping() if "model_type" in value:
