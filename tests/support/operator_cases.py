@@ -431,6 +431,10 @@ LOSSES = (
     case("nll_loss", real(8, 5), whole(5, 8), ignore_index=2),
     case("nll_loss_nd", real(6, 5, 4), whole(5, 6, 4), reduction=2),
     case("nll_loss_nd", real(6, 5), whole(5, 6)),
+    case(
+        "ctc_losses", real(7, 6, 5), whole(5, 6, 2), whole(8, 6), whole(3, 6),
+        blank=0, zero_infinity=True,
+    ),
     case("mse_loss", real(5, 4), real(5, 4)),
     case("mse_loss", real(5, 4), real(5, 4), reduction=2),
     case("mse_loss", real(5, 4), real(5, 4), reduction=0),

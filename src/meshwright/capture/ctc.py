@@ -1,6 +1,6 @@
 """Connectionist temporal classification (Graves et al. 2006), traced as one operator.
 
-Enters: a forward pass, as a context around it. Leaves: `meshwright.ctc_loss`, a loss of each
+Enters: a forward pass, as a context around it. Leaves: `ctc_losses`, a loss of each
 sample, where the pass calls PyTorch's `ctc_loss`, whose trace would depend on the lengths.
 
 Libraries hand over targets without their padding, `labels.masked_select(mask)`, with lengths
@@ -22,7 +22,6 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
 
-@torch.library.custom_op("meshwright::ctc_loss", mutates_args=())
 def ctc_losses(
     log_probs: Tensor,
     targets: Tensor,
@@ -43,7 +42,10 @@ def ctc_losses(
     )
 
 
-@ctc_losses.register_fake
+_traced = torch.library.custom_op("meshwright::ctc_losses", ctc_losses, mutates_args=())
+
+
+@_traced.register_fake
 def _losses_of(log_probs: Tensor, *_: object) -> Tensor:
     return log_probs.new_empty(log_probs.shape[1])
 
@@ -102,7 +104,7 @@ class CtcLoss(TorchFunctionMode):
         if padded is None or log_probs.dim() != 3:
             return None
         frames, lengths = (torch.as_tensor(own) for own in (input_lengths, target_lengths))
-        losses = ctc_losses(log_probs, padded, frames, lengths, blank, zero_infinity)
+        losses = _traced(log_probs, padded, frames, lengths, blank, zero_infinity)
         match reduction:
             case "mean":
                 return (losses / lengths.clamp_min(1).to(losses.dtype)).mean()

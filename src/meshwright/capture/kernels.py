@@ -119,7 +119,7 @@ def _routed_experts(inputs: Arguments, attributes: Mapping[str, Value]) -> objec
 
 def _ctc_losses(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """By its function: the operator that is traced has no derivative."""
-    return ctc_losses._init_fn(*inputs, **attributes)
+    return ctc_losses(*inputs, **attributes)  # type: ignore[arg-type]
 
 
 def _linear_relu(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
@@ -193,7 +193,7 @@ KERNELS: Mapping[str, Kernel] = {
     "instance_norm": _on_copied_statistics("instance_norm"),
     "_unsafe_view": _view,
     "linear_relu": _linear_relu,
-    "meshwright.ctc_loss": _ctc_losses,
+    "ctc_losses": _ctc_losses,
     **{kind: _of_gates(kind) for kind in STATES},
     **{f"{view}_scatter": _written(view) for view in ("diagonal", "select", "slice")},
     "routed_experts": _routed_experts,

@@ -8,16 +8,27 @@ makes tensors of nothing then says in which dtype.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator
 
 import msgspec
 
-from meshwright.graph.model import Attributes, Operator, OperatorGraph, Tensor
+from meshwright.graph.model import Operator, OperatorGraph, Tensor, Value
 
 WIDE = "float32"
 COMPLEX = "complex64"
 OF_PAIRS = {"float64": "complex128"}
 """The complex dtype of pairs of numbers, where it is another one than theirs in float32."""
+
+
+LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": 2.0**128 - 2.0**120,
+    "float32": 2.0**128 - 2.0**104,
+    "float64": sys.float_info.max,
+}
+"""The largest number of a dtype."""
 
 
 def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
@@ -50,26 +61,31 @@ def _operators(
     changed = {tensor.name for tensor in graph.definitions() if tensor.dtype == WIDE}
     for operator in operators:
         cast = [_tensor(tensor, dtype) for tensor in operator.outputs]
+        pairs = COMPLEX
         if changed.intersection(operator.inputs):
-            cast = [_paired(tensor, dtype) for tensor in cast]
+            pairs = OF_PAIRS.get(dtype, COMPLEX)
+            cast = [_paired(tensor, pairs) for tensor in cast]
             changed.update(tensor.name for tensor in cast if tensor.dtype.startswith("complex"))
-        attributes = _attributes(operator.attributes, dtype)
+        attributes = tuple(
+            (key, _value(key, value, dtype, pairs)) for key, value in operator.attributes
+        )
         if not operator.inputs and tuple(cast) != operator.outputs:
             attributes = tuple(sorted({**dict(attributes), "dtype": dtype}.items()))
         yield msgspec.structs.replace(operator, outputs=tuple(cast), attributes=attributes)
 
 
-def _paired(tensor: Tensor, dtype: str) -> Tensor:
-    if tensor.dtype != COMPLEX:
-        return tensor
-    return msgspec.structs.replace(tensor, dtype=OF_PAIRS.get(dtype, COMPLEX))
+def _paired(tensor: Tensor, pairs: str) -> Tensor:
+    return msgspec.structs.replace(tensor, dtype=pairs) if tensor.dtype == COMPLEX else tensor
 
 
 def _tensor(tensor: Tensor, dtype: str) -> Tensor:
     return msgspec.structs.replace(tensor, dtype=dtype) if tensor.dtype == WIDE else tensor
 
 
-def _attributes(attributes: Attributes, dtype: str) -> Attributes:
-    return tuple(
-        (key, dtype if key == "dtype" and value == WIDE else value) for key, value in attributes
-    )
+def _value(key: str, value: Value, dtype: str, pairs: str) -> Value:
+    """What an attribute is in another dtype: masks fill with the least number that there is."""
+    if key == "dtype":
+        return {WIDE: dtype, COMPLEX: pairs}.get(str(value), value)
+    if isinstance(value, float) and abs(value) == LARGEST[WIDE]:
+        return math.copysign(LARGEST.get(dtype, abs(value)), value)
+    return value

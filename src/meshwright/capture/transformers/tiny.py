@@ -57,6 +57,7 @@ LISTS: Limits = (
 """The same for settings that have a number for each stage."""
 
 CHOSEN: Limits = (
+    (r".*classifier_dropout", 0),
     (r".*key_value_heads", HEADS // 2),
     (r"vocab_size", VOCABULARY),
     (r".*experts_per_tok", 2),

@@ -176,7 +176,7 @@ class PairLoss(Family):
 
 @final
 class SequenceLoss(Family):
-    """meshwright.ctc_loss: log_probs[t, n, classes], targets[n, s], lengths[n] of both."""
+    """ctc_losses (ours): log_probs[t, n, classes], targets[n, s], lengths[n] of both."""
 
     def outputs(self, call: Call) -> tuple[Spec, ...]:
         """A number for each sample."""
@@ -215,6 +215,6 @@ KINDS: Mapping[str, Family] = {
     "cross_entropy_loss": ClassLoss(per_element=5),
     "nll_loss": ClassLoss(per_element=1),
     "nll_loss_nd": ClassLoss(per_element=1),
-    "meshwright.ctc_loss": SequenceLoss(),
+    "ctc_losses": SequenceLoss(),
     **{kind: PairLoss() for kind in _PAIRS},
 }
