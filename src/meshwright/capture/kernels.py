@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from torch import Tensor
+from torch import Tensor, contiguous_format
 from torch.nn import functional
 
 from meshwright.capture import aten
@@ -157,6 +157,20 @@ def _view(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     return aten.call("reshape", inputs, (("shape", size),))
 
 
+def _strided(kind: str) -> Kernel:
+    """Of elements that lie row by row, as they did when this was traced."""
+
+    def kernel(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+        x, *rest = inputs
+        assert x is not None
+        # A clone, since a part of a larger tensor may be contiguous and begin further on.
+        return aten.call(
+            kind, (x.clone(memory_format=contiguous_format), *rest), tuple(attributes.items())
+        )
+
+    return kernel
+
+
 def _conjugate(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """Values, not a mark on a view: what travels between devices has to be written out."""
     return aten.call("conj_physical", inputs, ())
@@ -187,6 +201,7 @@ def _written(view: str) -> Kernel:
 
 KERNELS: Mapping[str, Kernel] = {
     "_conj": _conjugate,
+    **{kind: _strided(kind) for kind in ("as_strided", "as_strided_scatter")},
     "_grouped_mm": _grouped_product,
     "batch_norm": _on_copied_statistics("batch_norm"),
     "embedding_bag": _embedding_bag,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import fx
@@ -71,6 +72,29 @@ def spec_of(node: fx.Node, value: torch.Tensor) -> Spec:
             "select with a mask or with torch.where, which keep the shape",
         )
     return Spec(str(value.dtype).removeprefix("torch."), tuple(value.shape))
+
+
+def memory_order(node: fx.Node) -> tuple[int, ...]:
+    """The order of dims in which what `as_strided` reads lies in memory, row by row.
+
+    A graph says nothing of strides, so that anything but the elements of one tensor is refused.
+    """
+    source, size, stride = node.args[:3]
+    assert isinstance(source, fx.Node)
+    assert isinstance(size, Sequence)
+    assert isinstance(stride, Sequence)
+    whole = source.meta["val"]
+    order = tuple(sorted(range(whole.dim()), key=lambda dim: -whole.stride(dim)))
+    offset = node.args[3] if len(node.args) > 3 else node.kwargs.get("storage_offset")
+    steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+    inside = all(n > 0 for n in size) and (offset or 0) + sum(steps) < whole.numel()
+    if not whole.permute(order).is_contiguous() or whole.storage_offset() or not inside:
+        raise unsupported(
+            node,
+            "as_strided on memory that is not all of one tensor",
+            "call contiguous() first, or use unfold, slices and transposes",
+        )
+    return order
 
 
 def layer_of(node: fx.Node, root: str) -> str:

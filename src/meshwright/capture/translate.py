@@ -28,6 +28,7 @@ from meshwright.capture.nodes import (
     is_tensor,
     kind_of_node,
     layer_of,
+    memory_order,
     source_of_view,
     spec_of,
     unsupported,
@@ -198,6 +199,8 @@ class Translation:
                 given = dict(call.attributes)
                 number = ("dtype", given["dtype"]), ("s", given["self"])
                 return Described("scalar_tensor", (), number)
+            case "as_strided", (str(source),):
+                inputs = (self._permuted(source, memory_order(node), layer_of(node, self.root)),)
             case "zero", _:
                 return Described("zeros_like", inputs, ())
             case "convolution", (str(), str(weight), *_):
@@ -206,6 +209,14 @@ class Translation:
                 # Tensors of shape (0,) take no part, whatever the shape of the others.
                 inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
         return Described(call.kind, inputs, call.attributes)
+
+    def _permuted(self, name: str, order: tuple[int, ...], layer: str) -> str:
+        if order == tuple(range(len(order))):
+            return name
+        spec = self.specs[name]
+        permuted = Spec(spec.dtype, tuple(spec.shape[dim] for dim in order))
+        (made,) = self._add(Described("permute", (name,), (("dims", order),)), [permuted], layer)
+        return made
 
     def _assigned(self, target: str, value: str, layer: str) -> Described[str]:
         """A value that takes the place of a target, in the target's dtype and shape."""
