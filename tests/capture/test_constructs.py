@@ -100,6 +100,12 @@ def sampled(linear: nn.Linear, x: Tensor) -> Tensor:
     return mean + noise * functional.softplus(mean)
 
 
+def moved(linear: nn.Linear, x: Tensor) -> Tensor:
+    """A layer that is put where it is already, as routers of experts are."""
+    made: Tensor = linear.to(x.dtype)(x)
+    return made
+
+
 def elbo(linear: nn.Linear, x: Tensor) -> Tensor:
     posterior = torch.distributions.Normal(linear(x), functional.softplus(x) + 0.1)
     prior = torch.distributions.Normal(0.0, 1.0)
@@ -124,6 +130,7 @@ def elbo(linear: nn.Linear, x: Tensor) -> Tensor:
         recurrent,
         sampled,
         elbo,
+        moved,
     ],
 )
 def test_a_construct_is_captured(function: Callable[[nn.Linear, Tensor], Any]) -> None:

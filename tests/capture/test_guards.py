@@ -163,6 +163,18 @@ def test_an_assertion_on_activations_is_left_out_with_a_warning() -> None:
     assert all("is not checked when it runs" in warning for warning in found.warnings)
 
 
+def checking(self: Layers, x: Tensor) -> Tensor:
+    torch._check((x > -100).sum().item() == x.numel(), lambda: "far below")  # type: ignore[no-untyped-call]
+    torch._check_tensor_all(x < 100)  # type: ignore[no-untyped-call]
+    y: Tensor = self.layers[0](x)
+    return y
+
+
+def test_a_check_of_inputs_is_guarded() -> None:
+    guards = capture_same(checking).graph.guards
+    assert [guard.value for guard in guards] == [True, True]
+
+
 def by_activation(self: Layers, x: Tensor) -> Tensor:
     y: Tensor = self.layers[0](x)
     return y if y.sum() > 0 else -y

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from meshwright.capture.example import Example
+from meshwright.capture.export import capture
 from meshwright.capture.load import load_example
 from meshwright.capture.settings import modules_of
 from meshwright.graph.traced import Traced
@@ -60,6 +62,26 @@ def traced(model: nn.Module) -> Traced:
 )
 def test_the_first_difference_is_told(model: nn.Module, difference: str | None) -> None:
     assert traced(Model(Configuration())).difference(traced(model)) == difference
+
+
+class Noting(nn.Module):
+    """Writes into its configuration what it has found out, as models of Transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Configuration(heads=0)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.settings.heads = x.shape[1]
+        found: Tensor = self.layer(x)
+        return found
+
+
+def test_what_forward_notes_in_a_configuration_does_not_count() -> None:
+    graph = capture(Example(model=Noting(), inputs=(torch.zeros(2, 4),)))
+    assert graph.traced is not None
+    assert graph.traced.difference(traced(Noting())) is None
 
 
 def test_other_code_is_another_model() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from meshwright.capture.example import Example
 from meshwright.cluster.model import Cluster
@@ -67,9 +68,25 @@ def test_what_asks_for_float32_gets_float64() -> None:
             assert cast.dtype == torch.float64
             assert torch.equal(cast, x)
         assert torch.zeros(1, dtype=torch.float32).dtype == torch.float64
+        assert torch.full((), torch.finfo(x.dtype).min).dtype == torch.float64
         assert torch.softmax(x, 0, dtype=torch.float32).dtype == torch.float64
         assert x.to(torch.bfloat16).dtype == torch.bfloat16, "less than float32 is meant so"
     assert x.float().dtype == torch.float32
+
+
+def test_constants_of_float32_are_widened_where_they_meet_float64() -> None:
+    scores, weights = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0.5, 2.0])
+    targets = torch.tensor([0, 1, 1])
+    with Doubled():
+        loss = functional.cross_entropy(scores, targets, weights)
+    assert torch.equal(loss, functional.cross_entropy(scores, targets, weights.double()))
+
+
+def test_grouped_products_are_computed_in_float64() -> None:
+    rows, matrices = (torch.randn(*shape, dtype=torch.float64) for shape in ((3, 2), (2, 2, 4)))
+    with Doubled():
+        made = functional.grouped_mm(rows, matrices, offs=torch.tensor([1, 3], dtype=torch.int32))
+    torch.testing.assert_close(made, torch.cat([rows[:1] @ matrices[0], rows[1:] @ matrices[1]]))
 
 
 def test_other_numbers_on_one_device_are_refused() -> None:

@@ -55,7 +55,10 @@ class CtcLoss(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._selected, self._counts = WeakIdKeyDictionary(), WeakIdKeyDictionary()
+        self._selected: Any = WeakIdKeyDictionary()
+        """Labels and mask of each selection that is put off."""
+        self._counts: Any = WeakIdKeyDictionary()
+        """The mask that each sum along rows counts."""
 
     def __torch_function__(
         self,
@@ -86,7 +89,8 @@ class CtcLoss(TorchFunctionMode):
         def made(tensor: Tensor) -> Tensor:
             if tensor not in self._selected:
                 return tensor
-            return torch.masked_select(*self._selected[tensor])
+            with torch._C.DisableTorchFunction():
+                return torch.masked_select(*self._selected[tensor])
 
         return pytree.tree_map_only(Tensor, made, values)
 
@@ -104,7 +108,7 @@ class CtcLoss(TorchFunctionMode):
         if padded is None or log_probs.dim() != 3:
             return None
         frames, lengths = (torch.as_tensor(own) for own in (input_lengths, target_lengths))
-        losses = _traced(log_probs, padded, frames, lengths, blank, zero_infinity)
+        losses: Tensor = _traced(log_probs, padded, frames, lengths, blank, zero_infinity)
         match reduction:
             case "mean":
                 return (losses / lengths.clamp_min(1).to(losses.dtype)).mean()
@@ -119,6 +123,7 @@ class CtcLoss(TorchFunctionMode):
             return targets
         if targets not in self._selected or not isinstance(lengths, Tensor):
             return None
+        labels: Tensor
         labels, mask = self._selected[targets]
         if self._counts.get(lengths) is not mask:
             return None

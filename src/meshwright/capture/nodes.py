@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
 
 import torch
 from torch import fx
@@ -79,15 +78,12 @@ def memory_order(node: fx.Node) -> tuple[int, ...]:
 
     A graph says nothing of strides, so that anything but the elements of one tensor is refused.
     """
-    source, size, stride = node.args[:3]
+    source = node.args[0]
     assert isinstance(source, fx.Node)
-    assert isinstance(size, Sequence)
-    assert isinstance(stride, Sequence)
-    whole = source.meta["val"]
+    whole, read = source.meta["val"], node.meta["val"]
     order = tuple(sorted(range(whole.dim()), key=lambda dim: -whole.stride(dim)))
-    offset = node.args[3] if len(node.args) > 3 else node.kwargs.get("storage_offset")
-    steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
-    inside = all(n > 0 for n in size) and (offset or 0) + sum(steps) < whole.numel()
+    steps = [(n - 1) * step for n, step in zip(read.shape, read.stride(), strict=True)]
+    inside = read.numel() > 0 and read.storage_offset() + sum(steps) < whole.numel()
     if not whole.permute(order).is_contiguous() or whole.storage_offset() or not inside:
         raise unsupported(
             node,

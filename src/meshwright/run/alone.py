@@ -43,8 +43,17 @@ class Doubled(TorchFunctionMode):
 
     Models cast to float32 for exactness, as norms and rotary embeddings do; in a model of float64
     that would lose half of the digits. Constants of float32 (class weights of a loss) are widened
-    where they meet float64, and grouped products computed by ours: PyTorch's have no float64.
+    where they meet float64, and grouped products computed by ours: PyTorch's have no float64. What
+    is made without a dtype is float64 too.
     """
+
+    def __enter__(self) -> Doubled:
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()  # type: ignore[no-any-return,no-untyped-call]
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        torch.set_default_dtype(torch.float32)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The call, with the wider dtype for the narrower."""

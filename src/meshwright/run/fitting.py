@@ -6,8 +6,10 @@ sentence that says what does not.
 
 from __future__ import annotations
 
+import msgspec
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.example import Example
@@ -30,7 +32,7 @@ def fitting_example(plan: Plan, source: str) -> Example:
     if misfit:
         raise InputError(f"{source!r} is not what was planned: {misfit}", "plan this model anew")
     cast_as_planned(example.model, plan.graph)
-    return example
+    return _with_planned_inputs(example, plan.graph)
 
 
 def _misfit(example: Example, graph: OperatorGraph) -> str:
@@ -45,6 +47,19 @@ def _misfit(example: Example, graph: OperatorGraph) -> str:
                 f"{tensor.shape}"
             )
     return ""
+
+
+def _with_planned_inputs(example: Example, graph: OperatorGraph) -> Example:
+    """The example with its tensors in the dtypes of the plan's inputs, where those are real."""
+    given = example.inputs, dict(example.named), example.targets
+    planned = iter(graph.inputs)
+
+    def cast(tensor: Tensor) -> Tensor:
+        dtype = next(planned).dtype
+        return tensor.to(torch_dtype(dtype)) if is_real(dtype) else tensor
+
+    inputs, named, targets = pytree.tree_map_only(Tensor, cast, given)
+    return msgspec.structs.replace(example, inputs=inputs, named=named, targets=targets)
 
 
 def cast_as_planned(model: nn.Module, graph: OperatorGraph) -> None:

@@ -75,5 +75,7 @@ def _places(model: Any, otherwise: int) -> int:
         held = getattr(found, "pooler_output", found)
         rows = held if isinstance(held, Tensor) else torch.cat(list(held))
     except Exception:
-        return patches(model.config, otherwise)
+        # Without values some models cannot tell; those with learnt queries say how many.
+        queries = setting(model.config, "num_query_tokens", otherwise=None)
+        return int(queries or patches(model.config, otherwise))
     return rows.numel() // rows.shape[-1]
