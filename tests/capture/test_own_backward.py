@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
+from meshwright.capture.independence import with_independent_samples
+from meshwright.capture.own_functions import apply_function, named
 from meshwright.foundation.errors import InputError
 
 
@@ -160,6 +162,9 @@ RIGHT: dict[str, Part] = {
     "enable_grad": with_gradients_inside,
     "mask": mask_written_without_gradients,
     "gradient": gradient_of_gradient,
+    "own straight": lambda own, y, places: straight_through(y),
+    "own reversed": lambda own, y, places: applied(Reversed, y, 0.5),
+    "own clipped": lambda own, y, places: applied(Clipped, y),
 }
 
 
@@ -183,6 +188,36 @@ def test_gradients_are_those_of_the_module(name: str) -> None:
         torch.testing.assert_close(given, expected)
 
 
+def test_a_backward_of_its_own_is_an_operator() -> None:
+    graph = with_independent_samples(capture(example_of(RIGHT["own reversed"])))
+    (operator,) = (own for own in graph.operators if own.kind == "own_function")
+    told = dict(operator.attributes)
+    assert told["arguments"] == '[{"tensor": 0}, 0.5]'
+    assert str(told["function"]).partition("#")[0].endswith("test_own_backward:Reversed")
+    assert told["independent"] == (0, 0)
+    with pytest.raises(InputError, match="is not the one that was captured"):
+        apply_function([torch.ones(1)], named(Reversed)[:-1] + "?", "[]")
+
+
+class Averaging(Function):
+    """Samples are alone in forward and together in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.mean(0, keepdim=True).expand_as(gradient)
+
+
+def test_samples_that_backward_mixes_are_not_independent() -> None:
+    graph = capture(example_of(lambda own, y, places: applied(Averaging, y)))
+    graph = with_independent_samples(graph)
+    (operator,) = (own for own in graph.operators if own.kind == "own_function")
+    assert "independent" not in dict(operator.attributes)
+
+
 def in_inference_mode(own: Any, y: Tensor, places: Tensor) -> Any:
     with torch.inference_mode():
         fixed = own.second(y)
@@ -201,13 +236,20 @@ def hooked(own: Any, y: Tensor, places: Tensor) -> Any:
     return y
 
 
+def local_straight_through() -> type[Function]:
+    """Another process cannot import this one."""
+
+    class Local(StraightThrough):
+        pass
+
+    return Local
+
+
 WRONG: dict[str, tuple[Part, str]] = {
     "straight": (
-        lambda own, y, places: straight_through(y),
-        r"'StraightThrough' at .*test_own_backward\.py:\d+ has a backward that is not the deriv",
+        lambda own, y, places: applied(local_straight_through(), y),
+        r"'local_straight_through.*' at .*test_own_backward\.py:\d+ has a backward that is not the",
     ),
-    "reversed": (lambda own, y, places: applied(Reversed, y, 0.5), "'Reversed' at .*detach"),
-    "clipped": (lambda own, y, places: applied(Clipped, y), "'Clipped' at .*is not the derivative"),
     "inference": (in_inference_mode, r"torch.inference_mode at .*test_own_backward\.py:\d+"),
     "written": (written_without_gradients, r"a write without gradients .*backward\.py:\d+"),
     "hooked": (hooked, r"a hook on a tensor's gradient at .*test_own_backward\.py:\d+"),

@@ -106,7 +106,7 @@ def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     """Whether both ways give the same gradients for one draw."""
     drawn = _mapped(call, lambda own: _drawn(own, inputs))
     theirs = _gradients(call.function.apply, drawn, arriving)
-    ours = _gradients(_forward_alone(call.function), drawn, arriving)
+    ours = _gradients(forward_alone(call.function), drawn, arriving)
     return len(theirs) == len(ours) and all(
         torch.allclose(one, other, rtol=1e-6, atol=1e-9 * arriving, equal_nan=True)
         for one, other in zip(theirs, ours, strict=True)
@@ -165,8 +165,11 @@ class _Context:
     )
 
 
-def _forward_alone(function: type[Function]) -> Callable[..., object]:
+def forward_alone(
+    function: type[Function], forward: Callable[..., object] | None = None
+) -> Callable[..., object]:
     """Forward's own operators, through which autograd goes."""
+    own = forward or function.forward
     if function.setup_context is not Function.setup_context:
-        return function.forward
-    return lambda *arguments: function.forward(_Context(len(arguments)), *arguments)
+        return own
+    return lambda *arguments: own(_Context(len(arguments)), *arguments)

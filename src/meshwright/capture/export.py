@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +23,8 @@ from meshwright.capture.example import MODEL, Example
 from meshwright.capture.lines import user_line
 from meshwright.capture.modes import decides, differing, other_mode
 from meshwright.capture.names import leaf_names
-from meshwright.capture.own_backward import without_own_backward
+from meshwright.capture.own_backward import own_backward_noted
+from meshwright.capture.own_functions import as_operators
 from meshwright.capture.program import graph_of
 from meshwright.capture.reading import Read, ValuesNeededError
 from meshwright.capture.settings import (
@@ -70,8 +71,8 @@ def captured(example: Example, name: str = "") -> Capture:
     def graph(own: Trace, reads: Sequence[Read | None]) -> OperatorGraph:
         return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
 
-    with _sentences(example, title):
-        trace = _whole_trace(example)
+    with _sentences(example, title), ExitStack() as meanwhile:
+        trace = _whole_trace(example, meanwhile)
         found, unchecked = decided(example, trace, graph)
         unguarded = msgspec.structs.replace(found, checks=(), guards=())
         written = [(own.path, own.name) for own in trace.memory.written]
@@ -85,13 +86,16 @@ def captured(example: Example, name: str = "") -> Capture:
 
 def exported(example: Example, title: str) -> ExportedProgram:
     """What `torch.export` traces of an example, if a trace tells all of it."""
-    with _sentences(example, title):
-        return _whole_trace(example).program
+    with _sentences(example, title), ExitStack() as meanwhile:
+        return _whole_trace(example, meanwhile).program
 
 
-def _whole_trace(example: Example) -> Trace:
-    """A trace that tells all of what the model does."""
-    with without_own_backward(example.model):
+def _whole_trace(example: Example, meanwhile: ExitStack) -> Trace:
+    """A trace that tells all of what the model does, and how it is traced again meanwhile."""
+    with own_backward_noted(example.model) as apart:
+        trace = traced(example)
+    if apart:
+        meanwhile.enter_context(as_operators(apart))
         trace = traced(example)
     refuse_state_writes(trace.program, MODEL)
     if trace.memory.remembered:

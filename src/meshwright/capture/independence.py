@@ -2,9 +2,9 @@
 in which such operators say so, in the attribute `independent` that `graph.families.opaque` reads.
 
 An operator that no family tells about is tried out: on random samples together, and on each of
-them alone. If the results are equal to the last bit, or nearly, in every trial, its first dim may
-be cut. That is evidence from a few samples, not a proof for all; where a trial fails, or would
-take much memory, nothing is claimed.
+them alone. If results and gradients are equal to the last bit, or nearly, in every trial, its first
+dim may be cut. That is evidence from a few samples, not a proof for all; where a trial fails, or
+would take much memory, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -99,11 +99,43 @@ def _passes(call: Call, inputs: Sequence[int], samples: int, seed: int) -> bool:
         together = run_operator(call.kind, tensors, call.attributes)
         each = [run_operator(call.kind, alone(i), call.attributes) for i in range(samples)]
         joined = [torch.cat(results) for results in zip(*each, strict=True)]
-        torch.testing.assert_close(list(together), joined, rtol=1e-4, atol=1e-5, equal_nan=True)
+        for one, other in ((list(together), joined), _gradients(tensors, together, joined, seed)):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
     except Exception:
         # Whatever a foreign operator raises, or an unequal result: nothing is known of it.
         return False
     return True
+
+
+def _gradients(
+    tensors: Sequence[Tensor | None],
+    together: Sequence[Tensor],
+    joined: Sequence[Tensor],
+    seed: int,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The gradients of what enters, by way of the samples together and alone."""
+    entering = [own for own in tensors if own is not None and own.requires_grad]
+    made = [n for n, own in enumerate(together) if own.requires_grad]
+    if not made or not entering:
+        return [], []
+    generator = torch.Generator().manual_seed(seed)
+    arriving = [
+        torch.randn(together[n].shape, generator=generator).to(together[n].dtype) for n in made
+    ]
+
+    def back(results: Sequence[Tensor]) -> list[Tensor]:
+        chosen = [results[n] for n in made]
+        found = torch.autograd.grad(
+            chosen, entering, arriving, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return list(found)
+
+    try:
+        one = back(together)
+    except RuntimeError:
+        # It has no derivative, so that none can be wrong.
+        return [], []
+    return one, back(joined)
 
 
 def _random(spec: Spec, samples: int | None, generator: torch.Generator) -> Tensor:
@@ -111,5 +143,5 @@ def _random(spec: Spec, samples: int | None, generator: torch.Generator) -> Tens
     shape = spec.shape if samples is None else (samples, *spec.shape[1:])
     dtype: torch.dtype = getattr(torch, spec.dtype)
     if dtype.is_floating_point:
-        return torch.randn(shape, generator=generator).to(dtype)
+        return torch.randn(shape, generator=generator).to(dtype).requires_grad_()
     return torch.randint(0, 2, shape, generator=generator).to(dtype)

@@ -19,6 +19,7 @@ from meshwright.capture.ctc import ctc_losses
 from meshwright.capture.experts import routed
 from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
+from meshwright.capture.own_functions import apply_function
 from meshwright.capture.zoo.grouped import grouped_mm
 from meshwright.foundation.errors import InputError
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
@@ -117,6 +118,11 @@ def _routed_experts(inputs: Arguments, attributes: Mapping[str, Value]) -> objec
     return routed(run_operator, inputs, attributes)
 
 
+def _own_function(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
+    tensors = [own for own in inputs if own is not None]
+    return apply_function(tensors, str(attributes["function"]), str(attributes["arguments"]))
+
+
 def _ctc_losses(inputs: Arguments, attributes: Mapping[str, Value]) -> object:
     """By its function: the operator that is traced has no derivative."""
     return ctc_losses(*inputs, **attributes)  # type: ignore[arg-type]
@@ -211,6 +217,7 @@ KERNELS: Mapping[str, Kernel] = {
     "ctc_losses": _ctc_losses,
     **{kind: _of_gates(kind) for kind in STATES},
     **{f"{view}_scatter": _written(view) for view in ("diagonal", "select", "slice")},
+    "own_function": _own_function,
     "routed_experts": _routed_experts,
     "view": _view,
     "view_as_complex": _pairs,

@@ -2,8 +2,9 @@
 Leaves: nothing, or a sentence that names the line.
 
 A graph holds what forward computes; its backward pass is the derivative of that. So an
-`autograd.Function` passes if its backward is that derivative (`derivative`), and hooks on
-gradients, which a trace does not see at all, do not pass.
+`autograd.Function` passes if its backward is that derivative (`derivative`), or becomes an operator
+of its own (`own_functions`) if other processes can import it; hooks on gradients, which a trace
+does not see at all, do not pass.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import function as autograd_function
+from torch.autograd.function import Function
 from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
 from meshwright.capture.derivative import FunctionCall, described_call, doubt
 from meshwright.capture.lines import called_by_the_user, calling_line, line_of
+from meshwright.capture.own_functions import is_importable
 from meshwright.foundation.errors import InputError
 
 WITH_DETACH = (
@@ -32,18 +35,25 @@ ELSEWHERE = "remove it, and change gradients in the loop, between backward() and
 
 
 @contextmanager
-def without_own_backward(model: nn.Module) -> Iterator[None]:
-    """Trace inside of this; refused is what a trace would lose."""
+def own_backward_noted(model: nn.Module) -> Iterator[set[type[Function]]]:
+    """Trace inside of this; refused is what a trace would lose.
+
+    Leaves functions that a trace keeps only as operators of their own.
+    """
     refuse_gradient_hooks(model)
     calls: list[FunctionCall] = []
+    apart: set[type[Function]] = set()
     with _functions_noted(calls), _tensor_hooks_refused(), _checkpoints_seen_through():
-        yield
+        yield apart
     judged: dict[object, str | None] = {}
     for call in calls:
         key = call.function, repr(call.arguments)
         if key not in judged:
             judged[key] = doubt(call)
-        _refuse_doubted(call, judged[key])
+        if judged[key] is not None and is_importable(call.function):
+            apart.add(call.function)
+        else:
+            _refuse_doubted(call, judged[key])
 
 
 def refuse_gradient_hooks(model: nn.Module) -> None:

@@ -37,7 +37,7 @@ from meshwright.capture.nodes import (
 from meshwright.capture.writes import REVERSIBLE, written_through
 from meshwright.graph.counts import is_real
 from meshwright.graph.families import BUILT_IN
-from meshwright.graph.model import Attributes, Spec
+from meshwright.graph.model import Attributes, Spec, Value
 
 SAME_IF_ALIKE = {
     *("alias", "broadcast_tensors", "cat", "expand", "expand_as", "lift_fresh_copy"),
@@ -201,6 +201,10 @@ class Translation:
                 return Described("scalar_tensor", (), number)
             case "as_strided", (str(source),):
                 inputs = (self._permuted(source, memory_order(node), layer_of(node, self.root)),)
+            case (("add" | "sub" | "mul" | "div"), (str(other),)) if "self" in dict(
+                call.attributes
+            ):
+                return self._of_number(call.kind, dict(call.attributes), other, node)
             case "zero", _:
                 return Described("zeros_like", inputs, ())
             case "convolution", (str(), str(weight), *_):
@@ -209,6 +213,16 @@ class Translation:
                 # Tensors of shape (0,) take no part, whatever the shape of the others.
                 inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
         return Described(call.kind, inputs, call.attributes)
+
+    def _of_number(
+        self, kind: str, attributes: dict[str, Value], other: str, node: fx.Node
+    ) -> Described[str]:
+        """A call whose first operand is a number, which PyTorch takes for a tensor."""
+        dtype = spec_of(node, node.meta["val"]).dtype
+        value = ("dtype", dtype), ("s", attributes.pop("self"))
+        number = Described[str]("scalar_tensor", (), value)
+        (name,) = self._add(number, [Spec(dtype, ())], layer_of(node, self.root))
+        return Described(kind, (name, other), tuple(attributes.items()))
 
     def _permuted(self, name: str, order: tuple[int, ...], layer: str) -> str:
         if order == tuple(range(len(order))):
