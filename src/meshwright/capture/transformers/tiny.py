@@ -53,6 +53,7 @@ LISTS: Limits = (
     (r".*heads", 2),
     (r".*image_size", 32),
     (r".*(hidden_sizes|embed_dims?|channels|dims?|conv_dim|widths?)", 32),
+    (r"decoder_in_channels", WIDTH),
 )
 """The same for settings that have a number for each stage."""
 
