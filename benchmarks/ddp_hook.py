@@ -1,8 +1,10 @@
 """A plain DDP script on a real two-level network, with AllReduce and with the chosen program.
 
-    python benchmarks/ddp_hook.py [--model SOURCE] [--batch N]
+    python benchmarks/ddp_hook.py [--model SOURCE] [--batch N] [--rounds N]
+        [--backend nccl]
 
-Needs root (`testbed`, 2x4: two nodes of four ranks, each node behind 200 Mb/s). Three ways to
+Needs root (`testbed`, 2x4: two nodes of four ranks, each node behind 200 Mb/s) and, for NCCL, a GPU
+that the ranks share; NCCL chooses its algorithms itself then. Three ways to
 average the gradients of one model take turns in one process group: DDP as it is, the hook with a
 single AllReduce, the hook with the program that `ReductionPlan.chosen` picks; median and spread of
 a step, of the slowest rank.
@@ -27,12 +29,15 @@ from meshwright.capture.load import load_example
 from meshwright.cluster.model import Cluster
 from meshwright.reduce import dsl
 from meshwright.reduce.plan import ReductionPlan
+from meshwright.run.gpus import device_of_rank, gpus_for
 from testbed import Testbed
 from training_steps import prefer
 
 CLUSTER = "testbed/clusters/2x4.toml"
 MODEL = "zoo:resnet-50?image=64&stem=32&group_width=32&classes=100"
-ROUNDS, STEPS, WARM_UP = 3, 2, 1
+STEPS, WARM_UP = 2, 1
+SHARING = {"NCCL_MAX_NCHANNELS": "2"}
+"""Few channels, so that the ranks fit on a GPU together."""
 
 Times = dict[str, list[float]]
 
@@ -42,15 +47,16 @@ class Asked(NamedTuple):
 
     model: str
     batch: int
+    rounds: int
     ways: dict[str, ReductionPlan | None]
 
 
 def trained(asked: Asked) -> Times:
     """Seconds of steps on this rank, by way."""
     models = {way: _parallel(asked, plan) for way, plan in asked.ways.items()}
-    example = load_example(asked.model, asked.batch, torch.device("cpu"))
+    example = load_example(asked.model, asked.batch, device_of_rank())
     taken: Times = {way: [] for way in models}
-    for _ in range(ROUNDS):
+    for _ in range(asked.rounds):
         for way, model in models.items():
             update = torch.optim.SGD(model.parameters(), 1e-3)
             taken[way] += [_seconds(model, update, example) for _ in range(STEPS + WARM_UP)][
@@ -61,7 +67,7 @@ def trained(asked: Asked) -> Times:
 
 def _parallel(asked: Asked, plan: ReductionPlan | None) -> DistributedDataParallel:
     torch.manual_seed(0)
-    example = load_example(asked.model, asked.batch, torch.device("cpu"))
+    example = load_example(asked.model, asked.batch, device_of_rank())
     model = DistributedDataParallel(Step(example), broadcast_buffers=False)
     if plan is not None:
         meshwright.use_reduction_plan(model, plan)
@@ -76,6 +82,8 @@ def _seconds(
     update.zero_grad()
     torch.autograd.backward(model(example.inputs, {}, example.targets))
     update.step()
+    if device_of_rank().type == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - begin
 
 
@@ -95,16 +103,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--batch", type=int, default=4, help="samples on each rank")
+    parser.add_argument("--rounds", type=int, default=3, help="of two steps each way")
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
     given = parser.parse_args()
-    prefer()
+    on_gpu = given.backend == "nccl"
+    if not on_gpu:
+        prefer()
     cluster = Cluster.load(CLUSTER)
     model = load_example(given.model, given.batch, torch.device("cpu")).model
     size = sum(own.nbytes for own in model.parameters())
-    chosen = ReductionPlan.chosen(cluster, bytes=size, backend="rings")
+    chosen = ReductionPlan.chosen(cluster, bytes=size, backend="nccl" if on_gpu else "rings")
     single = msgspec.structs.replace(chosen, program=dsl.ALL_REDUCE)
     ways = {"DDP": None, "hook, AllReduce": single, "hook, chosen": chosen}
     with Testbed(cluster) as bed:
-        ranks = bed.run(trained, Asked(given.model, given.batch, ways))
+        ranks = bed.run(
+            trained,
+            Asked(given.model, given.batch, given.rounds, ways),
+            gpus=gpus_for(cluster.devices, cluster.devices) if on_gpu else 0,
+            environment=SHARING,
+        )
     print(f"{given.model}, {given.batch} samples a rank, {size / 1e6:.1f} MB of gradients")
     print(f"chosen: {chosen.program}")
     taken = slowest(cast("list[Times]", ranks))

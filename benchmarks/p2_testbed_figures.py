@@ -13,15 +13,19 @@ from meshwright.report.tables import new_table
 from meshwright.report.validations import table_of_errors, table_of_gains
 from meshwright.validate.bed_rows import Record, Result, cases, described
 from meshwright.validate.bed_summary import BedSummary, summarize_bed, timings
-from p2_testbed_cases import NOMINAL, predictions
+from p2_testbed_cases import Campaign, predictions
 
 
-def print_figures(records: Sequence[Record]) -> None:
+def print_figures(campaign: Campaign, records: Sequence[Record]) -> None:
     """Print the figures of what was measured."""
-    clusters = described(NOMINAL, records)
+    clusters = described(campaign.clusters, records)
     every = [case for name, cluster in clusters.items() for case in cases(name, cluster)]
     measured = {it.case for it in records if isinstance(it, Result)}
-    priced = {it.key: predictions(it, clusters[it.network]) for it in every if it.key in measured}
+    priced = {
+        it.key: predictions(campaign, it, clusters[it.network])
+        for it in every
+        if it.key in measured
+    }
     found = timings(records, priced)
     figures = summarize_bed(every, found)
     console = new_console()

@@ -13,7 +13,7 @@ import typer
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.errors import InputError
 from testbed.bed import Testbed
-from testbed.commands import require_available
+from testbed.netlink import require_available
 from testbed.owners import NOBODY, Owner
 from testbed.removal import remove_kept, remove_leftovers, standing
 from testbed.tree import address

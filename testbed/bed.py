@@ -4,25 +4,20 @@ its edges. What can be emulated is decided in `tiers`, what is laid in `tree`.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 
 from meshwright.cluster.model import Cluster
 from meshwright.foundation.units import BytesPerSecond, Seconds
 from meshwright.run.ranks import PATIENCE, Home, run_ranks
-from testbed import commands, tree
+from testbed import netlink, tree
 from testbed.counters import Carried, read_counters
 from testbed.owners import Owner
 from testbed.removal import remove, remove_leftovers
 from testbed.tiers import inside_rate, tiers
-
-_NETWORK = 0x40000000
-"""CLONE_NEWNET of <sched.h>; `os.setns` came with Python 3.12."""
 
 
 class Testbed:
@@ -50,7 +45,7 @@ class Testbed:
 
     def up(self) -> None:
         """Lay the network. What a failure leaves is removed, and so is what dead owners left."""
-        commands.require_available()
+        netlink.require_available()
         remove_leftovers()
         try:
             _lay(self.fabric, self.leaves, self._edges, self._inside)
@@ -75,12 +70,23 @@ class Testbed:
         self.down()
 
     def run(
-        self, body: Callable[..., object], *arguments: object, timeout: Seconds = PATIENCE
+        self,
+        body: Callable[..., object],
+        *arguments: object,
+        gpus: int = 0,
+        environment: Mapping[str, str] | None = None,
+        timeout: Seconds = PATIENCE,
     ) -> list[object]:
-        """What each rank returns; rank i is device i of the cluster, in row-major order."""
+        """What each rank returns; rank i is device i of the cluster, in row-major order.
+
+        Ranks use gloo, or NCCL on so many GPUs that they share. Those of a leaf have one address,
+        and what they send each other goes over its loopback. The environment is set in each rank
+        before its libraries read it.
+        """
         members = self.cluster.levels[-1].cardinality
         homes = tuple(leaf for leaf in self.leaves for _ in range(members))
-        home = Home(tree.address(0), tree.INTERFACE, partial(enter, homes))
+        enter = partial(go_home, homes, dict(environment or {}))
+        home = Home(tree.address(0), tree.INTERFACE, enter, gpus)
         return run_ranks(body, *arguments, ranks=len(homes), home=home, timeout=timeout)
 
     def counters(self) -> tuple[Carried, ...]:
@@ -95,24 +101,23 @@ def _lay(
     inside: BytesPerSecond | None,
 ) -> None:
     for name in (fabric, *leaves):
-        commands.command("ip", "netns", "add", name)
-        commands.settle(name)
-    commands.links(fabric, tree.fabric_links(edges, leaves))
-    commands.limits(fabric, tree.fabric_limits(edges))
+        netlink.add_namespace(name)
+    netlink.add_switches(fabric, tree.switches(edges))
+    netlink.add_cables(fabric, edges, leaves)
+    netlink.limit(fabric, tree.fabric_buckets(edges))
     rates = [edge.out for edge in edges if edge.below is None]
     for leaf, (name, rate) in enumerate(zip(leaves, rates, strict=True)):
-        commands.links(name, tree.leaf_links(leaf))
-        loopback = tree.limit("lo", inside) if inside is not None else ""
-        commands.limits(name, tree.limit(tree.INTERFACE, tree.on_the_wire(rate)) + loopback)
+        netlink.join(name, tree.address(leaf))
+        loopback = () if inside is None else (tree.bucket("lo", inside),)
+        netlink.limit(name, (tree.bucket(tree.INTERFACE, tree.on_the_wire(rate)), *loopback))
 
 
-def enter(homes: Sequence[str], rank: int) -> None:
+def go_home(homes: Sequence[str], environment: Mapping[str, str], rank: int) -> None:
     """Move this process, which has no socket yet, to where a rank lives."""
-    library = ctypes.CDLL(None, use_errno=True)
-    namespace = os.open(Path("/run/netns") / homes[rank], os.O_RDONLY)
-    try:
-        if library.setns(namespace, _NETWORK):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), homes[rank])
-    finally:
-        os.close(namespace)
+    told(environment, rank)
+    netlink.enter(homes[rank])
+
+
+def told(environment: Mapping[str, str], rank: int) -> None:
+    """Set the environment of a rank."""
+    os.environ |= environment

@@ -1,16 +1,15 @@
-"""Bytes that crossed the edges. Enters: edges and what `ip` counts in their fabric. Leaves: a
+"""Bytes that crossed the edges. Enters: edges and what the kernel counts in their fabric. Leaves: a
 `Carried` for each. Counted are packets as the kernel hands them over, headers included: half a
 percent above the data of large messages, and what ranks say to find each other.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshwright.foundation.units import Bytes
-from testbed.commands import command
+from testbed import netlink
 from testbed.tree import Edge
 
 
@@ -26,17 +25,10 @@ class Carried(NamedTuple):
 
 def read_counters(fabric: str, tree: Sequence[Edge]) -> tuple[Carried, ...]:
     """Bytes since the edges were laid, read at their upper ends."""
-    printed = command("ip", "-n", fabric, "-s", "-json", "link", "show")
-    counted = {end["ifname"]: end["stats64"] for end in json.loads(printed)}
-    return tuple(
-        Carried(
-            edge.level,
-            edge.instance,
-            out=Bytes(counted[edge.upper]["rx"]["bytes"]),
-            into=Bytes(counted[edge.upper]["tx"]["bytes"]),
-        )
-        for edge in tree
-    )
+    ends, found = netlink.counted(fabric), []
+    for edge, (received, sent) in ((it, ends[it.upper]) for it in tree):
+        found.append(Carried(edge.level, edge.instance, Bytes(received), Bytes(sent)))
+    return tuple(found)
 
 
 def difference(later: Sequence[Carried], earlier: Sequence[Carried]) -> tuple[Carried, ...]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError, nearest
-from testbed.commands import command, namespaces
+from testbed.netlink import namespaces, processes, remove_namespace
 from testbed.owners import NOBODY, Owner, read_name
 
 
@@ -62,11 +62,7 @@ def remove(names: Iterable[str]) -> None:
     killed.
     """
     for name in names:
-        try:
-            for process in command("ip", "netns", "pids", name).split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(process), signal.SIGKILL)
-            command("ip", "netns", "delete", name)
-        except InputError:
-            if name in namespaces():
-                raise
+        for process in processes(name):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        remove_namespace(name)

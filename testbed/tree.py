@@ -1,6 +1,5 @@
 """The tree that tiers make. Enters: `Tier`s. Leaves: its edges, in the order of their lower ends,
-and what must be said to `ip` and `tc` to lay them: texts for their batch mode. Nothing here runs
-anything.
+its switches and the token buckets at the ends. Nothing here lays anything.
 
 All switches are bridges in one namespace, the fabric; a leaf is a namespace of its own. An edge is
 a veth pair: its upper end `down<n>` is a port of the switch above, its lower end a port `up<n>` of
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshwright.foundation.units import BytesPerSecond
+from meshwright.foundation.units import Bytes, BytesPerSecond
 from testbed.tiers import Tier
 
 INTERFACE = "eth0"
@@ -25,8 +24,8 @@ LEAST_BURST = 128 * 1024
 """Smaller than two packets of 64 KiB, and the bucket cuts them into segments at four times the
 work."""
 
-QUEUE = 16 << 20
-"""Bytes that may wait for a bucket: more than all windows together (see `commands.SETTINGS`), so
+QUEUE = Bytes(16 << 20)
+"""Bytes that may wait for a bucket: more than all windows together (see `netlink.SETTINGS`), so
 that nothing is dropped. Dropped packets were sent again, up to 5 % of all, and times varied by 5 %
 instead of 0.5 % where a fast edge feeds a slow one."""
 
@@ -55,6 +54,24 @@ class Edge(NamedTuple):
     def lower(self) -> str:
         """The end at the switch below, or in the leaf."""
         return INTERFACE if self.below is None else f"up{self.number}"
+
+    @property
+    def plugs(self) -> tuple[tuple[str, str], ...]:
+        """Its ends in the fabric, each with its switch."""
+        above = (self.upper, _switch(self.above))
+        return (above,) if self.below is None else (above, (self.lower, _switch(self.below)))
+
+
+class Bucket(NamedTuple):
+    """A token bucket: it limits what one end of an edge sends."""
+
+    end: str
+    rate: BytesPerSecond
+    """Of frames."""
+    burst: Bytes
+    """What may pass at once."""
+    queue: Bytes
+    """What may wait."""
 
 
 def edges(tiers: Sequence[Tier]) -> tuple[Edge, ...]:
@@ -85,40 +102,21 @@ def address(leaf: int) -> str:
     return f"10.77.0.{leaf + 1}"
 
 
-def fabric_links(tree: Sequence[Edge], leaf_names: Sequence[str]) -> str:
-    """What `ip` does in the fabric: bridges, pairs, and their ends plugged in."""
-    switches = sorted({0} | {edge.below for edge in tree if edge.below is not None})
-    lines = [
-        line
-        for switch in switches
-        for line in (
-            f"link add switch{switch} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
-            f"link set switch{switch} up",
-        )
-    ]
-    for edge in tree:
-        where = f" netns {leaf_names[edge.instance]}" if edge.below is None else ""
-        lines.append(f"link add {edge.upper} type veth peer name {edge.lower}{where}")
-        lines.append(f"link set {edge.upper} master switch{edge.above} up")
-        if edge.below is not None:
-            lines.append(f"link set {edge.lower} master switch{edge.below} up")
-    return "\n".join(lines) + "\n"
+def switches(tree: Sequence[Edge]) -> tuple[str, ...]:
+    """The names of all switches, the root first."""
+    numbers = {0} | {edge.below for edge in tree if edge.below is not None}
+    return tuple(map(_switch, sorted(numbers)))
 
 
-def fabric_limits(tree: Sequence[Edge]) -> str:
-    """What `tc` does in the fabric: a limit at every end there."""
-    lines = [limit(edge.upper, on_the_wire(edge.into)) for edge in tree]
-    lines += [limit(edge.lower, on_the_wire(edge.out)) for edge in tree if edge.below is not None]
-    return "".join(lines)
+def fabric_buckets(tree: Sequence[Edge]) -> tuple[Bucket, ...]:
+    """A limit at every end in the fabric."""
+    upper = [bucket(edge.upper, on_the_wire(edge.into)) for edge in tree]
+    lower = [bucket(edge.lower, on_the_wire(edge.out)) for edge in tree if edge.below is not None]
+    return (*upper, *lower)
 
 
-def leaf_links(leaf: int) -> str:
-    """What `ip` does in a leaf."""
-    return (
-        "link set lo up\n"
-        f"addr add {address(leaf)}/24 dev {INTERFACE}\n"
-        f"link set {INTERFACE} up\n"
-    )  # fmt: skip
+def _switch(number: int) -> str:
+    return f"switch{number}"
 
 
 def on_the_wire(rate: BytesPerSecond) -> BytesPerSecond:
@@ -129,11 +127,10 @@ def on_the_wire(rate: BytesPerSecond) -> BytesPerSecond:
     return BytesPerSecond(rate * FRAME / SEGMENT)
 
 
-def limit(end: str, rate: BytesPerSecond) -> str:
-    r"""A token bucket.
+def bucket(end: str, rate: BytesPerSecond) -> Bucket:
+    """The token bucket that limits an end to a rate.
 
-    >>> limit("eth0", BytesPerSecond(25e6))
-    'qdisc add dev eth0 root tbf rate 200000000bit burst 131072 limit 16777216\n'
+    >>> bucket("eth0", BytesPerSecond(25e6))
+    Bucket(end='eth0', rate=25000000.0, burst=131072, queue=16777216)
     """
-    burst = max(LEAST_BURST, int(rate / 1000))
-    return f"qdisc add dev {end} root tbf rate {8 * rate:.0f}bit burst {burst} limit {QUEUE}\n"
+    return Bucket(end, rate, Bytes(max(LEAST_BURST, int(rate / 1000))), QUEUE)

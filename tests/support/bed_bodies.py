@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from meshwright.run.gpus import device_of_rank
+
 
 def reduced(size: int) -> float:
     """An AllReduce of `size` bytes over all ranks."""
-    total = torch.full((size // 4,), float(dist.get_rank()))
+    total = torch.full((size // 4,), float(dist.get_rank()), device=device_of_rank())
     dist.all_reduce(total)
     return total[-1].item()
 
@@ -21,7 +23,7 @@ def reduced_in_runs(size: int, members: int) -> float:
     starts = range(0, dist.get_world_size(), members)
     groups = [dist.new_group(list(range(start, start + members))) for start in starts]
     own = groups[dist.get_rank() // members]
-    total = torch.full((size // 4,), float(dist.get_rank()))
+    total = torch.full((size // 4,), float(dist.get_rank()), device=device_of_rank())
     dist.all_reduce(total, group=own)
     return total[-1].item()
 

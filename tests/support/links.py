@@ -5,7 +5,6 @@ The twin of `meshwright.price.link_load` and `flows`; it takes only groups of de
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -14,11 +13,8 @@ from meshwright.cluster.model import WHOLE, Cluster, Link
 from meshwright.price.backend import Shape
 
 Transfer = tuple[int, int, float]
-Key = tuple[Link, tuple[int, ...], int]
-"""A link, its instance, and the level of the transfers, each of which counts by itself."""
-
-INNER = -1
-"""Inside the innermost level all transfers count together."""
+Key = tuple[Link, tuple[int, ...]]
+"""A link and its instance."""
 
 
 def rounds_of_transfers(
@@ -26,9 +22,9 @@ def rounds_of_transfers(
 ) -> Iterator[list[Transfer]]:
     """The transfers of each round of one group."""
     n = len(group)
-    if shape in (Shape.RING, Shape.SHIFT):
+    if shape is Shape.RING:
         yield [(group[i], group[(i + 1) % n], 1.0) for i in range(n)]
-    elif shape is Shape.CHAIN:
+    elif shape in (Shape.CHAIN, Shape.SHIFT):
         yield [(a, b, 1.0) for a, b in pairwise(group)]
     elif shape is Shape.GATHER:
         yield [(device, group[0], 1.0) for device in group[1:]]
@@ -45,11 +41,30 @@ def rounds_of_transfers(
             yield [(group[i], group[j], 1.0) for i, j in pairs]
             distance *= 2
     else:
+        yield list(_tree(group, cluster))
+
+
+def _machines(group: Sequence[int], cluster: Cluster) -> list[list[int]]:
+    """The members of a group, by machine."""
+    networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
+    found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for device in group:
+        found[coordinates(cluster, device)[:networked]].append(device)
+    return list(found.values())
+
+
+def _tree(group: Sequence[int], cluster: Cluster) -> Iterator[Transfer]:
+    """Machines joined through their first members, and what is inside one level by level."""
+    machines = _machines(group, cluster)
+    for a, b, weight in _edges(len(machines), True):
+        yield machines[a][0], machines[b][0], weight
+        yield machines[b][0], machines[a][0], weight
+    for machine in machines:
         networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
-        yield list(_tree(group, cluster, 0, networked))
+        yield from _chains(machine, cluster, networked)
 
 
-def _tree(group: Sequence[int], cluster: Cluster, level: int, networked: int) -> Iterator[Transfer]:
+def _chains(group: Sequence[int], cluster: Cluster, level: int) -> Iterator[Transfer]:
     """Siblings of each level joined through their first members."""
     if level == len(cluster.levels):
         return
@@ -57,11 +72,11 @@ def _tree(group: Sequence[int], cluster: Cluster, level: int, networked: int) ->
     for device in group:
         children[coordinates(cluster, device)[level]].append(device)
     firsts = [child[0] for child in children.values()]
-    for a, b, weight in _edges(len(firsts), level < networked):
+    for a, b, weight in _edges(len(firsts), False):
         yield firsts[a], firsts[b], weight
         yield firsts[b], firsts[a], weight
     for child in children.values():
-        yield from _tree(child, cluster, level + 1, networked)
+        yield from _chains(child, cluster, level + 1)
 
 
 def _edges(size: int, networked: bool) -> Iterator[Transfer]:
@@ -153,27 +168,34 @@ def round_latencies(cluster: Cluster, groups: Sequence[Sequence[int]], shape: Sh
         elif shape is Shape.CHAIN:
             results.append(sum(waits))
         elif shape is Shape.TREE:
-            results.append(_deepest(group, cluster, 0, of_level))
+            results.append(_deepest(group, cluster, of_level))
         else:
             results.append(max(waits))
     return results
 
 
-def _deepest(
-    group: Sequence[int], cluster: Cluster, level: int, of_level: Sequence[float]
-) -> float:
-    """The way from the root of a tree down all levels to the farthest member of each."""
-    if level == len(cluster.levels):
-        return 0.0
-    children: dict[int, list[int]] = defaultdict(list)
-    for device in group:
-        children[coordinates(cluster, device)[level]].append(device)
-    size = len(children)
+def _deepest(group: Sequence[int], cluster: Cluster, of_level: Sequence[float]) -> float:
+    """The way from the root of a tree to the machine that is farthest, by outer levels first, and
+    down all levels inside it.
+    """
     networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
-    depth = 0 if size == 1 else (math.ceil(math.log2(size)) if level < networked else size - 1)
-    return depth * of_level[level] + _deepest(
-        next(iter(children.values())), cluster, level + 1, of_level
-    )
+    machines = _machines(group, cluster)
+    places = [coordinates(cluster, machine[0])[:networked] for machine in machines]
+    longest = [0] * networked
+    up = [(a, b) for a, b, _ in _edges(len(machines), True)]
+    for parents in (dict(up[::2]), dict(up[1::2])):
+        for member in parents:
+            passed = [0] * networked
+            while member in parents:
+                ends = zip(places[member], places[parents[member]], strict=True)
+                passed[next(u for u, (a, b) in enumerate(ends) if a != b)] += 1
+                member = parents[member]
+            longest = max(longest, passed)
+    inside = 0.0
+    for level in range(networked, len(cluster.levels)):
+        size = len({coordinates(cluster, device)[level] for device in machines[0]})
+        inside += (size - 1) * of_level[level]
+    return sum(n * wait for n, wait in zip(longest, of_level, strict=False)) + inside
 
 
 class _Tally:
@@ -181,7 +203,7 @@ class _Tally:
         self.cluster = cluster
         self.out: dict[Key, float] = defaultdict(float)
         self.into: dict[Key, float] = defaultdict(float)
-        self.media: dict[tuple[Link, tuple[int, ...]], float] = defaultdict(float)
+        self.media: dict[Key, float] = defaultdict(float)
 
     def add(self, group: Sequence[int], source: int, target: int, weight: float) -> None:
         cluster = self.cluster
@@ -196,15 +218,15 @@ class _Tally:
                 self._inside(link, here[-1], there[-1], source, target, weight)
             else:
                 self._spread(link, group, level, here, there, weight)
-        for deeper in cluster.levels[level + 1 : innermost]:
-            for link in deeper.links:
+        for depth in range(level + 1, innermost):
+            for link in cluster.levels[depth].links:
                 if link.outward:
-                    self._spread(link, group, level, here, there, weight)
+                    self._spread(link, group, depth, here, there, weight)
         if level < innermost:
             for link in cluster.levels[-1].links:
                 if link.outward:
-                    self.out[link, owner(cluster, link, source), INNER] += weight
-                    self.into[link, owner(cluster, link, target), INNER] += weight
+                    self.out[link, owner(cluster, link, source)] += weight
+                    self.into[link, owner(cluster, link, target)] += weight
 
     def _spread(
         self,
@@ -215,7 +237,9 @@ class _Tally:
         there: tuple[int, ...],
         weight: float,
     ) -> None:
-        """Charge all the cards that the group's members own where it leaves and where it enters."""
+        """Charge all the cards that the group's members own in those instances of a level which it
+        leaves and enters.
+        """
         for ends, charged in ((here, self.out), (there, self.into)):
             cards = {
                 owner(self.cluster, link, member)
@@ -223,7 +247,7 @@ class _Tally:
                 if coordinates(self.cluster, member)[: level + 1] == ends[: level + 1]
             }
             for card in cards:
-                charged[link, card, level] += weight / len(cards)
+                charged[link, card] += weight / len(cards)
 
     def _inside(self, link: Link, a: int, b: int, source: int, target: int, weight: float) -> None:
         level = self.cluster.levels[-1]
@@ -231,19 +255,19 @@ class _Tally:
         neighbours = ringed and (a - b) % level.cardinality in (1, level.cardinality - 1)
         if link.kind == "ring" and neighbours:
             joint = a if (a + 1) % level.cardinality == b else b
-            key = (link, (*coordinates(self.cluster, source)[:-1], joint), INNER)
+            key = (link, (*coordinates(self.cluster, source)[:-1], joint))
             self.out[key] += weight / 2
             self.into[key] += weight / 2
         elif link.kind == "port" and not neighbours:
             mine, other = (owner(self.cluster, link, d) for d in (source, target))
             if mine != other or link.hub:
-                self.out[link, mine, INNER] += weight
-                self.into[link, other, INNER] += weight
+                self.out[link, mine] += weight
+                self.into[link, other] += weight
 
     def busiest(self) -> float:
         loads = [amount / link.out for (link, _), amount in self.media.items()]
         for key in {*self.out, *self.into}:
-            link, instance, _ = key
+            link, instance = key
             if link.hub and instance[-1] == 0:
                 continue
             if link.duplex == "half":

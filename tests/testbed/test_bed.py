@@ -19,7 +19,7 @@ from meshwright.run.ranks import RankError
 from support.bed_bodies import rates, reduced, reduced_in_runs
 from support.bed_clusters import two_by_two
 from support.rank_bodies import failing
-from testbed import Carried, Testbed, commands, difference, unavailable
+from testbed import Carried, Testbed, difference, netlink, unavailable
 from testbed.removal import remove, remove_leftovers, standing
 
 REASON = unavailable()
@@ -133,23 +133,20 @@ def test_no_trace_after_a_failing_rank() -> None:
 
     def fail() -> None:
         with bed:
-            assert names(bed) <= set(commands.namespaces())
+            assert names(bed) <= set(netlink.namespaces())
             bed.run(failing, 2)
 
     with pytest.raises(RankError, match="out of paper"):
         fail()
-    assert names(bed).isdisjoint(commands.namespaces())
+    assert names(bed).isdisjoint(netlink.namespaces())
 
 
 def test_no_trace_of_what_was_laid_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(leaf: int) -> str:
-        return "no such word\n"
-
-    monkeypatch.setattr("testbed.tree.leaf_links", refuse)
+    monkeypatch.setattr("testbed.tree.address", lambda leaf: "10.77.0.256")
     bed = Testbed(two_by_two())
-    with pytest.raises(InputError, match='Object "no" is unknown'):
+    with pytest.raises(InputError, match="the kernel refused the testbed's addresses"):
         bed.up()
-    assert names(bed).isdisjoint(commands.namespaces())
+    assert names(bed).isdisjoint(netlink.namespaces())
 
 
 def owner_of_a_bed() -> tuple[subprocess.Popen[str], list[str]]:
@@ -168,12 +165,8 @@ def owner_of_a_bed() -> tuple[subprocess.Popen[str], list[str]]:
     return process, found
 
 
-def running_in(leaves: list[str]) -> list[str]:
-    return [
-        process
-        for leaf in leaves
-        for process in commands.command("ip", "netns", "pids", leaf).split()
-    ]
+def running_in(leaves: list[str]) -> list[int]:
+    return [process for leaf in leaves for process in netlink.processes(leaf)]
 
 
 def test_no_trace_after_the_owner_was_killed() -> None:
@@ -181,19 +174,19 @@ def test_no_trace_after_the_owner_was_killed() -> None:
     ranks = running_in(found[:-1])
     with process:
         remove_leftovers()
-        assert set(found) <= set(commands.namespaces()), "a living owner's testbed stays"
+        assert set(found) <= set(netlink.namespaces()), "a living owner's testbed stays"
         process.send_signal(signal.SIGKILL)
     assert len(ranks) == 8
-    assert set(found) <= set(commands.namespaces())
+    assert set(found) <= set(netlink.namespaces())
     with Testbed(two_by_two()):
-        assert set(found).isdisjoint(commands.namespaces())
+        assert set(found).isdisjoint(netlink.namespaces())
     deadline = time.monotonic() + 10
     while any(map(alive, ranks)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(alive, ranks))
 
 
-def alive(process: str) -> bool:
+def alive(process: int) -> bool:
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -218,15 +211,18 @@ def test_up_list_down() -> None:
         remove_leftovers()
         assert f"{bed}  4 leaves, stays up\n" in verb("list").stdout
         leaf, other = printed[0].split()[0], printed[3].split()[1]
-        commands.command("ip", "netns", "exec", leaf, "python3", "-c", _UNREACHED.format(other))
+        reach = _UNREACHED.format(leaf, other)
+        assert subprocess.run([sys.executable, "-c", reach], cwd=ROOT, check=False).returncode == 0
         assert f"{bed}  removed\n" in verb("down", bed).stdout
         assert bed not in {found.name for found in standing()}
     finally:
-        remove(name for name in commands.namespaces() if name.startswith(bed))
+        remove(name for name in netlink.namespaces() if name.startswith(bed))
 
 
 _UNREACHED = """
 import socket
+from testbed.netlink import enter
+enter({!r})
 try:
     socket.create_connection(({!r}, 9), timeout=5)
 except ConnectionRefusedError:
@@ -237,14 +233,14 @@ except ConnectionRefusedError:
 
 def test_others_are_never_touched() -> None:
     name = f"not-ours-{os.getpid()}"
-    commands.command("ip", "netns", "add", name)
+    netlink.add_namespace(name)
     try:
         with Testbed(two_by_two()):
             pass
         remove_leftovers()
-        assert name in commands.namespaces()
+        assert name in netlink.namespaces()
         refused = verb("down", name)
     finally:
-        commands.command("ip", "netns", "delete", name)
+        netlink.remove_namespace(name)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"no testbed {name!r} stays up here" in refused.stderr

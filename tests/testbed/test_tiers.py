@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import BytesPerSecond, Seconds
+from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
 from support.bed_clusters import cluster_of, level, loopback, port, two_by_two
 from testbed import Testbed
 from testbed.tiers import Tier, inside_rate, tiers
-from testbed.tree import edges, fabric_limits, fabric_links
+from testbed.tree import Bucket, edges, fabric_buckets, switches
 
 CLUSTERS = Path(__file__).parent.parent.parent / "testbed" / "clusters"
 SLOW = port("node", 25e6)
@@ -32,6 +32,7 @@ def test_ready_made_clusters() -> None:
     slow, fast = BytesPerSecond(25e6), BytesPerSecond(100e6)
     spine = BytesPerSecond(12.5e6)
     assert found == {
+        "2x2": (Tier("node", 2, slow, slow),),
         "2x4": (Tier("node", 2, slow, slow),),
         "4x2": (Tier("node", 4, slow, slow),),
         "4x4": (Tier("node", 4, slow, slow),),
@@ -86,18 +87,26 @@ def test_a_loopback_is_one_medium() -> None:
 
 def test_what_is_laid() -> None:
     tree = edges(tiers(two_by_two()))
-    assert fabric_links(tree, ("a", "b")) == (
-        "link add switch0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
-        "link set switch0 up\n"
-        "link add down0 type veth peer name eth0 netns a\n"
-        "link set down0 master switch0 up\n"
-        "link add down1 type veth peer name eth0 netns b\n"
-        "link set down1 master switch0 up\n"
+    assert switches(tree) == ("switch0",)
+    assert [(edge.upper, edge.lower, edge.plugs) for edge in tree] == [
+        ("down0", "eth0", (("down0", "switch0"),)),
+        ("down1", "eth0", (("down1", "switch0"),)),
+    ]
+    frames = BytesPerSecond(25e6 * 1514 / 1448)
+    assert fabric_buckets(tree) == tuple(
+        Bucket(end, frames, Bytes(131072), Bytes(16777216)) for end in ("down0", "down1")
     )
-    assert fabric_limits(tree) == (
-        "qdisc add dev down0 root tbf rate 209116022bit burst 131072 limit 16777216\n"
-        "qdisc add dev down1 root tbf rate 209116022bit burst 131072 limit 16777216\n"
-    )
+
+
+def test_what_is_laid_between_switches() -> None:
+    tree = edges(tiers(Cluster.load(str(CLUSTERS / "2x2x2.toml"))))
+    assert switches(tree) == ("switch0", "switch1", "switch2")
+    assert tree[1].plugs == (("down1", "switch0"), ("up1", "switch2"))
+    assert [it.end for it in fabric_buckets(tree)] == [
+        *(f"down{i}" for i in range(6)),
+        "up0",
+        "up1",
+    ]
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))

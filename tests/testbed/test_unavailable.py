@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
-from pathlib import Path
 
 import pytest
+from pyroute2 import IPRoute, NetlinkError
 
 from meshwright.foundation.errors import InputError
 from support.bed_clusters import two_by_two
-from testbed import Testbed, unavailable
+from testbed import Testbed, netlink, unavailable
 from testbed.owners import NOBODY, Owner, read_name
 
 
@@ -22,24 +22,34 @@ def test_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
         Testbed(two_by_two()).up()
 
 
-def test_without_iproute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pyroute2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    said = "the testbed needs 'ip', which is not installed; install iproute2 and procps."
+    monkeypatch.setattr("testbed.netlink.find_spec", lambda name: None)
+    said = (
+        "the testbed needs the package 'pyroute2', which is not installed; "
+        'pip install "meshwright[dev]".'
+    )
     assert unavailable() == said
 
 
 @pytest.mark.skipif(unavailable() is not None, reason=unavailable() or "")
-def test_without_token_buckets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for tool in ("ip", "sysctl", "sh"):
-        (tmp_path / tool).symlink_to(str(shutil.which(tool)))
-    stand_in = tmp_path / "tc"
-    stand_in.write_text('#!/bin/sh\necho "Error: Specified qdisc kind is unknown." >&2\nexit 2\n')
-    stand_in.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_without_token_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(route: IPRoute, *words: object, **fields: object) -> None:
+        raise NetlinkError(errno.ENOENT, "Specified qdisc kind is unknown")
+
+    monkeypatch.setattr(IPRoute, "tc", unknown, raising=False)
     said = unavailable()
     assert said is not None
+    assert "the kernel refused the testbed's token buckets (tbf)" in said
     assert "Specified qdisc kind is unknown" in said
+    assert not [
+        it for it in map(read_name, netlink.namespaces()) if it and it.owner == Owner.this()
+    ]
+
+
+def test_a_namespace_that_is_gone_is_no_mistake() -> None:
+    netlink.remove_namespace("meshbed-gone")
+    assert netlink.processes("meshbed-gone") == []
 
 
 def test_owners() -> None:
