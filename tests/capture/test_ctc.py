@@ -49,6 +49,15 @@ def unpadded(reduction: str) -> Loss:
     return loss
 
 
+def written_later(scores: Tensor, labels: Tensor) -> Tensor:
+    """What was selected and counted before is what counts."""
+    labels = labels.clone()
+    mask = labels > 0
+    targets, counts = labels.masked_select(mask), mask.sum(-1)
+    labels[0, 0], mask[0, 3:] = 5, False
+    return functional.ctc_loss(scores, targets, lengths(), counts, zero_infinity=True)
+
+
 def padded(scores: Tensor, labels: Tensor) -> Tensor:
     return functional.ctc_loss(scores, labels, lengths(), torch.tensor([5, 3, 1, 2]))
 
@@ -76,6 +85,7 @@ FULL = torch.tensor([[1, 2, 3, 4, 5], [2, 2, 1, 0, 0], [5, 0, 0, 0, 0], [3, 3, 0
         (unpadded("mean"), RAGGED),
         (unpadded("sum"), RAGGED),
         (unpadded("none"), RAGGED),
+        (written_later, RAGGED),
         (padded, FULL),
         (with_numbers, FULL),
     ],
@@ -99,11 +109,18 @@ def of_other_lengths(scores: Tensor, labels: Tensor) -> Tensor:
     return functional.ctc_loss(scores, targets, lengths(), torch.tensor([5, 2, 1, 2]))
 
 
+def of_a_mask_written_between(scores: Tensor, labels: Tensor) -> Tensor:
+    mask = labels > 0
+    targets = labels.masked_select(mask)
+    mask[0, 3:] = False
+    return functional.ctc_loss(scores, targets, lengths(), mask.sum(-1))
+
+
 def of_another_use(scores: Tensor, labels: Tensor) -> Tensor:
     return scores.sum() * labels.masked_select(labels > 0).sum()
 
 
-@pytest.mark.parametrize("loss", [of_other_lengths, of_another_use])
+@pytest.mark.parametrize("loss", [of_other_lengths, of_a_mask_written_between, of_another_use])
 def test_other_selections_depend_on_data(loss: Loss) -> None:
     with pytest.raises(InputError, match=r"depends on data|branches on the values"):
         capture(example(loss, RAGGED))
@@ -114,3 +131,15 @@ def test_a_selection_that_is_returned_is_made() -> None:
         waiting: Any = RAGGED.masked_select(RAGGED > 0)
         given = ctc.gathered({"labels": waiting})
     assert torch.equal(given["labels"], RAGGED[RAGGED > 0])
+
+
+def test_a_mask_that_lies_where_another_lay_is_another() -> None:
+    """Both are freed at once, so that Python gives the second the place of the first."""
+    with CtcLoss() as ctc:
+        waiting = RAGGED.masked_select(RAGGED > 0)
+        counts = (RAGGED > 1).sum(-1)
+        assert ctc._padded(waiting, counts) is None
+        mask = RAGGED > 0
+        padded = ctc._padded(RAGGED.masked_select(mask), mask.sum(-1))
+    assert padded is not None
+    assert padded[1].tolist() == [2, 2, 0, -100, -100]

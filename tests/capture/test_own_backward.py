@@ -85,6 +85,80 @@ class Product(Function):
         return given[0] @ w, given[0].t() @ x
 
 
+class Outer(Function):
+    """One inside of another, both with a backward of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return applied(StraightThrough, x * 2)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return given[0] * 7
+
+
+class RightAround(Function):
+    """The derivative of its forward, in which there is one that is not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return applied(Reversed, x, 0.5) * 2  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return -given[0]
+
+
+class Noisy(Function):
+    """Draws in forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        kept = torch.rand_like(x) > 0.5
+        ctx.save_for_backward(kept)
+        return x * kept
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        (kept,) = ctx.saved_tensors
+        product: Tensor = given[0] * kept
+        return product
+
+
+class NoisyBackward(Function):
+    """Draws in backward alone, as stochastic rounding of gradients does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return (given[0] * 2 + torch.rand_like(given[0])).floor()
+
+
+class OfSingles(Function):
+    """Its table is of float32, which no float64 can be multiplied with."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x @ torch.eye(x.shape[-1], dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        return given[0] * 3
+
+
+class Broken(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> Tensor:
+        raise RuntimeError("not here")
+
+
 straight_through: Any = StraightThrough.apply
 """Kept before any trace, as people do."""
 
@@ -165,6 +239,8 @@ RIGHT: dict[str, Part] = {
     "own straight": lambda own, y, places: straight_through(y),
     "own reversed": lambda own, y, places: applied(Reversed, y, 0.5),
     "own clipped": lambda own, y, places: applied(Clipped, y),
+    "own outer": lambda own, y, places: applied(Outer, y),
+    "own inside": lambda own, y, places: applied(RightAround, y),
 }
 
 
@@ -197,6 +273,12 @@ def test_a_backward_of_its_own_is_an_operator() -> None:
     assert told["independent"] == (0, 0)
     with pytest.raises(InputError, match="is not the one that was captured"):
         apply_function([torch.ones(1)], named(Reversed)[:-1] + "?", "[]")
+
+
+def test_a_function_of_one_precision_is_tried_in_it() -> None:
+    model = Model(lambda own, y, places: applied(OfSingles, y))
+    example = Example(model=model, inputs=(torch.randn(3, 4), torch.tensor([1, 1, 2])))
+    assert "own_function" in {own.kind for own in capture(example).operators}
 
 
 class Averaging(Function):
@@ -249,6 +331,18 @@ WRONG: dict[str, tuple[Part, str]] = {
     "straight": (
         lambda own, y, places: applied(local_straight_through(), y),
         r"'local_straight_through.*' at .*test_own_backward\.py:\d+ has a backward that is not the",
+    ),
+    "noisy": (
+        lambda own, y, places: applied(Noisy, y),
+        r"'Noisy' at .*backward\.py:\d+ draws random numbers, others on each device; give it",
+    ),
+    "noisy backward": (
+        lambda own, y, places: applied(NoisyBackward, y),
+        r"'NoisyBackward' at .*test_own_backward\.py:\d+ draws random numbers",
+    ),
+    "broken": (
+        lambda own, y, places: applied(Broken, y),
+        r"'Broken' at .* cannot be run by itself \(RuntimeError: not here\)",
     ),
     "inference": (in_inference_mode, r"torch.inference_mode at .*test_own_backward\.py:\d+"),
     "written": (written_without_gradients, r"a write without gradients .*backward\.py:\d+"),

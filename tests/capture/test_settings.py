@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
 from meshwright.capture.load import load_example
-from meshwright.capture.settings import modules_of
+from meshwright.capture.settings import _code, _written, modules_of
 from meshwright.graph.traced import Traced
 
 
@@ -90,6 +91,16 @@ def test_other_code_is_another_model() -> None:
     assert found.startswith("the code of the model (Model) is digest ")
 
 
+def test_what_a_library_hangs_into_pytorch_is_no_code_of_a_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Transformers gives nn.Module a `smart_apply` when it first sets weights, on ranks alone."""
+    before = modules_of(Model(Configuration()))
+    _code.cache_clear()
+    monkeypatch.setattr(nn.Module, "smart_apply", lambda own: own.apply(print), raising=False)
+    assert modules_of(Model(Configuration())) == before
+
+
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "BertForMaskedLM"])
 def test_a_model_of_transformers_is_the_same_on_every_device(name: str) -> None:
     sizes = "num_hidden_layers=2&hidden_size=32&num_attention_heads=2&vocab_size=64&sequence=8"
@@ -98,3 +109,13 @@ def test_a_model_of_transformers_is_the_same_on_every_device(name: str) -> None:
         for own in ("meta", "cpu")
     ]
     assert found[0].difference(found[1]) is None
+
+
+def test_code_is_told_apart_whatever_python_reads_it() -> None:
+    tree = ast.parse("def f(x):  # a comment\n    return f'{x!r}' + 'a', 1e3, None\n")
+    assert _written(tree) == (
+        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')]), "
+        "body=[Return(value=Tuple(elts=[BinOp(left=JoinedStr(values=[FormattedValue("
+        "value=Name(id='x', ctx=Load()), conversion=114)]), op=Add(), right=Constant(value='a')), "
+        "Constant(value=1000.0), Constant()], ctx=Load()))])])"
+    )

@@ -14,6 +14,7 @@ from meshwright.capture.export import capture
 from meshwright.capture.load import load_model
 from meshwright.capture.options import parse_source
 from meshwright.capture.transformers import example_of_class
+from meshwright.capture.transformers.tiny import shrunk
 from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 
@@ -130,9 +131,21 @@ INPUTS = {
     "PatchTSTForPrediction": {
         **{"past_values": (2, 32, 1), "past_observed_mask": (2, 32, 1), "future_values": (2, 24, 1)}
     },
+    "MinistralForCausalLM": {"input_ids": (2, 16), "labels": (2, 16)},
     "T5Model": {"input_ids": (2, 16), "decoder_input_ids": (2, 16)},
     "YolosForObjectDetection": {"pixel_values": (2, 3, 32, 32)},
 }
+
+
+def test_groups_of_experts_and_of_an_image_s_tokens_stay_whole() -> None:
+    """Two groups of two experts, a second layer that has them, and a token for each patch."""
+    large = {"n_routed_experts": 256, "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3}
+    small = {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+    assert shrunk(large) == small
+    assert shrunk({"mm_tokens_per_image": 256, "head_dim": None}) == {
+        "mm_tokens_per_image": 4,
+        "head_dim": 16,
+    }
 
 
 @pytest.mark.parametrize("name", INPUTS)

@@ -56,9 +56,9 @@ class CtcLoss(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._selected: Any = WeakIdKeyDictionary()
-        """Labels and mask of each selection that is put off."""
+        """Labels and mask of each selection that is put off, and which mask it was."""
         self._counts: Any = WeakIdKeyDictionary()
-        """The mask that each sum along rows counts."""
+        """Which mask each sum along rows counts."""
 
     def __torch_function__(
         self,
@@ -70,8 +70,10 @@ class CtcLoss(TorchFunctionMode):
         """What a function gives; selected labels are gathered only where another one reads them."""
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
         if name == "masked_select" and len(args) == 2 and _are_rows(*args):
-            waiting = args[0].new_empty(0)
-            self._selected[waiting] = args
+            labels, mask = args
+            waiting = labels.new_empty(0)
+            # Copies: what is written into either later is not selected.
+            self._selected[waiting] = labels.clone(), mask.clone(), _as_it_is(mask)
             return waiting
         if name == "ctc_loss":
             losses = self._loss(*args, **named)
@@ -80,7 +82,7 @@ class CtcLoss(TorchFunctionMode):
         args, named = self.gathered((tuple(args), named))
         result = func(*args, **named)
         if name == "sum" and len(args) == 2 and args[1] in (-1, 1) and not named:
-            self._counts[result] = args[0]
+            self._counts[result] = _as_it_is(args[0])
         return result
 
     def gathered(self, values: Any) -> Any:
@@ -90,7 +92,8 @@ class CtcLoss(TorchFunctionMode):
             if tensor not in self._selected:
                 return tensor
             with torch._C.DisableTorchFunction():
-                return torch.masked_select(*self._selected[tensor])
+                labels, mask, _ = self._selected[tensor]
+                return torch.masked_select(labels, mask)
 
         return pytree.tree_map_only(Tensor, made, values)
 
@@ -124,11 +127,20 @@ class CtcLoss(TorchFunctionMode):
         if targets not in self._selected or not isinstance(lengths, Tensor):
             return None
         labels: Tensor
-        labels, mask = self._selected[targets]
-        if self._counts.get(lengths) is not mask:
+        labels, mask, selecting = self._selected[targets]
+        counted = self._counts.get(lengths, (None, 0))
+        if counted[0] is not selecting[0] or counted[1] != selecting[1]:
             return None
         order = (~mask).to(torch.int8).sort(dim=1, stable=True)[1]
         return labels.gather(1, order)
+
+
+def _as_it_is(mask: Tensor) -> tuple[Tensor, int]:
+    """A tensor, which is another one once it is written into.
+
+    It is held, so that no later tensor lies where it lay.
+    """
+    return mask, mask._version
 
 
 def _are_rows(labels: object, mask: object) -> bool:

@@ -58,17 +58,55 @@ def described_call(
 
 def doubt(call: FunctionCall) -> str | None:
     """What is wrong with a function's backward, if anything."""
-    sizes = sum(math.prod(own.shape) for own in _entering(call))
-    tried = [call] if sizes <= MOST_ELEMENTS else [_smaller(call)]
+    own = _tried(call)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.manual_seed(0)
-            same = all(_same(own, *scales) for own in tried for scales in MAGNITUDES)
+            same = all(_same(own, *scales) for scales in MAGNITUDES)
     except Exception as error:
-        said = str(error).strip().splitlines()
-        why = f"{type(error).__name__}: {said[0] if said else 'no message'}"
-        return f"cannot be compared with the derivative of its forward ({why})"
+        return f"cannot be compared with the derivative of its forward ({_first_line(error)})"
     return None if same else "is not the derivative of its forward"
+
+
+def unsettled(call: FunctionCall) -> str | None:
+    """Why what a function gives, forward or backward, does not follow from what enters, if so:
+    copies of one that draws random numbers would differ from device to device.
+    """
+    own = _tried(call)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(0)
+            drawn = _mapped(own, lambda tensor: _drawn(tensor, 1.0, tensor.dtype))
+            one, other = (_results(own.function, drawn, seed) for seed in (0, 1))
+    except Exception as error:
+        return f"cannot be run by itself ({_first_line(error)})"
+    same = all(map(torch.equal, one, other))
+    return None if same else "draws random numbers, others on each device"
+
+
+def _results(function: type[Function], drawn: Sequence[object], seed: int) -> list[Tensor]:
+    """What a function gives and its gradients, with numbers that are drawn from a seed."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        given = function.apply(*_copied(drawn))  # type: ignore[no-untyped-call]
+    results = [own for own in pytree.tree_leaves(given) if isinstance(own, Tensor)]
+    return [own.nan_to_num() for own in (*results, *_gradients(function.apply, drawn, 1.0))]
+
+
+def _copied(drawn: Sequence[object]) -> list[Any]:
+    """The same values, since forward may write into what it gets."""
+    return [own.clone() if isinstance(own, Tensor) else own for own in drawn]
+
+
+def _tried(call: FunctionCall) -> FunctionCall:
+    """A call in a size that can be tried."""
+    sizes = sum(math.prod(own.shape) for own in _entering(call))
+    return call if sizes <= MOST_ELEMENTS else _smaller(call)
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0] if said else 'no message'}"
 
 
 def _entering(call: FunctionCall) -> list[Entering]:
@@ -104,7 +142,7 @@ def _smaller(call: FunctionCall) -> FunctionCall:
 
 def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     """Whether both ways give the same gradients for one draw."""
-    drawn = _mapped(call, lambda own: _drawn(own, inputs))
+    drawn = _mapped(call, lambda own: _drawn(own, inputs, torch.float64))
     theirs = _gradients(call.function.apply, drawn, arriving)
     ours = _gradients(forward_alone(call.function), drawn, arriving)
     return len(theirs) == len(ours) and all(
@@ -113,11 +151,12 @@ def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     )
 
 
-def _drawn(own: Entering, scale: float) -> Tensor:
+def _drawn(own: Entering, scale: float, dtype: torch.dtype) -> Tensor:
+    """Random values, those that are real or complex in the precision of a dtype."""
     if own.dtype.is_complex:
-        return torch.randn(own.shape, dtype=torch.complex128) * scale
+        return torch.randn(own.shape, dtype=dtype.to_complex()) * scale
     if own.dtype.is_floating_point:
-        return torch.randn(own.shape, dtype=torch.float64) * scale
+        return torch.randn(own.shape, dtype=dtype) * scale
     return torch.randint(0, 2, own.shape).to(own.dtype)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import torch
+from torch.autograd.function import Function
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
@@ -92,11 +93,14 @@ def exported(example: Example, title: str) -> ExportedProgram:
 
 def _whole_trace(example: Example, meanwhile: ExitStack) -> Trace:
     """A trace that tells all of what the model does, and how it is traced again meanwhile."""
-    with own_backward_noted(example.model) as apart:
-        trace = traced(example)
-    if apart:
-        meanwhile.enter_context(as_operators(apart))
-        trace = traced(example)
+    apart: set[type[Function]] = set()
+    while True:
+        with own_backward_noted(example.model, apart) as more:
+            trace = traced(example)
+        if not more:
+            break
+        meanwhile.enter_context(as_operators(more))
+        apart |= more
     refuse_state_writes(trace.program, MODEL)
     if trace.memory.remembered:
         with trace.memory.stale():

@@ -1,11 +1,15 @@
-"""Operators of core ATen in the form in which users call them. Knows no node and no program.
+"""Operators of core ATen in the form in which users call them. Knows no program.
 
 Enters: a call of an operator that stands for several. Leaves: the one that families tell about.
 """
 
 from __future__ import annotations
 
-from meshwright.capture.aten import Described
+from torch import fx
+from torch._ops import OpOverload
+
+from meshwright.capture.aten import Described, described
+from meshwright.capture.nodes import is_tensor, kind_of_node
 from meshwright.graph.model import Attributes
 
 FORWARD = ("stride", "padding", "dilation", "groups")
@@ -25,3 +29,22 @@ def convolution_form(
     kept = BACKWARD if transposed else FORWARD
     kind = f"conv_transpose{spatial}d" if transposed else f"conv{spatial}d"
     return Described(kind, inputs, tuple(own for own in attributes if own[0] in kept))
+
+
+def equal_bags(call: Described[fx.Node]) -> Described[fx.Node]:
+    """Bags of one size as rows of a matrix, as the user gave them, without their offsets."""
+    if len(call.inputs) != 3:
+        return call
+    table, indices, offsets = call.inputs
+    assert indices is not None
+    assert offsets is not None
+    matrix = indices.args[0] if kind_of_node(indices) in ("reshape", "view") else None
+    if not isinstance(matrix, fx.Node) or matrix.meta["val"].dim() != 2:
+        return call
+    if not isinstance(offsets.target, OpOverload) or kind_of_node(offsets) != "arange":
+        return call
+    steps = dict(described(offsets.target, offsets.args, offsets.kwargs, is_tensor).attributes)
+    bags, size = matrix.meta["val"].shape
+    if (steps.get("start", 0), steps.get("end"), steps.get("step", 1)) != (0, bags * size, size):
+        return call
+    return Described(call.kind, (table, matrix), call.attributes)

@@ -10,7 +10,7 @@ does not see at all, do not pass.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -22,7 +22,7 @@ from torch.autograd.function import Function
 from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
-from meshwright.capture.derivative import FunctionCall, described_call, doubt
+from meshwright.capture.derivative import FunctionCall, described_call, doubt, unsettled
 from meshwright.capture.lines import called_by_the_user, calling_line, line_of
 from meshwright.capture.own_functions import is_importable
 from meshwright.foundation.errors import InputError
@@ -35,25 +35,27 @@ ELSEWHERE = "remove it, and change gradients in the loop, between backward() and
 
 
 @contextmanager
-def own_backward_noted(model: nn.Module) -> Iterator[set[type[Function]]]:
+def own_backward_noted(
+    model: nn.Module, apart: Collection[type[Function]]
+) -> Iterator[set[type[Function]]]:
     """Trace inside of this; refused is what a trace would lose.
 
-    Leaves functions that a trace keeps only as operators of their own.
+    Leaves functions that a trace keeps only as operators of their own; those apart are already.
     """
     refuse_gradient_hooks(model)
     calls: list[FunctionCall] = []
-    apart: set[type[Function]] = set()
+    more: set[type[Function]] = set()
     with _functions_noted(calls), _tensor_hooks_refused(), _checkpoints_seen_through():
-        yield apart
+        yield more
     judged: dict[object, str | None] = {}
     for call in calls:
         key = call.function, repr(call.arguments)
-        if key not in judged:
-            judged[key] = doubt(call)
-        if judged[key] is not None and is_importable(call.function):
-            apart.add(call.function)
-        else:
-            _refuse_doubted(call, judged[key])
+        if call.function in apart or key in judged:
+            continue
+        judged[key] = doubt(call)
+        if judged[key] is not None:
+            _refuse_alone(call, judged[key])
+            more.add(call.function)
 
 
 def refuse_gradient_hooks(model: nn.Module) -> None:
@@ -79,12 +81,18 @@ def _refuse_hook(hooks: Any, what: str) -> None:
         raise InputError(f"{what}{line_of(hook)}, which no plan calls", ELSEWHERE)
 
 
-def _refuse_doubted(call: FunctionCall, problem: str | None) -> None:
-    if problem is not None:
+def _refuse_alone(call: FunctionCall, problem: str | None) -> None:
+    """Refuse a function whose backward is lost, if it cannot be an operator either."""
+    named = f"the autograd.Function {call.function.__qualname__!r}{call.line}"
+    if not is_importable(call.function):
         raise InputError(
-            f"the autograd.Function {call.function.__qualname__!r}{call.line} has a backward that "
-            f"{problem}; a plan trains with that derivative",
+            f"{named} has a backward that {problem}; a plan trains with that derivative",
             WITH_DETACH,
+        )
+    reason = unsettled(call)
+    if reason is not None:
+        raise InputError(
+            f"{named} {reason}", "give it what it draws as an argument, drawn by torch.rand outside"
         )
 
 

@@ -155,10 +155,15 @@ def _plain(value: object) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _code(own: type) -> str:
-    """A digest of the methods of a class, and of those it inherits, that users have written."""
+    """A digest of the methods of a class, and of those it inherits, that users have written.
+
+    What a library hangs into PyTorch's own classes, some of it only when a model gets its weights,
+    is none of them.
+    """
     dumped = [
         _dumped(method)
         for base in own.__mro__
+        if base.__module__.partition(".")[0] != "torch"
         for name, method in sorted(vars(base).items())
         if isinstance(method, FunctionType) and not name.startswith("__")
     ]
@@ -171,9 +176,26 @@ def _dumped(method: FunctionType) -> str:
     if "site-packages" in file.parts or not is_the_user_s(file):
         return ""
     try:
-        return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(method))))
+        return _written(ast.parse(textwrap.dedent(inspect.getsource(method))))
     except (OSError, SyntaxError, ValueError):
         return ""
+
+
+def _written(node: object) -> str:
+    """A syntax tree as text, the same in every version of Python: fields that later ones have
+    besides are empty, and empty ones are left out.
+    """
+    match node:
+        case ast.AST():
+            fields = [(name, _written(own)) for name, own in ast.iter_fields(node)]
+            told = ", ".join(f"{name}={text}" for name, text in fields if text)
+            return f"{type(node).__name__}({told})"
+        case list():
+            return f"[{', '.join(map(_written, node))}]" if node else ""
+        case None:
+            return ""
+        case _:
+            return repr(node)
 
 
 def _digest(text: str) -> str:

@@ -22,11 +22,10 @@ from torch.export.graph_signature import InputKind, InputSpec
 
 from meshwright.capture.aten import Described, attribute, described, tensors_in
 from meshwright.capture.composites import Composites, arguments_of
-from meshwright.capture.forms import convolution_form
+from meshwright.capture.forms import convolution_form, equal_bags
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
     is_tensor,
-    kind_of_node,
     layer_of,
     memory_order,
     source_of_view,
@@ -187,7 +186,7 @@ class Translation:
         """A node's call over the names of tensors, in the one form in which the graph has it."""
         call = described(overload, node.args, node.kwargs, is_tensor)
         if call.kind == "embedding_bag":
-            call = _equal_bags(call)
+            call = equal_bags(call)
         inputs = tuple(None if n is None else self._name(n) for n in call.inputs)
         match call.kind, inputs:
             case (("copy" | "fill"), (str(target), str(value))):
@@ -394,22 +393,3 @@ def _as_number(constant: torch.Tensor) -> Attributes:
 def _root_of_view(node: fx.Node) -> fx.Node:
     source = source_of_view(node)
     return node if source is None else _root_of_view(source)
-
-
-def _equal_bags(call: Described[fx.Node]) -> Described[fx.Node]:
-    """Bags of one size as rows of a matrix, as the user gave them, without their offsets."""
-    if len(call.inputs) != 3:
-        return call
-    table, indices, offsets = call.inputs
-    assert indices is not None
-    assert offsets is not None
-    matrix = indices.args[0] if kind_of_node(indices) in ("reshape", "view") else None
-    if not isinstance(matrix, fx.Node) or matrix.meta["val"].dim() != 2:
-        return call
-    if not isinstance(offsets.target, OpOverload) or kind_of_node(offsets) != "arange":
-        return call
-    steps = dict(described(offsets.target, offsets.args, offsets.kwargs, is_tensor).attributes)
-    bags, size = matrix.meta["val"].shape
-    if (steps.get("start", 0), steps.get("end"), steps.get("step", 1)) != (0, bags * size, size):
-        return call
-    return Described(call.kind, (table, matrix), call.attributes)

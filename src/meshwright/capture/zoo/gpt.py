@@ -11,7 +11,7 @@ from meshwright.capture.zoo.entry import Entry, token_loss, tokens
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """Words, positions, layers, width and heads; feed-forward layers are four times as wide."""
+    """Words, positions, layers, width and heads."""
 
     vocabulary: int = 50_257
     sequence: int
@@ -19,6 +19,11 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int
     heads: int
     dropout: float = 0.1
+    inner: int = 0
+    """Width of feed-forward layers; 0: four times the width."""
+    key_value_heads: int = 0
+    """Heads of keys and values, which then have projections of their own, as tensor parallelism
+    orders their columns; 0: all heads, by one projection."""
 
 
 class CausalAttention(nn.Module):
@@ -43,16 +48,44 @@ class CausalAttention(nn.Module):
         return mixed
 
 
+class GroupedAttention(nn.Module):
+    """Self-attention to earlier positions with a projection each for queries, keys and values."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.width = sizes.hidden // sizes.heads
+        shared = sizes.key_value_heads * self.width
+        self.query = nn.Linear(sizes.hidden, sizes.hidden)
+        self.key = nn.Linear(sizes.hidden, shared)
+        self.value = nn.Linear(sizes.hidden, shared)
+        self.output = nn.Linear(sizes.hidden, sizes.hidden)
+        self.grouped = sizes.key_value_heads != sizes.heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What each position gathers from the earlier ones."""
+        query, key, value = (
+            project(x).unflatten(-1, (-1, self.width)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
+        gathered = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=self.grouped
+        )
+        mixed: Tensor = self.output(gathered.transpose(1, 2).flatten(2))
+        return mixed
+
+
 class Layer(nn.Module):
     """Attention and feed-forward, each over its normalised input and added to it."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(sizes.hidden)
-        self.attention = CausalAttention(sizes)
+        attention = GroupedAttention if sizes.key_value_heads else CausalAttention
+        self.attention = attention(sizes)
         self.feed_forward_norm = nn.LayerNorm(sizes.hidden)
-        self.up = nn.Linear(sizes.hidden, 4 * sizes.hidden)
-        self.down = nn.Linear(4 * sizes.hidden, sizes.hidden)
+        inner = sizes.inner or 4 * sizes.hidden
+        self.up = nn.Linear(sizes.hidden, inner)
+        self.down = nn.Linear(inner, sizes.hidden)
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -23,11 +23,18 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     key_value_heads: int = 8
     inner: int
     rotary_base: float = ROTARY_BASE
+    width: int = 0
+    """Width of one head; 0: what heads leave of the hidden width."""
 
     @property
     def head_width(self) -> int:
         """Width of one head."""
-        return self.hidden // self.heads
+        return self.width or self.hidden // self.heads
+
+    @property
+    def turned(self) -> int:
+        """How much of a head turns with the position."""
+        return self.head_width
 
 
 TINY = Sizes(vocabulary=20, sequence=6, layers=2, hidden=16, heads=4, key_value_heads=2, inner=24)
@@ -41,7 +48,7 @@ class Rotation(nn.Module):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        exponents = torch.arange(0, sizes.head_width, 2) / sizes.head_width
+        exponents = torch.arange(0, sizes.turned, 2) / sizes.turned
         angles = torch.outer(torch.arange(sizes.sequence), sizes.rotary_base**-exponents)
         angles = torch.cat([angles, angles], dim=-1)
         self.register_buffer("cosine", angles.cos(), persistent=False)
@@ -59,10 +66,11 @@ class Attention(nn.Module):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         shared = sizes.key_value_heads * sizes.head_width
-        self.query = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
+        together = sizes.heads * sizes.head_width
+        self.query = nn.Linear(sizes.hidden, together, bias=False)
         self.key = nn.Linear(sizes.hidden, shared, bias=False)
         self.value = nn.Linear(sizes.hidden, shared, bias=False)
-        self.output = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
+        self.output = nn.Linear(together, sizes.hidden, bias=False)
         self.head_width = sizes.head_width
 
     def forward(self, x: Tensor, rotation: nn.Module) -> Tensor:
@@ -99,7 +107,7 @@ class Layer(nn.Module):
     def __init__(self, sizes: Sizes, feed_forward: nn.Module) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(sizes.hidden, eps=1e-5)
-        self.attention = Attention(sizes)
+        self.attention: nn.Module = Attention(sizes)
         self.feed_forward_norm = nn.RMSNorm(sizes.hidden, eps=1e-5)
         self.feed_forward = feed_forward
 

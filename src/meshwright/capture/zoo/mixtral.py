@@ -10,6 +10,7 @@ from torch.nn import functional
 from meshwright.capture.zoo import llama
 from meshwright.capture.zoo.entry import Entry, token_loss, tokens
 from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.capture.zoo.latent import LatentAttention
 
 
 class Sizes(llama.Sizes, frozen=True, kw_only=True):
@@ -17,6 +18,18 @@ class Sizes(llama.Sizes, frozen=True, kw_only=True):
 
     experts: int = 8
     chosen: int = 2
+    shared: int = 0
+    """Inner width of an expert that every token uses besides; 0: there is none."""
+    query_rank: int = 0
+    latent: int = 0
+    """Widths of narrow projections (multi-head latent attention); 0: attention as Llama's."""
+    rotary: int = 64
+    """How much of a head turns with the position, if there are narrow projections."""
+
+    @property
+    def turned(self) -> int:
+        """How much of a head turns with the position."""
+        return self.rotary if self.latent else self.head_width
 
 
 class Experts(nn.Module):
@@ -63,9 +76,26 @@ class Mixture(nn.Module):
         return mixed.view(x.shape)
 
 
+class Both(nn.Module):
+    """A mixture of experts, and one that every token uses."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.mixture = Mixture(sizes)
+        self.shared = llama.FeedForward(msgspec.structs.replace(sizes, inner=sizes.shared))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each position on its own."""
+        y: Tensor = self.mixture(x) + self.shared(x)
+        return y
+
+
 def build_mixtral(sizes: Sizes) -> llama.Decoder:
     """A decoder whose layers all have a mixture of experts."""
-    layers = [llama.Layer(sizes, Mixture(sizes)) for _ in range(sizes.layers)]
+    feed_forward = Both if sizes.shared else Mixture
+    layers = [llama.Layer(sizes, feed_forward(sizes)) for _ in range(sizes.layers)]
+    for layer in layers if sizes.latent else ():
+        layer.attention = LatentAttention(sizes)
     return llama.Decoder(sizes, layers)
 
 
