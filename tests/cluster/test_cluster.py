@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from meshwright.cluster.catalogue import catalogue_names, catalogued
 from meshwright.cluster.model import Cluster, Level, Link
+from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.toml import dump_cluster, load_cluster, parse_cluster
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.integers import divisors
-from meshwright.foundation.units import BytesPerSecond
+from meshwright.foundation.units import Bytes, BytesPerSecond
 from support.strategies import DEVICE, clusters
 
 
@@ -31,17 +32,33 @@ def test_every_catalogued_cluster_has_its_source(name: str) -> None:
 
 def test_the_catalogue_holds_the_machines_of_the_papers() -> None:
     assert {name: catalogued(name).hierarchy for name in catalogue_names()} == {
+        "alps-gh200": (16, 4),
         "dgx-a100": (4, 8),
+        "dgx-b200": (4, 8),
+        "dgx-b300": (4, 8),
         "dgx-h100": (4, 8),
+        "dgx-h200": (4, 8),
         "epyc": (4,),
         "flexflow-k80": (16, 2, 2),
         "flexflow-p100": (4, 4),
+        "gb200-nvl72": (4, 64),
+        "gb300-nvl72": (4, 64),
         "gcp-a100": (4, 16),
         "gcp-v100": (4, 8),
+        "grand-teton-h100": (4, 8),
         "h200": (8,),
+        "hgx-a100": (4, 8),
+        "hgx-h100": (4, 8),
+        "jean-zay-a100": (48, 8),
+        "jean-zay-v100": (16, 4),
         "laptop": (4,),
         "machine": (8,),
         "summit": (4, 2, 3),
+        "tpu-v5p": (2, 256),
+        "tpu-v6e": (2, 256),
+        "tpu7x": (2, 256),
+        "vela-a100": (16, 8),
+        "vela-h100": (12, 8),
         "vtrain-a100": (64, 8),
     }
 
@@ -82,7 +99,26 @@ bandwidth_out = "300 GB/s"
 bandwidth_in = "300 GB/s"
 """
 
+OVERHEAD = """bf16 = "312 TFLOP/s"
+[device.overhead]
+context = "500 MiB"
+communicator = "688 MB"
+unused = 0.03
+source = "NCCL issue 964"
+"""
+
 MISTAKES = [
+    (
+        'bf16 = "312 TFLOP/s"',
+        OVERHEAD.replace("0.03", "-0.5"),
+        "mine.toml: device.overhead: the allocator holds -0.5 unused bytes for each of tensors; "
+        "give a share of 0 or more.",
+    ),
+    (
+        'bf16 = "312 TFLOP/s"',
+        OVERHEAD.replace("NCCL issue 964", ""),
+        "mine.toml: device.overhead: the overhead has no source; say where its figures come from.",
+    ),
     (
         'bf16 = "312 TFLOP/s"',
         'bf16 = "312 TFLOP/s"\n[device.toll]\nmessage = "1 us"\nbandwidth = "-1 GB/s"',
@@ -173,13 +209,14 @@ MISTAKES = [
         "bf16 =",
         "bfloat16 =",
         "mine.toml: device: device 'GPU' has a peak for 'bfloat16'; did you mean 'bf16' or "
-        "'fp16'? Known: 'bf16', 'fp16', 'fp32', 'fp64', 'fp8', 'int8', 'tf32'.",
+        "'fp16'? Known: 'bf16', 'fp16', 'fp32', 'fp4', 'fp64', 'fp8', 'int8', 'tf32'.",
     ),
     (
         'memory = "80 GiB"',
         'memroy = "80 GiB"',
-        "mine.toml: device.memroy is not a known key; did you mean 'memory'? Known: 'memory', "
-        "'memory_bandwidth', 'name', 'peak', 'prices', 'toll'.",
+        "mine.toml: device.memroy is not a known key; did you mean 'memory'? Known: 'fusing', "
+        "'memory', 'memory_bandwidth', 'name', 'overhead', 'peak', 'prices', 'rates', "
+        "'software', 'toll'.",
     ),
     (
         'machine = "node"',
@@ -303,6 +340,17 @@ def test_a_mistake_in_a_file_gets_a_sentence(right: str, wrong: str, sentence: s
     with pytest.raises(InputError) as caught:
         parse_cluster(GOOD.replace(right, wrong), "mine.toml")
     assert str(caught.value) == sentence
+
+
+def test_what_a_framework_holds_reads_back() -> None:
+    cluster = parse_cluster(GOOD.replace('bf16 = "312 TFLOP/s"', OVERHEAD), "mine.toml")
+    assert cluster.device.overhead == Overhead(
+        context=Bytes(500 << 20),
+        communicator=Bytes(688_000_000),
+        unused=0.03,
+        source="NCCL issue 964",
+    )
+    assert parse_cluster(dump_cluster(cluster)) == cluster
 
 
 def test_too_many_levels() -> None:

@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.price.backend import Shape
-from meshwright.price.flows import rounds, tree_depth, tree_edges
+from meshwright.price.double_tree import tree_depth, tree_edges
+from meshwright.price.flows import rounds
 from meshwright.price.link_load import latency, loads
 from meshwright.price.pattern import groups, members
 from support.links import busiest_seconds_per_byte, round_latencies

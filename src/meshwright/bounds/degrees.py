@@ -32,6 +32,7 @@ from meshwright.graph.family import Split
 from meshwright.graph.model import Call
 from meshwright.parallel.unit import SAMPLE, Unit
 from meshwright.price.operator import (
+    EVEN,
     OperatorPricer,
     PassPrice,
     alignment,
@@ -192,7 +193,7 @@ class Cutter:
             return 1.0
         rates = self._pricer.rates
         half = half_of(call, rates)
-        left = {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
+        left = {1: rates.odd, EVEN: min(rates.unaligned, rates.ragged), 8: 1.0}[alignment(call)]
         for name, extent in extents_of(call).items():
             # An extent of 1 does not slow a product down, so cutting down to it may gain; of a
             # convolution's input channels the window is left.

@@ -30,7 +30,7 @@ from meshwright.foundation.integers import divisors
 from meshwright.parallel.states import PARTIAL, WHOLE, State
 from meshwright.parallel.unit import Port, Unit
 from meshwright.price.backend import NCCL, Backend, Shape
-from meshwright.price.flows import tree_depth
+from meshwright.price.double_tree import tree_depth
 from meshwright.script.bundles import Bundle
 from meshwright.simulate.collective_table import NANO
 

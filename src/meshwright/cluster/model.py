@@ -14,6 +14,8 @@ from typing import Literal
 
 import msgspec
 
+from meshwright.cluster.overhead import Overhead
+from meshwright.cluster.rates import Rates, Software
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.foundation.integers import MOST, require_whole
 from meshwright.foundation.names import require_name
@@ -116,7 +118,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-PEAKS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+PEAKS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 """What a device may have a peak rate for."""
 
 
@@ -152,6 +154,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     table that comes with Meshwright; empty: all prices are estimated."""
     toll: Toll | None = None
     """None: it computes as fast while it talks."""
+    rates: Rates | msgspec.UnsetType = msgspec.UNSET
+    """What kernels reach of it; unset, and left out of files: the usual."""
+    fusing: Rates | msgspec.UnsetType = msgspec.UNSET
+    """The same of software that fuses kernels; unset: as all other."""
+    software: Software | msgspec.UnsetType = msgspec.UNSET
+    """What runs kernels; unset: PyTorch, eagerly."""
+    overhead: Overhead | msgspec.UnsetType = msgspec.UNSET
+    """What a framework holds of its memory besides tensors; unset: nothing."""
 
     def __post_init__(self) -> None:
         if self.memory <= 0 or self.memory_bandwidth <= 0:
@@ -167,6 +177,25 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
                 raise InputError(
                     f"device {self.name!r} has a peak of {rate:g} for {dtype}", "give one above 0"
                 )
+        products = self.running.products
+        if products and products not in dict(self.peak):
+            raise InputError(
+                f"device {self.name!r} runs products in {products!r}, for which it has no peak",
+                nearest(products, dict(self.peak)),
+            )
+
+    @property
+    def running(self) -> Software:
+        """What runs kernels."""
+        return Software() if self.software is msgspec.UNSET else self.software
+
+    @property
+    def reached(self) -> Rates:
+        """What kernels of its software reach of it."""
+        usual = Rates() if self.rates is msgspec.UNSET else self.rates
+        if not self.running.fuses or self.fusing is msgspec.UNSET:
+            return usual
+        return self.fusing
 
 
 @printed

@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar, get_args
 
+from msgspec import UNSET
+from msgspec.structs import fields, replace
+
 from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link, Toll
+from meshwright.cluster.overhead import Overhead
+from meshwright.cluster.rates import Rates, Software
 from meshwright.foundation.errors import InputError, nearest, shown
 from meshwright.foundation.units import (
     BytesPerSecond,
@@ -22,6 +27,9 @@ from meshwright.foundation.units import (
 )
 
 _T = TypeVar("_T")
+
+LAUNCH = "launch"
+"""The one rate that is a time."""
 
 
 def load_cluster(path: str | Path) -> Cluster:
@@ -63,7 +71,18 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
 
 
 def _device(table: _Table, folder: Path) -> Device:
-    table.allow("name", "memory", "memory_bandwidth", "peak", "prices", "toll")
+    table.allow(
+        "name",
+        "memory",
+        "memory_bandwidth",
+        "peak",
+        "prices",
+        "toll",
+        "rates",
+        "fusing",
+        "software",
+        "overhead",
+    )
     prices = table.text("prices", "")
     peak = table.table("peak")
     return table.build(
@@ -75,7 +94,28 @@ def _device(table: _Table, folder: Path) -> Device:
             # A file is found from where the cluster's is.
             prices=str((folder / prices).resolve()) if prices.endswith(".jsonl") else prices,
             toll=_toll(table.table("toll")) if "toll" in table.content else None,
+            rates=_rates(table.table("rates")) if "rates" in table.content else UNSET,
+            fusing=_rates(table.table("fusing")) if "fusing" in table.content else UNSET,
+            software=_software(table.table("software")) if "software" in table.content else UNSET,
+            overhead=_overhead(table.table("overhead")) if "overhead" in table.content else UNSET,
         )
+    )
+
+
+def _rates(table: _Table) -> Rates:
+    names = [field.name for field in fields(Rates)]
+    table.allow(*names)
+    shares = {name: table.share(name) for name in names if name in table.content and name != LAUNCH}
+    launch = table.quantity(LAUNCH, parse_seconds, Rates().launch)
+    return table.build(lambda: replace(Rates(launch=launch), **shares))
+
+
+def _software(table: _Table) -> Software:
+    table.allow("fuses", "flash", "products")
+    return Software(
+        fuses=table.flag("fuses"),
+        flash=table.flag("flash", default=True),
+        products=table.text("products", ""),
     )
 
 
@@ -85,6 +125,18 @@ def _toll(table: _Table) -> Toll:
         lambda: Toll(
             message=table.quantity("message", parse_seconds),
             bandwidth=table.quantity("bandwidth", parse_bandwidth),
+        )
+    )
+
+
+def _overhead(table: _Table) -> Overhead:
+    table.allow("context", "communicator", "unused", "source")
+    return table.build(
+        lambda: Overhead(
+            context=table.quantity("context", parse_bytes),
+            communicator=table.quantity("communicator", parse_bytes),
+            unused=table.share("unused"),
+            source=table.text("source"),
         )
     )
 
@@ -151,8 +203,12 @@ class _Table:
     def integer(self, key: str) -> int:
         return self._typed(key, int, "a whole number", None)
 
-    def flag(self, key: str) -> bool:
-        return self._typed(key, bool, "true or false", False)
+    def flag(self, key: str, default: bool = False) -> bool:
+        return self._typed(key, bool, "true or false", default)
+
+    def share(self, key: str) -> float:
+        value: float | int = self._typed(key, (int, float), "a number", None)
+        return float(value)
 
     def one_of(self, key: str, allowed: tuple[_T, ...], default: _T) -> _T:
         value = self._typed(key, object, "a text", default)
@@ -181,11 +237,13 @@ class _Table:
             _Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)
         ]
 
-    def _typed(self, key: str, kind: type[_T], words: str, default: _T | None) -> _T:
+    def _typed(
+        self, key: str, kind: type[_T] | tuple[type[_T], ...], words: str, default: _T | None
+    ) -> _T:
         value = self.content.get(key, default)
         if value is None:
             raise self.error(key, "is missing", f"expected {words}")
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise self.error(key, f"is {shown(value)}", f"expected {words}")
         return value
 
@@ -236,6 +294,12 @@ def dump_cluster(cluster: Cluster) -> str:
     if device.toll is not None:
         lines += ["", "[device.toll]", f'message = "{device.toll.message!r} s"']
         lines += [f'bandwidth = "{device.toll.bandwidth!r} B/s"']
+    lines += _software_lines(device)
+    if device.overhead is not UNSET:
+        lines += ["", "[device.overhead]", f'context = "{device.overhead.context} B"']
+        lines += [f'communicator = "{device.overhead.communicator} B"']
+        lines += [f"unused = {device.overhead.unused!r}"]
+        lines += [f"source = {_quoted(device.overhead.source)}"]
     for level in cluster.levels:
         lines += ["", "[[levels]]", f"name = {_quoted(level.name)}"]
         lines += [f"cardinality = {level.cardinality}"]
@@ -245,6 +309,31 @@ def dump_cluster(cluster: Cluster) -> str:
         for link in level.links:
             lines += ["", "[[levels.links]]", *_link_lines(link)]
     return "\n".join(lines) + "\n"
+
+
+def _software_lines(device: Device) -> list[str]:
+    """What kernels reach, and what runs them, where it is said."""
+    lines = []
+    if device.rates is not UNSET:
+        lines += ["", "[device.rates]", *_rate_lines(device.rates)]
+    if device.fusing is not UNSET:
+        lines += ["", "[device.fusing]", *_rate_lines(device.fusing)]
+    if device.software is not UNSET:
+        software = device.software
+        lines += ["", "[device.software]", f"fuses = {str(software.fuses).lower()}"]
+        lines += [f"flash = {str(software.flash).lower()}"]
+        lines += [f"products = {_quoted(software.products)}"]
+    return lines
+
+
+def _rate_lines(rates: Rates) -> list[str]:
+    found = []
+    for field in fields(rates):
+        value = getattr(rates, field.name)
+        if value != field.default:
+            text = f'"{value!r} s"' if field.name == LAUNCH else repr(float(value))
+            found.append(f"{field.name} = {text}")
+    return found
 
 
 def _link_lines(link: Link) -> list[str]:

@@ -2,8 +2,9 @@
 
 An algorithm is a sequence of phases; a phase is a shape of transfers between the members of a
 group (in the order of their device numbers) and the share of the collective's size that each
-transfer carries. Sources: NCCL 2.10 and 2.30 `tuning.cc` (only AllReduce has a tree; Reduce and
-Broadcast are pipelined along the communicator's ring, at the pace of its slowest hop); gloo's
+transfer carries. Sources: NCCL 2.10 and 2.30 `tuning.cc` and `broadcast.h` (only AllReduce has a
+tree; Reduce and Broadcast are pipelined along the communicator's ring, at the pace of its slowest
+hop, and nothing goes from the last member back to the first); gloo's
 source and byte counters (ReduceScatter is an AllReduce, Broadcast a binomial tree of the whole
 message, Reduce a ring and a gather).
 """
@@ -34,7 +35,7 @@ class Shape(enum.Enum):
     SCATTER = "the first member to every other"
     ALL_TO_ALL = "every member to every other"
     SEND = "the first member to the last"
-    SHIFT = "every member to the next, all at once"
+    SHIFT = "every member to the next, all at once, the last to nobody"
 
 
 class Phase(NamedTuple):
@@ -97,7 +98,7 @@ _MOVEMENTS: Mapping[Movement, tuple[Phase, ...]] = {
 
 _RING_ALL_REDUCE = (Phase(Shape.RING, _twice_all_but_one, rounds=2),)
 _RING_ONCE = (Phase(Shape.RING, _all_but_one),)
-_RING_WHOLE = (Phase(Shape.RING, _once),)
+_PIPELINED = (Phase(Shape.CHAIN, _once),)
 
 NCCL = Backend(
     name="nccl",
@@ -106,8 +107,8 @@ NCCL = Backend(
         (Collective.ALL_REDUCE, "tree"): (Phase(Shape.TREE, _once, rounds=2),),
         (Collective.REDUCE_SCATTER, "ring"): _RING_ONCE,
         (Collective.ALL_GATHER, "ring"): _RING_ONCE,
-        (Collective.REDUCE, "ring"): _RING_WHOLE,
-        (Collective.BROADCAST, "ring"): _RING_WHOLE,
+        (Collective.REDUCE, "ring"): _PIPELINED,
+        (Collective.BROADCAST, "ring"): _PIPELINED,
     },
     launch=Seconds(8.4e-6),
 )

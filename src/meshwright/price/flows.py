@@ -4,19 +4,32 @@ at each level. Leaves: the transfers of each round of one group, without listing
 Members are numbered 0 ... n-1 by device number, outermost level first, so that an instance of a
 level holds a run of consecutive members. A transfer is *of level u* if its ends share everything
 above level u and differ in their position at u. For each level this module counts, in units of
-one full transfer: what leaves and enters the busiest instance, and what moves between the
-instances of one container. The innermost level is given by its transfers themselves, because its
-wiring may distinguish positions. What a transfer costs is not known here.
+one full transfer: what of it leaves and enters the busiest instance, what moves between the
+instances of one container, and what leaves and enters an instance by transfers of its own level and
+of all above, which share its outward ports. The innermost level is given by its transfers
+themselves, because its wiring may distinguish positions. What a transfer costs is not known here.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
+from itertools import accumulate
 from typing import NamedTuple, assert_never
 
 from meshwright.price.backend import Shape
+from meshwright.price.double_tree import crossings, tree_edges
+
+
+class PortFlows(NamedTuple):
+    """What leaves and enters the busiest instance of a level, for one group."""
+
+    out: float
+    into: float
+    both: float
+    """The largest sum of what leaves and what enters one instance."""
 
 
 class LevelFlows(NamedTuple):
@@ -27,7 +40,10 @@ class LevelFlows(NamedTuple):
     both: float
     """The largest sum of what leaves and what enters one instance."""
     within: float
-    """All of them inside one container."""
+    """All of them inside one container, the busiest one."""
+    among: tuple[float, ...] = ()
+    """Where containers differ: all inside the busiest instance of each level above, and before
+    those in the whole; empty where every container holds as many."""
 
 
 class InnerFlows(NamedTuple):
@@ -47,6 +63,8 @@ class Round(NamedTuple):
     """Everything that moves at the same time."""
 
     levels: tuple[LevelFlows, ...]
+    leaving: tuple[PortFlows, ...]
+    """For each level what leaves and enters its instances, whatever level the transfers are of."""
     inner: Callable[[], tuple[InnerFlows, ...]]
     """The different things that instances of the level above the innermost may go through; asked
     for only where the wiring makes positions differ."""
@@ -68,6 +86,7 @@ class Part(NamedTuple):
 
 
 NOTHING = LevelFlows(0, 0, 0, 0)
+SILENCE = PortFlows(0, 0, 0)
 
 
 def busiest_part(shape: Shape, members: int) -> Part:
@@ -112,8 +131,8 @@ def rounds(shape: Shape, sizes: tuple[int, ...], networked: int) -> Iterator[Rou
         case Shape.SEND:
             yield _send(sizes)
         case Shape.SHIFT:
-            ring = _ring(sizes)
-            yield ring._replace(hops=_present(ring.levels), single=True)
+            chain = _ring(sizes, open_=True)
+            yield chain._replace(hops=_present(chain.levels), single=True)
         case _:
             assert_never(shape)
 
@@ -124,6 +143,10 @@ def _ring(sizes: tuple[int, ...], *, open_: bool = False) -> Round:
     levels = tuple(
         LevelFlows(1, 1, 2 if closed or size > 2 else 1, size - 1 + closed) if size > 1 else NOTHING
         for size, closed in ((size, u == outermost and not open_) for u, size in enumerate(sizes))
+    )
+    leaving = tuple(
+        PortFlows(1, 1, 2 if count > 2 or not open_ else 1) if count > 1 else SILENCE
+        for count in _instances(sizes)
     )
     own, leaves = sizes[-1], outermost < len(sizes) - 1
 
@@ -136,73 +159,52 @@ def _ring(sizes: tuple[int, ...], *, open_: bool = False) -> Round:
         return (InnerFlows(path, exits=(own - 1,), entries=(0,)),)
 
     hops = tuple((size - 1) * math.prod(sizes[:u]) for u, size in enumerate(sizes))
-    return Round(levels, inner, everywhere=True, hops=hops)
+    return Round(levels, leaving, inner, everywhere=True, hops=hops)
+
+
+def _instances(sizes: tuple[int, ...]) -> Iterator[int]:
+    """For each level on how many of its instances a group has members."""
+    return accumulate(sizes, operator.mul)
 
 
 def _tree(sizes: tuple[int, ...], networked: int) -> Round:
-    levels = []
-    leaving = 0.0
-    """The most that leaves one instance of a level through that level and all above it."""
-    for u, size in enumerate(sizes):
-        loads = _tree_loads(size, u < networked)
+    """One double binary tree over all machines in their order, whatever joins them, and a chain
+    inside each.
+    """
+    between = crossings(sizes[:networked])
+    levels = [LevelFlows(it.out, it.out, 2 * it.out, it.among[-1], it.among) for it in between]
+    leaving = [it.leaving for it in between]
+    for size in sizes[networked:]:
+        loads = [1.0, *[2.0] * (size - 2), 1.0] if size > 1 else [0.0]
         levels.append(LevelFlows(max(loads), max(loads), 2 * max(loads), 2 * (size - 1)))
-        if u < len(sizes) - 1:
-            leaving = max((loads[0] + leaving, *loads[1:]))
+        # The first of each container is joined to what is above.
+        leaving.append(max((loads[0] + (leaving[-1] if leaving else 0.0), *loads[1:])))
 
     def inner() -> tuple[InnerFlows, ...]:
-        edges, weight = _tree_transfers(sizes[-1], len(sizes) <= networked)
-        ends = (0,) if leaving else ()
-        return (InnerFlows(edges, ends, ends, edge_weight=weight, exit_weight=leaving),)
+        if networked == len(sizes):
+            return _tree_inner(math.prod(sizes), sizes[-1])
+        down = tuple((i, i + 1) for i in range(sizes[-1] - 1))
+        edges = down + tuple((b, a) for a, b in down)
+        outside = leaving[-2] if len(sizes) > 1 else 0.0
+        ends = (0,) if outside else ()
+        return (InnerFlows(edges, ends, ends, exit_weight=outside),)
 
-    hops = tuple(tree_depth(size) if u < networked else size - 1 for u, size in enumerate(sizes))
-    return Round(tuple(levels), inner, everywhere=True, hops=hops)
-
-
-def tree_depth(size: int) -> int:
-    """How many edges lie between the root of a binary tree and its farthest member.
-
-    >>> [tree_depth(size) for size in (1, 2, 3, 4, 5, 8, 9)]
-    [0, 1, 2, 2, 3, 3, 4]
-    """
-    return (size - 1).bit_length()
+    hops = (*(it.hops for it in between), *(size - 1 for size in sizes[networked:]))
+    ports = tuple(PortFlows(own, own, 2 * own) for own in leaving)
+    return Round(tuple(levels), ports, inner, everywhere=True, hops=hops)
 
 
-def _tree_transfers(size: int, networked: bool) -> tuple[tuple[tuple[int, int], ...], float]:
-    up = tree_edges(size) if networked else tuple((i + 1, i) for i in range(size - 1))
-    return up + tuple((b, a) for a, b in up), 0.5 if networked else 1.0
-
-
-@lru_cache(maxsize=1024)
-def _tree_loads(size: int, networked: bool) -> tuple[float, ...]:
-    """What each of `size` siblings sends (and receives) for one size up and down the tree.
-
-    >>> _tree_loads(2, True), _tree_loads(4, True), _tree_loads(3, False)
-    ((1.0, 1.0), (1.0, 2.0, 2.0, 1.0), (1.0, 2.0, 1.0))
-    """
-    edges, weight = _tree_transfers(size, networked)
-    loads = [0.0] * size
-    for sender, _ in edges:
-        loads[sender] += weight
-    return tuple(loads)
-
-
-@lru_cache(maxsize=1024)
-def tree_edges(size: int) -> tuple[tuple[int, int], ...]:
-    """(child, parent) of both trees of NCCL's double binary tree; each carries half of the data.
-
-    >>> tree_edges(4)
-    ((1, 2), (2, 0), (3, 2), (2, 1), (1, 3), (0, 1))
-    """
-
-    def parent(rank: int) -> int:
-        low = rank & -rank
-        up = (rank ^ low) | (low << 1)
-        return up if up < size else rank ^ low
-
-    plain = tuple((rank, parent(rank)) for rank in range(1, size))
-    if size % 2:
-        return plain + tuple(((a + 1) % size, (b + 1) % size) for a, b in plain)
-    return plain + tuple((size - 1 - a, size - 1 - b) for a, b in plain)
+def _tree_inner(machines: int, own: int) -> tuple[InnerFlows, ...]:
+    """What runs of `own` machines go through, each of them a member of the innermost level."""
+    found = []
+    both = [edge for a, b in tree_edges(machines) for edge in ((a, b), (b, a))]
+    for start in range(0, machines, own):
+        run = range(start, start + own)
+        inside = tuple((a - start, b - start) for a, b in both if a in run and b in run)
+        exits = tuple(a - start for a, b in both if a in run and b not in run)
+        entries = tuple(b - start for a, b in both if b in run and a not in run)
+        found.append(InnerFlows(inside, exits, entries, edge_weight=0.5, exit_weight=0.5))
+    return tuple(found)
 
 
 def _gather(sizes: tuple[int, ...]) -> Round:
@@ -212,19 +214,26 @@ def _gather(sizes: tuple[int, ...]) -> Round:
         moved = (size - 1) * held
         levels.append(LevelFlows(held, moved, moved, moved) if size > 1 else NOTHING)
     own, total = sizes[-1], math.prod(sizes)
+    inside = (total // count for count in _instances(sizes))
+    leaving = tuple(
+        PortFlows(held, total - held, total - held) if held < total else SILENCE for held in inside
+    )
 
     def inner() -> tuple[InnerFlows, ...]:
         first = InnerFlows(tuple((i, 0) for i in range(1, own)), (), (0,) * (total - own))
         other = InnerFlows((), tuple(range(own)), ())
         return (first, other) if total > own else (first,)
 
-    return Round(tuple(levels), inner, everywhere=False, hops=_present(levels), single=True)
+    return Round(
+        tuple(levels), leaving, inner, everywhere=False, hops=_present(levels), single=True
+    )
 
 
 def _scatter(sizes: tuple[int, ...]) -> Round:
     """A gather backwards."""
     gather = _gather(sizes)
     levels = tuple(flows._replace(out=flows.into, into=flows.out) for flows in gather.levels)
+    leaving = tuple(flows._replace(out=flows.into, into=flows.out) for flows in gather.leaving)
 
     def inner() -> tuple[InnerFlows, ...]:
         return tuple(
@@ -232,7 +241,7 @@ def _scatter(sizes: tuple[int, ...]) -> Round:
             for flows in gather.inner()
         )
 
-    return gather._replace(levels=levels, inner=inner)
+    return gather._replace(levels=levels, leaving=leaving, inner=inner)
 
 
 def _all_to_all(sizes: tuple[int, ...]) -> Round:
@@ -241,20 +250,24 @@ def _all_to_all(sizes: tuple[int, ...]) -> Round:
         held = math.prod(sizes[u + 1 :])
         moved = (size - 1) * held * held
         levels.append(LevelFlows(moved, moved, 2 * moved, size * moved) if size > 1 else NOTHING)
-    own, outside = sizes[-1], math.prod(sizes) - sizes[-1]
+    total, own = math.prod(sizes), sizes[-1]
+    outside = total - own
+    pairs = [held * (total - held) for held in (total // count for count in _instances(sizes))]
+    leaving = tuple(PortFlows(count, count, 2 * count) for count in pairs)
 
     def inner() -> tuple[InnerFlows, ...]:
         edges = tuple((a, b) for a in range(own) for b in range(own) if a != b)
         ends = tuple(range(own)) if outside else ()
         return (InnerFlows(edges, ends, ends, exit_weight=outside),)
 
-    return Round(tuple(levels), inner, everywhere=True, hops=_present(levels), single=True)
+    return Round(tuple(levels), leaving, inner, everywhere=True, hops=_present(levels), single=True)
 
 
 def _send(sizes: tuple[int, ...]) -> Round:
     outermost = next(u for u, size in enumerate(sizes) if size > 1)
     levels = [NOTHING] * len(sizes)
     levels[outermost] = LevelFlows(1, 1, 1, 1)
+    leaving = tuple(PortFlows(1, 1, 1) if n > 1 else SILENCE for n in _instances(sizes))
     own, leaves = sizes[-1], outermost < len(sizes) - 1
 
     def inner() -> tuple[InnerFlows, ...]:
@@ -262,7 +275,9 @@ def _send(sizes: tuple[int, ...]) -> Round:
             return InnerFlows((), (0,), ()), InnerFlows((), (), (own - 1,))
         return (InnerFlows(((0, own - 1),), (), ()),)
 
-    return Round(tuple(levels), inner, everywhere=False, hops=_present(levels), single=True)
+    return Round(
+        tuple(levels), leaving, inner, everywhere=False, hops=_present(levels), single=True
+    )
 
 
 def _binomial(sizes: tuple[int, ...]) -> Iterator[Round]:
@@ -275,8 +290,10 @@ def _binomial(sizes: tuple[int, ...]) -> Iterator[Round]:
     while distance < total:
         senders = min(distance, total - distance)
         levels = tuple(_binomial_level(sizes, u, distance, senders) for u in range(len(sizes)))
+        counts = _instances(sizes)
+        leaving = tuple(_binomial_port(total // n, n, distance, senders) for n in counts)
         inner = partial(_binomial_inner, sizes, distance, senders)
-        yield Round(levels, inner, everywhere=False, hops=_present(levels), single=True)
+        yield Round(levels, leaving, inner, everywhere=False, hops=_present(levels), single=True)
         distance *= 2
 
 
@@ -298,6 +315,23 @@ def _binomial_level(sizes: tuple[int, ...], u: int, distance: int, senders: int)
         into.append(_overlap((start, stop), (distance, stay + distance)) - own)
     both = max(a + b for a, b in zip(out, into, strict=True))
     return LevelFlows(max(out), max(into), both, sum(out))
+
+
+def _binomial_port(held: int, count: int, distance: int, senders: int) -> PortFlows:
+    """Of `count` instances with so many members, the busiest.
+
+    The first has most senders. Receivers are a run that begins in some instance and fills the next
+    one if it goes on beyond that.
+    """
+    begins = distance // held
+    out, into, both = 0, 0, 0
+    for q in {0, begins, min(begins + 1, count - 1)}:
+        start, stop = q * held, (q + 1) * held
+        own = _overlap((start, stop - distance), (0, senders))
+        leaves = _overlap((start, stop), (0, senders)) - own
+        comes = _overlap((start, stop), (distance, distance + senders)) - own
+        out, into, both = max(out, leaves), max(into, comes), max(both, leaves + comes)
+    return PortFlows(out, into, both)
 
 
 def _binomial_inner(sizes: tuple[int, ...], distance: int, senders: int) -> tuple[InnerFlows, ...]:

@@ -2,7 +2,8 @@
 Leaves: for each link, how long its busiest instance needs for every byte of a transfer.
 
 All groups of the pattern run at once and share links:
-    seconds per byte of a link = max over its instances of (transfers crossing it) / bandwidth.
+    seconds per byte of a link = max over its instances of (transfers crossing it) / bandwidth
+where an outward port is crossed by transfers of its own level and of all above, added up.
 A group that leaves a machine does so through all the cards that its members there own, evenly,
 as the channels of NCCL do. Transfers between neighbours on a ring link use both directions alike.
 """
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from meshwright.cluster.model import Cluster, Kind, Level, Link
-from meshwright.price.flows import InnerFlows, LevelFlows, Round
+from meshwright.price.flows import InnerFlows, LevelFlows, PortFlows, Round
 from meshwright.price.pattern import Digit, Pattern, concurrent, group_positions, members
 
 
@@ -36,21 +37,22 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
     for own, level in enumerate(cluster.levels):
         for link in level.links:
             owner = cluster.owner_level(link.per)
-            # Traffic of each level counts by itself: a member sends up or sideways, not both.
-            crossing = [u for u in range(own + 1) if u == own or link.outward]
-            for u in (u for u in crossing if sizes[u] > 1):
-                flows = moved.levels[u]
-                if owner < u:
-                    containers = math.prod(sizes[owner + 1 : u]) if moved.everywhere else 1
-                    transfers = flows.within * containers * math.prod(beside[owner + 1 :])
-                    yield Load(own, link.name, transfers / link.out)
-                elif own < innermost or not by_position:
-                    block = dict(cluster.levels[-1].blocks).get(link.per)
-                    if block is None:
-                        groups, inside = float(math.prod(beside[owner + 1 :])), owner + 1
-                    else:
-                        groups, inside = _busiest_block(pattern[-1], block), innermost
-                    yield _port_load(own, link, flows, groups / math.prod(sizes[u + 1 : inside]))
+            if owner < own:
+                if sizes[own] > 1:
+                    containers = math.prod(sizes[owner + 1 : own]) if moved.everywhere else 1
+                    flows = moved.levels[own]
+                    transfers = flows.among[owner + 1] if flows.among else flows.within * containers
+                    beyond = transfers * math.prod(beside[owner + 1 :])
+                    yield Load(own, link.name, beyond / link.out)
+            elif own < innermost or not by_position:
+                port = moved.leaving[own] if link.outward else moved.levels[own]
+                block = dict(cluster.levels[-1].blocks).get(link.per)
+                if block is None:
+                    groups, inside = float(math.prod(beside[owner + 1 :])), owner + 1
+                else:
+                    groups, inside = _busiest_block(pattern[-1], block), innermost
+                if port.both:
+                    yield _port_load(own, link, port, groups / math.prod(sizes[own + 1 : inside]))
     if by_position:
         yield from _inner_loads(cluster, pattern, moved)
 
@@ -108,7 +110,7 @@ def _neighbours(level: Level, a: int, b: int) -> bool:
     return ringed and abs(a - b) in (1, level.cardinality - 1)
 
 
-def _port_load(level: int, link: Link, flows: LevelFlows, share: float = 1.0) -> Load:
+def _port_load(level: int, link: Link, flows: LevelFlows | PortFlows, share: float = 1.0) -> Load:
     if link.duplex == "half":
         return Load(level, link.name, flows.both * share / link.out)
     return Load(level, link.name, max(flows.out / link.out, flows.into / link.into) * share)
@@ -140,4 +142,4 @@ def _inner_load(
     if link.hub:
         out[0] = into[0] = 0.0
     both = max(a + b for a, b in zip(out, into, strict=True))
-    return _port_load(depth, link, LevelFlows(max(out), max(into), both, sum(out)))
+    return _port_load(depth, link, PortFlows(max(out), max(into), both))

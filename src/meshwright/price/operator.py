@@ -5,7 +5,9 @@ With F flops and B bytes of a pass (`graph.counts`), the estimate is a roofline,
     time = launch · kernels + max( F / (peak · efficiency),  B / (bandwidth · streaming) )
 where the efficiency of products falls with sizes that leave matrix units idle:
     efficiency = best · Π over extents e of  e / (e + half)  · alignment.
-The constants are those of `Rates`.
+The constants are those of the device's `Rates`, and its `Software` says which of them hold: kernels
+that are fused move a share of their bytes; products with weights may run in a narrower precision;
+attention that is not fused moves its scores besides.
 A measured call overrides it. Between measured calls that are alike (kind, dtype, flags, alignment)
 the estimate is multiplied by exp(c), with c read off the nearest of them: y_i is the logarithm of
 measured over estimated, z_i the difference of features (logarithms of sizes), w_i = 1 / |z_i|², and
@@ -24,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from meshwright.cluster.model import Device
+from meshwright.cluster.rates import Rates
 from meshwright.foundation.units import Seconds
 from meshwright.graph.counts import Counts, backward, forward, is_real
 from meshwright.graph.families import family_of
-from meshwright.graph.model import Call, Value
+from meshwright.graph.model import ITEM_BYTES, Call, Value
 from meshwright.graph.pieces import representative
-from meshwright.price.rates import Rates
 from meshwright.price.table import MeasuredCall, PriceTable
 
 DEFAULT = Rates()
@@ -49,8 +51,21 @@ PEAKS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "b
 SCANNING = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax", "dropout"})
 """Kinds that reach another share of the memory bandwidth than plain element-wise ones."""
 
+ATTENTION = "scaled_dot_product_attention"
+
+GROUPED = "_grouped_mm"
+
+EVEN = 2
+"""The alignment of an even extent that 8 does not divide."""
+
+WEIGHTED = frozenset({"linear", "addmm", GROUPED})
+"""Kinds of products with weights, which `Software.products` narrows."""
+
 MATRIX_UNITS = ("float16", "bfloat16")
 """Dtypes whose products run on matrix units."""
+
+BACKWARD_SCORES = 2.0
+"""How many times as often the backward pass of attention that is not fused moves its scores."""
 
 SHORTEST = Seconds(2e-6)
 """Shorter passes are compared as if they took this long: about the least that a kernel takes."""
@@ -79,9 +94,9 @@ class OperatorPricer:
     """Prices calls on one device, each once."""
 
     def __init__(
-        self, device: Device, table: PriceTable | None = None, rates: Rates = DEFAULT
+        self, device: Device, table: PriceTable | None = None, rates: Rates | None = None
     ) -> None:
-        self.device, self.rates = device, rates
+        self.device, self.rates = device, rates or device.reached
         self._peaks = dict(device.peak)
         self._known: dict[tuple[Call, tuple[bool, ...]], OperatorPrice] = {}
         self.sums: dict[object, dict[tuple[int, ...], tuple[int, int]]] = {}
@@ -109,8 +124,13 @@ class OperatorPricer:
         moving = counts.bytes / self.device.memory_bandwidth
         return Seconds(max(counts.flops / self._peak(call), moving))
 
+    def _narrowed(self, call: Call) -> bool:
+        narrow = bool(self.device.running.products) and _dtype(call) in MATRIX_UNITS
+        return narrow and call.kind in WEIGHTED
+
     def _peak(self, call: Call) -> float:
-        known = self._peaks.get(PEAKS.get(_dtype(call), "fp32"))
+        name = PEAKS.get(_dtype(call), "fp32")
+        known = self._peaks.get(self.device.running.products if self._narrowed(call) else name)
         return known or max(self._peaks.values(), default=1e12)
 
     def _price(self, call: Call, wanted: tuple[bool, ...]) -> OperatorPrice:
@@ -147,21 +167,46 @@ class OperatorPricer:
         """The rooflines of both passes."""
         stages = family_of(call).stages(call, wanted)
         if stages:
-            there, back = zip(*(self._estimates(*own) for own in stages), strict=True)
-            return Seconds(sum(there)), Seconds(sum(back))
-        rates = self.rates
+            passes = [self._estimates(*own) for own in stages]
+            return Seconds(sum(own[0] for own in passes)), Seconds(sum(own[1] for own in passes))
+        rates, software = self.rates, self.device.running
         products = family_of(call).products
-        rate = self._peak(call) * (efficiency(call, rates) if products else 1.0)
+        rate = self._peak(call) * (self._reached(call) if products else 1.0)
         share = rates.scanning if call.kind in SCANNING else rates.streaming
         bandwidth = self.device.memory_bandwidth * share
+        left = rates.fused if software.fuses and not products else 1.0
+        written = self._score_bytes(call) if call.kind == ATTENTION else 0.0
 
-        def estimate(counts: Counts, kernels: int) -> Seconds:
+        def estimate(counts: Counts, kernels: int, passes: float) -> Seconds:
             if not counts.bytes and not counts.flops:
                 return Seconds(0.0)
-            moving = counts.bytes / bandwidth
-            return Seconds(rates.launch * kernels + max(counts.flops / rate, moving))
+            moving = counts.bytes * left / bandwidth
+            scores = passes * written / bandwidth
+            return Seconds(rates.launch * kernels + max(counts.flops / rate, moving) + scores)
 
-        return estimate(forward(call), 1), estimate(backward(call, wanted), max(1, sum(wanted)))
+        there, back = forward(call), backward(call, wanted)
+        return estimate(there, 1, 1.0), estimate(back, max(1, sum(wanted)), BACKWARD_SCORES)
+
+    def _reached(self, call: Call) -> float:
+        """The share of its peak that a product reaches on this device."""
+        rates = self.rates
+        share = efficiency(call, rates)
+        if call.kind == ATTENTION:
+            if not self.device.running.flash and alignment(call) == EVEN:
+                share *= rates.ragged / rates.unaligned
+            return share * rates.attention
+        if self._narrowed(call):
+            share *= rates.narrow / rates.best
+        return share * (rates.grouped if call.kind == GROUPED else 1.0)
+
+    def _score_bytes(self, call: Call) -> float:
+        """What attention that is not fused moves of its scores in a forward pass."""
+        keys = call.inputs[1]
+        if self.device.running.flash or keys is None:
+            return 0.0
+        out = call.outputs[0]
+        count = math.prod(out.shape[:-1]) * keys.shape[-2]
+        return self.rates.scores * count * ITEM_BYTES[out.dtype]
 
     def _point(self, row: MeasuredCall) -> _Point:
         there, back = self._estimates(row.call, all_gradients(row.call))
@@ -244,9 +289,10 @@ def efficiency(call: Call, rates: Rates = DEFAULT) -> float:
     """The share of the peak rate that a product reaches, by its extents and their alignment."""
     share = rates.best
     half = half_of(call, rates)
-    for extent in extents_of(call).values():
-        share *= extent / (extent + half)
-    return share * {1: rates.odd, 2: rates.unaligned, 8: 1.0}[alignment(call)]
+    for name, extent in extents_of(call).items():
+        head = call.kind == ATTENTION and name == "parameter" and half == rates.half
+        share *= extent / (extent + (rates.half_head if head else half))
+    return share * {1: rates.odd, EVEN: rates.unaligned, 8: 1.0}[alignment(call)]
 
 
 def half_of(call: Call, rates: Rates) -> float:

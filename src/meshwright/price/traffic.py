@@ -51,7 +51,7 @@ def sent_bytes(operation: Operation, sizes: Sequence[int], position: int) -> int
         case Movement.SEND:
             return 0 if position else own
         case Movement.SHIFT:
-            return own
+            return own if position < last else 0
         case _:
             assert_never(operation)
 

@@ -15,7 +15,7 @@ def catalogue_names() -> tuple[str, ...]:
     """The names of all catalogued clusters, sorted.
 
     >>> catalogue_names()[:3]
-    ('dgx-a100', 'dgx-h100', 'epyc')
+    ('alps-gh200', 'dgx-a100', 'dgx-b200')
     """
     entries = files(__name__).iterdir()
     return tuple(sorted(e.name.removesuffix(".toml") for e in entries if e.name.endswith(".toml")))

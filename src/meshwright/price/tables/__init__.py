@@ -10,13 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from meshwright.cluster.model import Device
+from meshwright.cluster.rates import Software
 from meshwright.foundation.errors import InputError, nearest
 from meshwright.price.operator import OperatorPricer
 from meshwright.price.table import PriceTable, load_table, parse_table
 
 
 def pricer_of(device: Device) -> OperatorPricer:
-    """Prices calls by what was measured on a device if it says so, else by its roofline.
+    """Prices calls by what was measured on a device if it says so, else by its roofline. What was
+    measured holds for PyTorch's own kernels, not where others run.
 
     >>> from meshwright import Cluster
     >>> pricer_of(Cluster.named("gcp-v100").device).estimates
@@ -30,7 +32,8 @@ def pricer_of(device: Device) -> OperatorPricer:
 
 @lru_cache(maxsize=4)
 def _pricer(device: Device, changed: int) -> OperatorPricer:
-    return OperatorPricer(device, table_of(device))
+    measured_so = device.running == Software()
+    return OperatorPricer(device, table_of(device) if measured_so else None)
 
 
 def table_of(device: Device) -> PriceTable | None:
