@@ -1,11 +1,11 @@
 """Ranks that train a model by a plan, of which a random one goes wrong, and how the others end.
 
-Run as `PYTHONPATH=tests python benchmarks/kills.py [TIMES]` (50 times, 4 ranks). A rank is killed
-(SIGKILL) or stopped (SIGSTOP) at a random moment, or gives in a random step a batch that disagrees
-with the plan. Prints for each time who went wrong how and when, the seconds until all others had
-ended, their exit codes and what they said; then the totals. Exit code 1 if any did not end as
-`meshwright.run.watch` says: within 30 s, with its exit code and a sentence that names the rank and
-the step.
+Run as `PYTHONPATH=tests python benchmarks/kills.py [TIMES] [--gpu]` (50 times, 4 ranks of gloo, or
+of NCCL that share a GPU). A rank is killed (SIGKILL) or stopped (SIGSTOP) at a random moment, or
+gives in a random step a batch that disagrees with the plan. Prints for each time who went wrong how
+and when, the seconds until all others had ended, their exit codes and what they said; then the
+totals. Exit code 1 if any did not end as `meshwright.run.watch` says: within 30 s, with its exit
+code and a sentence that names the rank and the step.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from typing import Literal, NamedTuple, get_args
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.parallel.layout import Layout
+from meshwright.parallel.layout import REPLICA, Layout, divides
+from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
+from meshwright.run.ranks import Home
 from meshwright.run.watch import EXIT_CODE
 from support.kill_bodies import endless_training
 from support.module_bodies import BATCH
@@ -86,10 +88,10 @@ def plans(source: str) -> list[Plan]:
     cluster = Cluster.named("laptop").resized({"process": RANKS})
 
     def cut(*roles: str) -> list[Layout]:
-        return [Layout(tuple(r if r in u.extents else "replica" for r in roles)) for u in own]
+        return [Layout(tuple(_or_copies(u, r, roles.count(r)) for r in roles)) for u in own]
 
     stages = [
-        Layout((f"@{2 * number // len(own)}", "sample" if "sample" in u.extents else "replica"))
+        Layout((f"@{2 * number // len(own)}", _or_copies(u, "sample", 2)))
         for number, u in enumerate(own)
     ]
     return [
@@ -99,14 +101,25 @@ def plans(source: str) -> list[Plan]:
     ]
 
 
-def failure(chance: random.Random, choices: list[tuple[str, Plan]], folder: Path) -> Failure:
+def _or_copies(unit: Unit, role: str, times: int) -> str:
+    """A role that so many factors of two have, or copies where a unit cannot be cut so."""
+    return role if divides(unit.extents.get(role, (1,)), 2**times) else REPLICA
+
+
+def failure(
+    chance: random.Random,
+    choices: list[tuple[str, Plan]],
+    folder: Path,
+    home: Home | None = None,
+) -> Failure:
     """One run in which a rank goes wrong."""
     how: How = chance.choice(get_args(How))
     victim, after = chance.randrange(RANKS), chance.uniform(0.0, LONGEST)
     at = chance.randrange(2, LATEST) if how == "disagrees" else NEVER
     source, plan = chance.choice(choices)
     others = [rank for rank in range(RANKS) if rank != victim]
-    with started(endless_training, folder, source, plan, victim, at, ranks=RANKS) as processes:
+    given = folder, source, plan, victim, at
+    with started(endless_training, *given, ranks=RANKS, home=home) as processes:
         # Before its first step a rank may take as long as it likes.
         while any((step_of(folder, rank) or 0) < 1 for rank in range(RANKS)):
             time.sleep(0.005)
@@ -132,12 +145,12 @@ def step_of(folder: Path, rank: int) -> int | None:
     return int.from_bytes(content, "big") if content else None
 
 
-def main(times: int) -> int:
+def main(times: int, home: Home | None = None) -> int:
     chance, failures = random.Random(7), []
     choices = [(source, plan) for source in SOURCES for plan in plans(source)]
     for number in range(times):
         with tempfile.TemporaryDirectory() as folder:
-            one = failure(chance, choices, Path(folder))
+            one = failure(chance, choices, Path(folder), home)
         failures.append(one)
         print(
             f"{number:3} rank {one.victim} {one.how} in step {one.step}: "
@@ -161,4 +174,6 @@ def main(times: int) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*map(int, sys.argv[1:] or ["50"])))
+    given = [word for word in sys.argv[1:] if word != "--gpu"]
+    shared = Home(gpus=1) if "--gpu" in sys.argv else None
+    raise SystemExit(main(int(given[0]) if given else 50, shared))

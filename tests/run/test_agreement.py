@@ -81,7 +81,7 @@ def test_several_differences_are_one_sentence() -> None:
     )
 
 
-@pytest.mark.alone
+@pytest.mark.waits
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("field", "value", "said"),

@@ -74,6 +74,17 @@ def test_what_asks_for_float32_gets_float64() -> None:
     assert x.float().dtype == torch.float32
 
 
+def test_the_default_dtype_is_what_it_was() -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with Doubled():
+            assert torch.zeros(1).dtype == torch.float64
+        assert torch.zeros(1).dtype == torch.bfloat16
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_constants_of_float32_are_widened_where_they_meet_float64() -> None:
     scores, weights = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0.5, 2.0])
     targets = torch.tensor([0, 1, 1])

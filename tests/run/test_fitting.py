@@ -17,7 +17,7 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
 from meshwright.run.constants import constants_of
-from meshwright.run.fitting import cast_as_planned, fitting_example
+from meshwright.run.fitting import cast_as_planned, fitting_example, in_planned_dtypes
 
 SEQUENCE_FIRST = """
 import torch
@@ -107,3 +107,13 @@ def test_constants_of_another_shape_are_refused() -> None:
         constants_of(model, GRAPH)
     model.register_buffer("angles", torch.zeros(2, device="meta"), persistent=False)
     assert "angles" not in constants_of(model, GRAPH), "it has no value"
+
+
+def test_batches_have_the_dtypes_of_the_plan() -> None:
+    real, whole, turned = torch.ones(2), torch.ones(2, dtype=torch.int64), torch.ones(2) + 1j
+    (cast,) = in_planned_dtypes([real], GRAPH)
+    assert cast.dtype == torch.bfloat16
+    for other in ([whole], [turned], [real, real]):
+        given = in_planned_dtypes(other, GRAPH)
+        assert all(map(torch.equal, given, other)), "a step refuses it"
+        assert [own.dtype for own in given] == [own.dtype for own in other]

@@ -9,7 +9,7 @@ import pytest
 
 from meshwright.cluster.model import Toll
 from meshwright.run.ranks import run_ranks
-from meshwright.run.turns import keep_to_a_core
+from meshwright.run.turns import keep_to_a_core, keep_to_a_share
 from support.wire_bodies import core_of_this_rank, measured_toll, policies_of_gloo
 
 pytestmark = pytest.mark.ranks
@@ -40,3 +40,13 @@ def test_who_has_cores_to_spare_keeps_them(monkeypatch: pytest.MonkeyPatch) -> N
     for ranks in (4, 5, 16):
         keep_to_a_core(ranks - 1, ranks)
     assert chosen == [{6}, {7}]
+
+
+def test_ranks_of_nccl_share_the_cores_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: chosen.append(set(cores)))
+    for rank in range(3):
+        keep_to_a_share(rank, 3)
+    keep_to_a_share(0, 16)
+    assert chosen == [{0, 1}, {2, 3, 4}, {5, 6, 7}]

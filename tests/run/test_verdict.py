@@ -62,6 +62,17 @@ def test_a_gradient_of_zero_on_both_sides_tells_nothing() -> None:
     assert not verdict("float64", run, lost).equal, "zero on one side alone is a lost gradient"
 
 
+def test_gradients_that_are_all_rounding_tell_nothing() -> None:
+    """As those of a loss that no parameter changes: EfficientNet with one number a channel."""
+    alone = trained((5.0,), a=([1e-30], [1.0]), b=([-3e-31], [2.0]))
+    run = trained((5.0,), a=([4e-30], [1.1]), b=([2e-31], [2.1]))
+    found = verdict("float64", run, alone)
+    assert (found.equal, found.compared, found.still) == (None, 0, ("a", "b"))
+    assert verdict("float64", run._replace(losses=(5.1,)), alone).equal is False
+    told = trained((5.0,), a=([1e-14], [1.0]), b=([-3e-31], [2.0]))
+    assert verdict("float64", run, told).equal is False, "the loss has digits that small"
+
+
 def test_what_is_not_a_number_differs() -> None:
     alone = trained((1.0,), a=([1.0], [1.0]), b=([1.0], [2.0]))
     run = trained((1.0,), a=([1.0], [1.0]), b=([1.0], [math.nan]))

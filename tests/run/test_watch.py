@@ -14,7 +14,7 @@ from meshwright.run.watch import EXIT_CODE
 from support import watch_bodies as bodies
 from support.watched import exit_codes, last_words, outcome, started
 
-pytestmark = [pytest.mark.ranks, pytest.mark.alone]
+pytestmark = [pytest.mark.ranks, pytest.mark.waits]
 
 
 def without_seconds(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+import testbed
 from support.machines import machine
 from support.wire_bodies import busy_wire
 
 pytestmark = [pytest.mark.ranks, pytest.mark.alone]
-
-bed = pytest.importorskip("testbed.bed", reason="the testbed is not there")
-commands = pytest.importorskip("testbed.commands")
-counters = pytest.importorskip("testbed.counters")
 
 SLACK = 300_000
 """Bytes that leave a rank besides: starting up, headers, and answers to what it received."""
@@ -21,12 +20,12 @@ SLACK = 300_000
     "kind", ["all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast"]
 )
 def test_interfaces_carry_what_the_wire_counts(kind: str) -> None:
-    if commands.unavailable() is not None:
-        pytest.skip(commands.unavailable())
-    with bed.Testbed(machine(4, 1)) as own:
+    if (reason := testbed.unavailable()) is not None:
+        pytest.skip(reason)
+    with testbed.Testbed(machine(4, 1)) as own:
         before = own.counters()
         sent = own.run(busy_wire, kind, 12)
-        carried = counters.difference(own.counters(), before)
+        carried = testbed.difference(own.counters(), before)
     assert len(carried) == 4
-    for counted, edge in zip(sent, carried, strict=True):
+    for counted, edge in zip(cast(list[int], sent), carried, strict=True):
         assert counted <= edge.out <= 1.02 * counted + SLACK

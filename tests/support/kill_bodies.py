@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from meshwright import parallelize
 from meshwright.plan.model import Plan
+from meshwright.run.gpus import device_of_rank
 from support.module_bodies import batch_of, example_of
 from support.watch_bodies import speak_to
 
@@ -24,7 +25,7 @@ def endless_training(folder: str, source: str, plan: Plan, wrong: int, at: int) 
     example = example_of(source)
     batch = batch_of(example, plan)
     noted = os.open(Path(folder) / f"{rank}.step", os.O_WRONLY | os.O_CREAT)
-    with parallelize(example.model, plan) as model:
+    with parallelize(example.model, plan, device=device_of_rank()) as model:
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)
         while True:
             number = model.executor.steps

@@ -26,9 +26,10 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
         for bundle in problem.bundles:
             if not bundle.parameters:
                 events += _of_bundle(parts, clock, bundle, own)
-        if problem.options.zero == 3:
-            for number, bundle in enumerate(problem.bundles):
-                if bundle.parameters:
+        for number, bundle in enumerate(problem.bundles):
+            if bundle.parameters:
+                events += _gradients(problem, parts, timeline, number, own)
+                if problem.options.zero == 3:
                     events += _fetched(problem, parts, timeline, number, own)
         # At one moment what goes goes first.
         events.sort()
@@ -79,8 +80,24 @@ def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[
             yield from _during(begin, end, parts.backward[unit], PASSING)
             again = min((clock.returns[other][m] for other in together), default=begin)
             yield from _during(again, end, parts.rerun[unit], KEPT)
-    if clock.flows[unit]:
-        yield clock.returns[unit][0], parts.gradients[unit], GRADIENTS
+
+
+def _gradients(
+    problem: Problem, parts: Parts, timeline: Timeline, number: int, own: set[int]
+) -> Iterator[Event]:
+    """Of parameters: whole until all micro-batches are through and devices have summed them."""
+    clock, task = _Clock(problem, timeline), int(problem.bones.back[number, 0])
+    end = int(timeline.end[task])
+    for source in problem.bundles[number].sources:
+        unit, size = source.maker, parts.gradients[source.name]
+        if unit not in own or not clock.flows[unit]:
+            continue
+        yield clock.returns[unit][0], size, GRADIENTS
+        for m in clock.micro_batches[1:]:
+            yield from _during(clock.returns[unit][m], clock.returned[unit][m], size, PASSING)
+        if problem.tasks.live[task] and size:
+            yield end, parts.summed[source.name] - size, GRADIENTS
+            yield from _during(end - int(problem.tasks.duration[task]), end, size, PASSING)
 
 
 def _fetched(
@@ -88,16 +105,18 @@ def _fetched(
 ) -> Iterator[Event]:
     """Sharded parameters, from their fetching to the end of each use."""
     bones, clock = problem.bones, _Clock(problem, timeline)
-    begin = (timeline.end - problem.tasks.duration).tolist()
+    begin, ends = (timeline.end - problem.tasks.duration).tolist(), timeline.end.tolist()
     for source in problem.bundles[number].sources:
         unit = source.maker
         size = parts.fetched[source.name]
         for m in clock.micro_batches if unit in own else ():
-            start = begin[bones.carry[number, m]]
+            start, came = begin[bones.carry[number, m]], ends[bones.carry[number, m]]
             yield from _during(start, clock.read[unit][m], size, PASSING)
+            yield from _during(start, came, size, PASSING)
             if clock.flows[unit]:
-                start = begin[bones.again[number, m]]
+                start, came = begin[bones.again[number, m]], ends[bones.again[number, m]]
                 yield from _during(start, clock.returned[unit][m], size, PASSING)
+                yield from _during(start, came, size, PASSING)
 
 
 def _of_bundle(parts: Parts, clock: _Clock, bundle: Bundle, own: set[int]) -> Iterator[Event]:

@@ -37,7 +37,11 @@ class Parts:
         """For each unit what passes inside of it, in each pass."""
         self.parameters = [0.0] * count
         """For each unit its part of the parameters that lie with it."""
-        self.gradients, self.optimizer = [0.0] * count, [0.0] * count
+        self.optimizer = [0.0] * count
+        self.gradients: dict[str, float] = {}
+        """Of each parameter, before gradients are summed over devices."""
+        self.summed: dict[str, float] = {}
+        """The same afterwards."""
         self.update = [0.0] * count
         self.fetched: dict[str, float] = {}
         """What comes besides when a sharded parameter is put together."""
@@ -108,11 +112,14 @@ class Parts:
                 dtype = self.problem.graph.specs[source.name].dtype
                 wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
                 numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
-                shared = own / (copies if options.zero == 3 else 1)
-                self.parameters[unit] += shared
-                self.fetched[source.name] = own - shared
+                sharded = options.zero and source.trained and copies > 1
+                whole = not (sharded and options.zero == 3)
+                self.parameters[unit] += own if whole else own / copies
+                self.fetched[source.name] = 0.0 if whole else own - own / copies
+                self.gradients[source.name] = own if source.trained else 0.0
+                self.summed[source.name] = 0.0
                 if source.trained:
-                    self.gradients[unit] += own / (copies if options.zero >= 2 else 1)
+                    self.summed[source.name] = own / copies if sharded else own
                     state = STATES[options.optimizer] * numbers + copy
                     self.optimizer[unit] += state / (copies if options.zero >= 1 else 1)
                     updated = UPDATE[options.optimizer] * numbers

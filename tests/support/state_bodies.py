@@ -30,6 +30,7 @@ from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.run.checkpoint import load_checkpoint, save_checkpoint, sharded_state
 from meshwright.run.executor import Executor
+from meshwright.run.gpus import device_of_rank
 from meshwright.run.initial import initialise
 from meshwright.run.optimizing import sharded_optimizer_state
 from meshwright.run.sharded import Sharded
@@ -100,9 +101,14 @@ def alone(own: Subject) -> Plan:
 
 
 def executor_of(plan: Plan, own: Subject) -> Executor:
-    executor = Executor(plan, Wire(), dist.get_rank(), torch.device("cpu"))
-    take_constants(executor, tensors(own.constants))
+    executor = Executor(plan, Wire(), dist.get_rank(), device_of_rank())
+    take_constants(executor, _here(own.constants))
     return executor
+
+
+def _here(own: Arrays) -> dict[str, Tensor]:
+    """Arrays as tensors where this rank computes."""
+    return {name: value.to(device_of_rank()) for name, value in tensors(own).items()}
 
 
 def differing(expected: Mapping[str, Any], found: Mapping[str, Tensor] | None) -> list[str]:
@@ -134,7 +140,7 @@ def round_trips(plans: list[Plan], own: Subject) -> list[list[str]]:
 
 def trained(executor: Executor, own: Subject, optimizer: torch.optim.Optimizer | None) -> None:
     """One step of training."""
-    executor.step(tensors(own.inputs))
+    executor.step(_here(own.inputs))
     executor.wire.finish()
     for piece in executor.parameters.pieces.values():
         piece.seen.grad = piece.gradient
@@ -168,10 +174,10 @@ def whole_optimizer(executor: Executor, optimizer: torch.optim.Optimizer | None)
             if isinstance(value, Sharded):
                 own[f"{name}.{key}"] = (
                     tuple(value.shape),
-                    [(c.box, c.data.numpy().copy()) for c in value.chunks],
+                    [(c.box, c.data.cpu().numpy().copy()) for c in value.chunks],
                 )
             else:
-                own[f"{name}.{key}"] = ((), [((), value.numpy().copy())])
+                own[f"{name}.{key}"] = ((), [((), value.cpu().numpy().copy())])
     everybody: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everybody, own)
     whole: Arrays = {}
@@ -195,7 +201,7 @@ def _saved(executor: Executor, optimizer: torch.optim.Optimizer | None) -> Saved
     whole = full_state(executor, to_rank=None)
     assert whole is not None
     return Saved(
-        {key: value.numpy().copy() for key, value in whole.items()},
+        {key: value.cpu().numpy().copy() for key, value in whole.items()},
         whole_optimizer(executor, optimizer),
         executor.steps,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
@@ -159,12 +160,20 @@ def long_training(folder: str, steps: int, pause: float, limit: float = LIMIT) -
         train(watch, steps, pause, Path(folder) / f"{rank}.step")
 
 
+def await_groups(store: Store, ranks: int) -> None:
+    """Go on when all ranks have said that they are grouped: who is lost before is not watched."""
+    while store.add("grouped", 0) < ranks:
+        time.sleep(0.01)
+
+
 def loses_the_first(folder: str, sign: int) -> None:
     """Rank 0, which serves the store, is killed or stopped before the others have joined."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
+    store.add("grouped", 1)
     if rank == 0:
+        await_groups(store, ranks)
         os.kill(os.getpid(), sign)
     time.sleep(0.5)
     with Watch(store, rank, ranks, joining=Seconds(1.0)) as watch:
@@ -189,9 +198,7 @@ def dies_while_joining(folder: str, bad: int, after: float) -> None:
     store = dist.distributed_c10d._get_default_store()
     store.add("grouped", 1)
     if rank == bad:
-        # What is lost while process groups are made is not watched yet.
-        while store.add("grouped", 0) < ranks:
-            time.sleep(0.01)
+        await_groups(store, ranks)
         threading.Timer(after, os.kill, [os.getpid(), signal.SIGKILL]).start()
     else:
         time.sleep(0.2 * rank)

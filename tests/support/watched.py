@@ -10,18 +10,22 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from meshwright.run.ranks import PRELOADED, Meeting, meetings
+from meshwright.run.ranks import PRELOADED, Home, Meeting, meetings
 
 
 @contextmanager
 def started(
-    body: Callable[..., object], folder: Path, *arguments: object, ranks: int
+    body: Callable[..., object],
+    folder: Path,
+    *arguments: object,
+    ranks: int,
+    home: Home | None = None,
 ) -> Iterator[list[ForkServerProcess]]:
     """Ranks that run `body(folder, *arguments)`; those that are left at the end are killed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     processes = []
-    with meetings(ranks) as all_:
+    with meetings(ranks, home) as all_:
         for rank, meeting in enumerate(all_):
             given = rank, meeting, body, (str(folder), *arguments)
             processes.append(context.Process(target=_rank, args=given, daemon=True))

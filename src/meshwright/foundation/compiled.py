@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,13 +22,14 @@ BARE: dict[str, Any] = {"_nrt": False}
 """Compiled code counts no references to arrays, which would take most of the time of a function
 that gets dozens of them; it cannot make any either."""
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).resolve().parent.parent
 IMPORTS = re.compile(r"^from meshwright\.([\w.]+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 
 UNUSED = 14 * 86400.0
 """Seconds after which compiled code of other versions is thrown away."""
 
 _DISPATCHERS: list[Any] = []
+_log = logging.getLogger(__name__)
 
 
 def compiled(function: Function) -> Function:
@@ -45,6 +47,45 @@ def inlined(function: Function) -> Function:
     return cast(Function, _kept(numba.njit(**BARE, **alone)(function)))
 
 
+class SharedCode:
+    """Where Numba keeps the code of a function: in the folder of its text, wherever the file lies.
+
+    A cache locator of Numba. Two checkouts with the same text share what was compiled.
+    """
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._line = str(function.__code__.co_firstlineno)
+        self._path = _folder() / Path(file).resolve().parent.relative_to(PACKAGE)
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> SharedCode | None:
+        """The place for a function, or none outside Meshwright or where nothing can be written."""
+        try:
+            own = cls(function, file)
+            own.ensure_cache_path()
+        except (OSError, ValueError):
+            return None
+        return own
+
+    def ensure_cache_path(self) -> None:
+        """Make the folder."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        if not os.access(self._path, os.W_OK):
+            raise PermissionError(self._path)
+
+    def get_cache_path(self) -> str:
+        """The folder."""
+        return str(self._path)
+
+    def get_source_stamp(self) -> str:
+        """Nothing more to tell: the folder is that of the text."""
+        return ""
+
+    def get_disambiguator(self) -> str:
+        """What tells functions of one name apart."""
+        return self._line
+
+
 def _kept(dispatcher: Any) -> Any:
     """A compiled function whose code is kept in a folder of this version of Meshwright.
 
@@ -55,12 +96,16 @@ def _kept(dispatcher: Any) -> Any:
     if config.DISABLE_JIT:
         return dispatcher
     _DISPATCHERS.append(dispatcher)
-    before = config.CACHE_DIR
+    before = config.CACHE_DIR, getattr(config, "CACHE_LOCATOR_CLASSES", "")
+    # Releases of Numba that cannot be told of a locator look at the folder.
     config.CACHE_DIR = str(_folder())
+    config.CACHE_LOCATOR_CLASSES = f"{__name__}.{SharedCode.__name__}"
     try:
         dispatcher.enable_caching()
+    except RuntimeError:
+        _log.info("compiled code cannot be kept in %s", _folder())
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
     return dispatcher
 
 
@@ -76,8 +121,7 @@ def _folder() -> Path:
     """Where compiled code of this version is kept: beside the user's other caches."""
     digest = hashlib.sha256()
     for source in sorted(_behind_compiled_code()):
-        state = source.stat()
-        digest.update(f"{source} {state.st_size} {state.st_mtime_ns}\n".encode())
+        digest.update(f"{source.relative_to(PACKAGE)}\0".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshwright"
     own = home / f"compiled-{digest.hexdigest()[:16]}"
     if not own.exists():
@@ -88,27 +132,34 @@ def _folder() -> Path:
 
 
 def _behind_compiled_code() -> set[Path]:
-    """The files of compiled functions and all that they import, from which constants may come."""
+    """The files of compiled functions, and those from which their constants and named tuples come.
+
+    Compiled code holds the numbers of constants, which are written in capitals, and the fields of
+    named tuples; other classes and functions that are not compiled it cannot hold.
+    """
     texts = {own: own.read_text(encoding="utf-8") for own in PACKAGE.rglob("*.py")}
     waiting = [own for own, text in texts.items() if f"{__name__} import" in text]
-    found = set(waiting)
+    found = {Path(__file__).resolve(), *waiting}
     while waiting:
-        for own in _imported(texts[waiting.pop()]) - found:
-            if own in texts:
+        for own, names in _imported(texts[waiting.pop()]):
+            if own not in found and any(_is_held(name, texts.get(own, "")) for name in names):
                 found.add(own)
                 waiting.append(own)
     return found
 
 
-def _imported(text: str) -> set[Path]:
-    """Where modules that a text imports may be; names that it takes from them, too."""
-    found = set()
+def _imported(text: str) -> Iterator[tuple[Path, list[str]]]:
+    """Files that a text imports from, each with the names that it takes."""
     for module, several, one in IMPORTS.findall(text):
-        folder = PACKAGE.joinpath(*module.split("."))
-        rooms = (folder, *folder.relative_to(PACKAGE).parents)
-        found |= {folder.with_suffix(".py"), *(PACKAGE / own / "__init__.py" for own in rooms)}
-        found |= {folder / f"{name}.py" for name in re.findall(r"\w+", several or one)}
-    return found
+        own = PACKAGE.joinpath(*module.split("."))
+        yield own.with_suffix(".py"), re.findall(r"\w+", several or one)
+
+
+def _is_held(name: str, text: str) -> bool:
+    """Whether compiled code may hold what a text calls by this name."""
+    if name.isupper():
+        return bool(text)
+    return re.search(rf"^class {name}\(NamedTuple\)", text, re.MULTILINE) is not None
 
 
 @compiled

@@ -221,15 +221,22 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Bytes
     activations: Bytes
     workspace: Bytes
+    framework: Bytes = Bytes(0)
+    """What is no tensor: contexts, communicators' buffers, what the allocator cannot use."""
     device: str
     seconds: Seconds
     """When."""
 
     @property
-    def total(self) -> Bytes:
-        """All of it."""
+    def tensors(self) -> Bytes:
+        """What PyTorch's allocator has handed out: all but the framework's."""
         own = (self.parameters, self.gradients, self.optimizer, self.activations, self.workspace)
         return Bytes(sum(own))
+
+    @property
+    def total(self) -> Bytes:
+        """All of it."""
+        return Bytes(self.tensors + self.framework)
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,14 +276,15 @@ class OneDevice(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: Tolerance
 
     @property
-    def equal(self) -> bool:
-        """Whether the run computes what one device computes."""
+    def equal(self) -> bool | None:
+        """Whether the run computes what one device computes; None if no gradient tells."""
         allowed = self.tolerance
-        return (
+        within = (
             self.loss_error <= allowed.loss
             and self.gradient_error <= allowed.gradient
             and (allowed.parameter is None or self.parameter_error <= allowed.parameter)
         )
+        return None if within and not self.compared else within
 
 
 @printed
@@ -291,6 +299,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     moved: Bytes
     """What leaves a device in a step, summed over the machine."""
     memory: Held
+    """Activations and workspace together, as activations: a run cannot tell them apart."""
+    exposed: Seconds = Seconds(0.0)
+    """How long the same device waited for others in that step, on the way or in a bubble."""
     operators: tuple[tuple[str, Seconds], ...] = ()
     """Forward seconds of operators on the device that takes longest, the longest first."""
     segments: tuple[tuple[str, Seconds], ...] = ()
@@ -340,6 +351,6 @@ def _figures(
     return (
         ("step", format_seconds(step)),
         ("busiest device computes", format_seconds(compute)),
-        ("moved", format_traffic(moved)),
-        ("fullest device holds", format_bytes(memory.total)),
+        ("communication volume", format_traffic(moved)),
+        ("peak memory", format_bytes(memory.total)),
     )

@@ -7,7 +7,8 @@ executor: it judges it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,6 +39,17 @@ class Trained(NamedTuple):
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    """What is made without a dtype, such as a whole number times a real one, is of float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 class Doubled(TorchFunctionMode):
     """Computes in float64 what a model's own code asks to be float32.
 
@@ -48,12 +60,13 @@ class Doubled(TorchFunctionMode):
     """
 
     def __enter__(self) -> Doubled:
-        torch.set_default_dtype(torch.float64)
+        self._default = double_by_default()
+        self._default.__enter__()
         return super().__enter__()  # type: ignore[no-any-return,no-untyped-call]
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        torch.set_default_dtype(torch.float32)
+        self._default.__exit__(*raised)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The call, with the wider dtype for the narrower."""
@@ -84,14 +97,14 @@ def train_alone(
 ) -> Trained:
     """Train the example's own model, a step for each batch; it keeps what it has learnt.
 
-    A batch is a tensor for each of the example's, in their order.
+    A batch has a tensor for each of the example's, in their order.
     """
     step = Step(example).to(device)
     given, form = pytree.tree_flatten((example.inputs, dict(example.named), example.targets))
     optimizer = update(step.model.parameters())
     losses, gradients = list[float](), dict[str, Tensor]()
     for batch in batches:
-        tensors = iter(batch)
+        tensors = (own for own in pytree.tree_leaves(batch) if isinstance(own, Tensor))
         leaves = [next(tensors).to(device) if isinstance(leaf, Tensor) else leaf for leaf in given]
         optimizer.zero_grad()
         loss = step(*pytree.tree_unflatten(leaves, form))

@@ -8,7 +8,7 @@ micro-batch, whose pieces lie elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -279,34 +279,3 @@ def _with_last_uses(
         found.append(own._replace(last=tuple(sorted(touched - later))))
         later |= touched
     return tuple(reversed(found))
-
-
-def grown(leaves: Sequence[Leaf], values: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Values that enter a segment, ready to get gradients where any is wanted."""
-    for leaf, value in zip(leaves, values, strict=True):
-        differentiable = value.is_floating_point() or value.is_complex()
-        wanted = leaf.return_ is not None and differentiable
-        yield value.detach().requires_grad_() if wanted else value
-
-
-def gradients(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], arriving: Sequence[Tensor | None]
-) -> tuple[Tensor | None, ...]:
-    """The gradients of leaves, given those of outputs; None where there is none."""
-    flowing = [
-        (output, gradient)
-        for output, gradient in zip(outputs, arriving, strict=True)
-        if gradient is not None and output.requires_grad
-    ]
-    wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    if not flowing or not wanted:
-        return (None,) * len(leaves)
-    found = iter(
-        torch.autograd.grad(
-            [output for output, _ in flowing],
-            wanted,
-            [gradient for _, gradient in flowing],
-            allow_unused=True,
-        )
-    )
-    return tuple(next(found) if leaf.requires_grad else None for leaf in leaves)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,28 +21,24 @@ from meshwright.capture.guarding import refuse_other_branches
 from meshwright.capture.together import Together
 from meshwright.foundation.errors import InputError
 from meshwright.plan.model import Plan
-from meshwright.run.computing import Compiled, Compiler, Leaf, gradients, grown
+from meshwright.run.computing import Compiled, Compiler, Leaf
+from meshwright.run.gpus import make_current
 from meshwright.run.lane import Handle, Lane
 from meshwright.run.lifetimes import Key, last_uses, source
 from meshwright.run.moving import Action, Mover
 from meshwright.run.operators import Moment
 from meshwright.run.parameters import Parameters, Piece
+from meshwright.run.pulse import Pulse, unwatched
 from meshwright.run.recording import Kind, Recorder
 from meshwright.run.routing import Company, Messages
 from meshwright.run.settling import Settler
+from meshwright.run.tape import Taped, entered, gradients, taped
 from meshwright.run.totals import Totals
 from meshwright.run.wire import Wire
 from meshwright.script.script import Instruction, Script
 from meshwright.script.transfers import Step
 
 Result = TypeVar("Result")
-
-
-class Pulse(Protocol):
-    """Is told that something is done, and whether what follows needs other ranks."""
-
-    def __call__(self, *, waiting: bool = False) -> None:
-        """Something is done."""
 
 
 Value = Tensor | Handle[Tensor | None]
@@ -64,7 +60,7 @@ class Executor:
             )
         self.script, self.wire, self.rank, self.device = Script(plan), wire, rank, device
         self._here = self.script.wiring.machine.coordinates(rank)
-        _make_current(device)
+        make_current(device)
         self._mover = Mover(plan, wire, rank, device)
         self._lane = Lane(device)
         self._compiler = Compiler(
@@ -95,9 +91,9 @@ class Executor:
         """What a state_dict has besides the parameters that operators read, whole."""
         self.constants: dict[str, Tensor] = {}
         """Buffers of the graph that no state_dict has, whole."""
-        self.pulse: Pulse = _unwatched
+        self.pulse: Pulse = unwatched
         """Told whenever something is done, and when what follows needs other ranks."""
-        self.recorder = Recorder()
+        self.recorder = Recorder(device)
 
     def _prepare(self) -> None:
         """Compile everything in the order of the script: so members make their groups together."""
@@ -132,23 +128,33 @@ class Executor:
             for key in self._dropped[number]:
                 self._values.pop(key, None)
         for handle in self._settling:
-            self._await(handle)
+            self._await(handle, "settle")
         for name in tuple(self._fetched):
             self._there(name)
         if len(self.script.wiring.machine.sizes) == 0:
             loss = self._whole_loss()
         else:
-            loss = self._await(self._lane.begin(self._whole_loss))
-            self._await(self._lane.begin(self.wire.finish))
+            loss = self._await(self._lane.begin(self._whole_loss), "loss")
+            self._await(self._lane.begin(self.wire.finish), "loss")
         self.steps += 1
         return loss
 
-    def _await(self, handle: Handle[Result]) -> Result:
+    def _await(self, handle: Handle[Result], kind: str) -> Result:
         """What travels here, once it has come."""
         self.pulse(waiting=True)
-        result = handle.result()
+        with self.recorder.timed("wait", kind):
+            result = handle.result()
         self.pulse()
         return result
+
+    def gradient_bytes(self) -> int:
+        """What gradients of parameters take now: summed ones, and those on the way to a sum."""
+        pieces = self.parameters.pieces.values()
+        summed = (piece.gradient for piece in pieces if piece.gradient is not None)
+        handed = (piece.seen.grad for piece in pieces if piece.seen.grad is not None)
+        returns = {r for b in self.script.buckets for kept in b.parameters for r in kept.returns}
+        left = (own for (number, _), own in self._left.items() if number in returns)
+        return sum(own.nbytes for tensors in (summed, handed, left) for own in tensors)
 
     def close(self) -> None:
         """End the lane; nothing runs afterwards."""
@@ -158,7 +164,7 @@ class Executor:
         self._inputs = {**self.constants, **self.buffers, **inputs}
         refuse_other_branches(self.script.plan.graph, self._inputs)
         self._values: dict[Key, Value] = {}
-        self._tape: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
+        self._tape: dict[tuple[int, int], Taped] = {}
         self._gradients: Totals[tuple[str, int]] = Totals()
         """Of tensors where they were made, by name and micro-batch."""
         self._left: Totals[tuple[int, int]] = Totals()
@@ -225,7 +231,7 @@ class Executor:
     def _there(self, parameter: str) -> None:
         """Wait until a parameter is put together."""
         if parameter in self._fetched:
-            self._await(self._fetched.pop(parameter))
+            self._await(self._fetched.pop(parameter), "gather")
 
     def _drop(self, own: Instruction) -> None:
         """Give back the memory of parameters that are sharded until their next use."""
@@ -255,16 +261,16 @@ class Executor:
         keeps = train and self.script.flows[own.number] and (layer is None or own.again)
         self._moment = self._moment._replace(again=own.again)
         leaves = [leaf for leaf, _ in compiled.leaves]
-        values = list(grown(leaves, [self._arrived(leaf, own) for leaf in leaves]))
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
+            values = list(entered(leaves, [self._arrived(leaf, own) for leaf in leaves]))
             outputs = compiled.run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
             self._values["tensor", name, own.micro_batch] = output.detach()
             if name == self.script.plan.graph.loss and not own.again:
                 self._losses.append(output.detach())
         if keeps:
-            self._tape[own.number, own.micro_batch] = values, outputs
+            self._tape[own.number, own.micro_batch] = taped(values, outputs)
 
     def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
         """What enters a segment: carried here, made here, or a parameter."""
@@ -274,7 +280,7 @@ class Executor:
             self._there(leaf.tensor)
             return self.parameters.pieces[leaf.tensor].data
         if isinstance(value, Handle):
-            arrived = self._await(value)
+            arrived = self._await(value, "carry")
             assert arrived is not None
             return arrived
         return value
@@ -302,27 +308,24 @@ class Executor:
 
     def _reverse(self, own: Instruction) -> None:
         compiled = self._segment(own.number, own.micro_batch)
-        values, outputs = self._tape.pop((own.number, own.micro_batch))
+        kept = self._tape.pop((own.number, own.micro_batch))
         for leaf, _ in compiled.leaves:
             self._there(leaf.tensor)
         self._moment = self._moment._replace(again=True)
-        arriving = [
-            self._gradient(name, own.micro_batch, output)
-            for (name, _), output in zip(compiled.outputs, outputs, strict=True)
-        ]
+        arriving = [self._gradient(name, own.micro_batch) for name, _ in compiled.outputs]
         with self.recorder.timed("backward", self.script.name_of(own.number)):
-            found = gradients(outputs, values, arriving)
+            found = gradients(kept, arriving)
         for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
             if leaf.return_ is not None and gradient is not None:
                 self._leave(leaf, own.micro_batch, gradient)
 
-    def _gradient(self, name: str, micro: int, output: Tensor) -> Tensor | None:
+    def _gradient(self, name: str, micro: int) -> Tensor | None:
         """The gradient of a tensor that was made here, from all its readers."""
         if name == self.script.plan.graph.loss:
-            return torch.ones_like(output)
+            return torch.ones_like(self._losses[0])
         total = self._gradients.taken((name, micro))
         for handle in self._brought.pop((name, micro), ()):
-            arrived = self._await(handle)
+            arrived = self._await(handle, "bring")
             if arrived is not None:
                 total = arrived if total is None else total + arrived
         return total
@@ -367,7 +370,7 @@ class Executor:
         def reduced(data: Tensor, *, largest: bool) -> Tensor:
             own = data.contiguous()
             act = partial(reducer.all_reduce, own, largest=largest)
-            self._await(self._send("statistics", "", act))
+            self._await(self._send("statistics", "", act), "statistics")
             return own
 
         return Together(partial(reduced, largest=False), partial(reduced, largest=True))
@@ -376,7 +379,8 @@ class Executor:
         """What takes tokens to experts, of which each device along some factors has so many."""
 
         def exchange(sends: Messages, receives: Messages) -> None:
-            self._await(self._send("exchange", "", lambda: self.wire.exchange(sends, receives)))
+            moving = self._send("exchange", "", lambda: self.wire.exchange(sends, receives))
+            self._await(moving, "exchange")
 
         return Company(self._mover.members(inside), experts, self.rank, exchange).through
 
@@ -391,17 +395,6 @@ class Executor:
         return total
 
 
-def _make_current(device: torch.device) -> None:
-    """Give autograd's own thread a context of the GPU before a matrix product asks for one."""
-    if device.type == "cuda":
-        one = torch.ones((), device=device, requires_grad=True)
-        torch.autograd.grad(one.mul(1.0), one)
-
-
 def _kept(piece: Piece) -> Tensor:
     data = piece.data.detach()
-    return data if piece.sharing is None else data.clone()
-
-
-def _unwatched(*, waiting: bool = False) -> None:
-    """Nobody watches."""
+    return data if piece.stays else data.clone()

@@ -6,6 +6,8 @@ sentence that says what does not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import torch
 from torch import Tensor, nn
@@ -49,16 +51,27 @@ def _misfit(example: Example, graph: OperatorGraph) -> str:
     return ""
 
 
+def in_planned_dtypes(tensors: Sequence[Tensor], graph: OperatorGraph) -> tuple[Tensor, ...]:
+    """A batch whose real tensors have the dtypes of the graph's inputs, and its complex ones.
+
+    What else differs stays as it is: a step refuses it.
+    """
+    if len(tensors) != len(graph.inputs) or not all(isinstance(own, Tensor) for own in tensors):
+        return tuple(tensors)
+    pairs = zip(tensors, graph.inputs, strict=True)
+    return tuple(_in_dtype(own, torch_dtype(planned.dtype)) for own, planned in pairs)
+
+
+def _in_dtype(own: Tensor, planned: torch.dtype) -> Tensor:
+    both = own.dtype, planned
+    real = all(dtype.is_floating_point for dtype in both)
+    return own.to(planned) if real or all(dtype.is_complex for dtype in both) else own
+
+
 def _with_planned_inputs(example: Example, graph: OperatorGraph) -> Example:
-    """The example with its tensors in the dtypes of the plan's inputs, where those are real."""
     given = example.inputs, dict(example.named), example.targets
-    planned = iter(graph.inputs)
-
-    def cast(tensor: Tensor) -> Tensor:
-        dtype = next(planned).dtype
-        return tensor.to(torch_dtype(dtype)) if is_real(dtype) else tensor
-
-    inputs, named, targets = pytree.tree_map_only(Tensor, cast, given)
+    cast = iter(in_planned_dtypes(tensors_of(example), graph))
+    inputs, named, targets = pytree.tree_map_only(Tensor, lambda _: next(cast), given)
     return msgspec.structs.replace(example, inputs=inputs, named=named, targets=targets)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from meshwright.foundation.integers import to_digits
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Held, Measurement
 from meshwright.run.module import Parallelized
-from meshwright.run.recording import COMPUTING, TRAVELLING
+from meshwright.run.recording import TRAVELLING, Recorded, computing, waiting
 
 MOST = 40
 """Names that a list of a measurement has at most."""
@@ -35,22 +37,86 @@ class Ran(NamedTuple):
 
 
 class Memory:
-    """How much more memory a process takes at its fullest than at the beginning."""
+    """The most memory that a rank takes for training: on a GPU what PyTorch's allocator has handed
+    out, on a CPU what its pieces of parameters take and the process grows by.
+    """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-            self._before = 0
+    def __init__(self, module: Parallelized) -> None:
+        self._executor = module.executor
+        self._peak = 0
+        """Of what was allocated before the allocator's own peak was last forgotten."""
+        self._gradients: int | None = None
+        """At the fullest moment, if that was looked for."""
+        pieces = self._executor.parameters.pieces.values()
+        held = (piece.data if piece.stays else piece.seen for piece in pieces)
+        self.parameters = sum(own.nbytes for own in held)
+        if self._on_gpu:
+            torch.cuda.reset_peak_memory_stats(self._executor.device)
         else:
             _forget_peak()
             self._before = _status("VmRSS")
 
-    def grown(self) -> int:
-        """Bytes since then, at the fullest moment."""
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        return max(0, _status("VmHWM") - self._before)
+    @property
+    def _on_gpu(self) -> bool:
+        return self._executor.device.type == "cuda"
+
+    @property
+    def total(self) -> int:
+        """Bytes at the fullest moment."""
+        if self._on_gpu:
+            return max(self._peak, torch.cuda.max_memory_allocated(self._executor.device))
+        return self.parameters + max(0, _status("VmHWM") - self._before)
+
+    @contextmanager
+    def looking(self) -> Iterator[Callable[[], None]]:
+        """Look for the fullest moment of a step, and for what gradients take then.
+
+        A GPU's allocator is asked after each instruction; what it gives is asked once more.
+        """
+        if not self._on_gpu:
+            yield lambda: None
+            return
+        self._peak = self.total
+        torch.cuda.reset_peak_memory_stats(self._executor.device)
+        pulse, fullest = self._executor.pulse, 0
+
+        def look() -> None:
+            nonlocal fullest
+            now = torch.cuda.max_memory_allocated(self._executor.device)
+            if now > fullest:
+                fullest, self._gradients = now, self._executor.gradient_bytes()
+
+        def looked(*, waiting: bool = False) -> None:
+            look()
+            pulse(waiting=waiting)
+
+        self._executor.pulse = looked
+        try:
+            yield look
+        finally:
+            self._executor.pulse = pulse
+
+    def held(self, module: Parallelized, optimizer: torch.optim.Optimizer) -> Held:
+        """By what it is for; what cannot be counted is activations and workspace together."""
+        states = sum(
+            value.nbytes
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and value.device == self._executor.device
+        )
+        gradients = self._gradients
+        if gradients is None:
+            gradients = sum(own.grad.nbytes for own in module.parameters() if own.grad is not None)
+        rest = max(0, self.total - self.parameters - gradients - states)
+        return Held(
+            parameters=Bytes(self.parameters),
+            gradients=Bytes(gradients),
+            optimizer=Bytes(states),
+            activations=Bytes(rest),
+            workspace=Bytes(0),
+            device="",
+            seconds=Seconds(0.0),
+        )
 
 
 def _forget_peak() -> None:
@@ -79,20 +145,21 @@ def measurement(
         "seconds": ran.seconds,
         "moved": ran.moved,
         "levels": _by_level(executor.wire.sent_to, executor.script.plan.cluster, executor.rank),
-        "held": _held(module, optimizer, memory),
-        "recorded": dict(executor.recorder.seconds),
+        "held": memory.held(module, optimizer),
+        "recorded": executor.recorder.seconds,
     }
     found: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(found, own)
     steps = [max(each) for each in zip(*(one["seconds"] for one in found), strict=True)]
-    busiest = max(found, key=lambda one: _computing(one["recorded"]))
+    busiest = max(found, key=lambda one: computing(one["recorded"]))
     fullest = max(range(len(found)), key=lambda rank: found[rank]["held"].total)
     count = executor.steps
     levels: Counter[str] = sum((Counter(one["levels"]) for one in found), Counter())
     return Measurement(
         step=Seconds(statistics.median(steps)),
         steps=tuple(map(Seconds, steps)),
-        compute=Seconds(_computing(busiest["recorded"])),
+        compute=Seconds(computing(busiest["recorded"])),
+        exposed=Seconds(waiting(busiest["recorded"])),
         moved=Bytes(sum(one["moved"] for one in found)),
         memory=msgspec.structs.replace(found[fullest]["held"], device=f"device {fullest}"),
         operators=_longest(busiest["recorded"], ("forward",)),
@@ -106,12 +173,8 @@ def measurement(
     )
 
 
-def _computing(recorded: dict[tuple[str, str], float]) -> float:
-    return sum(seconds for (kind, _), seconds in recorded.items() if kind in COMPUTING)
-
-
 def _longest(
-    recorded: dict[tuple[str, str], float], kinds: tuple[str, ...], *, named: bool = False
+    recorded: Recorded, kinds: tuple[str, ...], *, named: bool = False
 ) -> tuple[tuple[str, Seconds], ...]:
     own = [
         (f"{kind} {name}".strip() if named else name, Seconds(seconds))
@@ -130,28 +193,3 @@ def _by_level(sent_to: Counter[int], cluster: Cluster, rank: int) -> dict[str, i
         depth = next(number for number, (a, b) in pairs if a != b)
         found[cluster.levels[depth].name] += sent
     return dict(found)
-
-
-def _held(module: Parallelized, optimizer: torch.optim.Optimizer, memory: Memory) -> Held:
-    """What a rank holds: parts that can be counted, and what else its memory has grown by."""
-    pieces = module.executor.parameters.pieces.values()
-    parameters = sum(piece.seen.nbytes for piece in pieces)
-    parameters += sum(
-        piece.data.untyped_storage().nbytes() for piece in pieces if piece.sharing is not None
-    )
-    gradients = sum(own.grad.nbytes for own in module.parameters() if own.grad is not None)
-    states = sum(
-        value.nbytes
-        for state in optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, torch.Tensor)
-    )
-    return Held(
-        parameters=Bytes(parameters),
-        gradients=Bytes(gradients),
-        optimizer=Bytes(states),
-        activations=Bytes(max(0, memory.grown() - gradients - states)),
-        workspace=Bytes(0),
-        device="",
-        seconds=Seconds(0.0),
-    )

@@ -190,6 +190,9 @@ class _Step(Function):
             for piece in executor.parameters.pieces.values()
             if piece.gradient is not None
         ]
+        # Theirs alone: a loop that forgets its gradients gets their memory back.
+        for piece, _ in ctx.found:
+            piece.gradient = None
         return loss
 
     @staticmethod

@@ -2,7 +2,8 @@
 optimizer sees of it, and its gradient.
 
 A sharded parameter (ZeRO) is cut once more, as a row of numbers, over the devices that would hold
-copies: the optimizer sees the rank's shard, and the piece is gathered before it is used.
+copies: the optimizer sees the rank's shard, and the piece is gathered before it is used. With ZeRO
+1 and 2 the shard is a part of the piece, which stays; with ZeRO 3 it is apart, and the piece goes.
 """
 
 from __future__ import annotations
@@ -39,12 +40,23 @@ class Piece:
     """A part of one parameter, on this rank."""
 
     def __init__(
-        self, name: str, box: Box, data: Tensor, sharing: Sharing | None, *, trained: bool
+        self,
+        name: str,
+        box: Box,
+        data: Tensor,
+        sharing: Sharing | None,
+        *,
+        trained: bool,
+        stays: bool = False,
     ) -> None:
         self.name, self.box, self.sharing = name, box, sharing
         self.data = data
         """The piece; of a sharded one only good between gathering and the next update."""
-        seen = data if sharing is None else sharing.shard(data.view(-1)).clone()
+        self.stays = sharing is None or stays
+        """Whether the piece is there all the time."""
+        seen = data if sharing is None else sharing.shard(data.view(-1))
+        if not self.stays:
+            seen = seen.clone()
         self.seen = nn.Parameter(seen, requires_grad=trained)
         """What the optimizer sees."""
         self.gradient: Tensor | None = None
@@ -52,7 +64,7 @@ class Piece:
 
     def hide(self) -> None:
         """Give back the memory of a sharded piece; what is seen stays."""
-        if self.sharing is not None:
+        if not self.stays:
             self.data.untyped_storage().resize_(0)
 
     def show(self) -> None:
@@ -86,7 +98,8 @@ class Parameters:
             box = made.there.box(self._here)
             data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
             sharing = self._sharing(shards.get(name, ()), elements(box))
-            yield name, Piece(name, box, data, sharing, trained=parameter.trainable)
+            stays = self._script.plan.options.zero < 3
+            yield name, Piece(name, box, data, sharing, trained=parameter.trainable, stays=stays)
 
     def _sharing(self, factors: tuple[int, ...], count: int) -> Sharing | None:
         if not factors:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds
-from meshwright.run.turns import keep_to_a_core
+from meshwright.run.turns import keep_to_a_core, keep_to_a_share
 
 PRELOADED = ("meshwright.run.quiet", "torch", "torch.distributed", "meshwright.capture.kernels")
 """What ranks need not import themselves, in this order."""
@@ -76,6 +76,7 @@ class Meeting(NamedTuple):
         if self.home.gpus:
             os.environ |= sharing_environment(rank, self.home.interface)
             gpu = torch.device("cuda", rank * self.home.gpus // self.ranks)
+            keep_to_a_share(rank, self.ranks)
             torch.cuda.set_device(gpu)
         else:
             keep_to_a_core(rank, self.ranks)

@@ -1,8 +1,10 @@
-"""How long things took on a rank. Enters: what is done, by kind and name. Leaves: seconds of each.
+"""How long the parts of a step took on a rank. Enters: what is done, by kind and name. Leaves:
+seconds of each.
 
-A recorder that does not record costs next to nothing. On a GPU, where operators are only launched,
-recording waits for the device after each, so that a recorded step is slower than others: its parts
-are measured, its whole is not.
+A recorder that does not record costs next to nothing. On a CPU parts are timed by the clock; on a
+GPU, where operators are only launched, by CUDA events in the stream that runs them, so that a
+recorded step goes as any other does: collectives beside computing. What the computing stream waits
+for is a part of its own, the exposed communication (with a pipeline's bubble).
 """
 
 from __future__ import annotations
@@ -16,30 +18,66 @@ from typing import Literal
 import torch
 
 Kind = Literal[
-    "forward", "backward", "carry", "bring", "settle", "gather", "statistics", "exchange"
+    "forward", "backward", "wait", "carry", "bring", "settle", "gather", "statistics", "exchange"
 ]
 
 COMPUTING: tuple[Kind, ...] = ("forward", "backward")
-TRAVELLING: tuple[Kind, ...] = ("carry", "bring", "settle", "gather", "statistics", "exchange")
+INSIDE: tuple[Kind, ...] = ("statistics", "exchange")
+"""What travels in the middle of an operator, whose seconds hold the wait for it."""
+TRAVELLING: tuple[Kind, ...] = ("carry", "bring", "settle", "gather", *INSIDE)
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
+
+Recorded = dict[tuple[Kind, str], float]
+
+
+def computing(recorded: Recorded) -> float:
+    """Seconds of operators, without what they waited for."""
+    operators = sum(seconds for (kind, _), seconds in recorded.items() if kind in COMPUTING)
+    return operators - sum(recorded.get(("wait", own), 0.0) for own in INSIDE)
+
+
+def waiting(recorded: Recorded) -> float:
+    """Seconds for which computing stood still, for something that travels."""
+    return sum(seconds for (kind, _), seconds in recorded.items() if kind == "wait")
 
 
 class Recorder:
     """Adds up seconds while it is on."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         self.on = False
-        self.seconds: dict[tuple[Kind, str], float] = defaultdict(float)
+        self._events = device is not None and device.type == "cuda"
+        self._spans: list[tuple[Kind, str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._seconds: Recorded = defaultdict(float)
+
+    @property
+    def seconds(self) -> Recorded:
+        """What was recorded so far; on a GPU once all of it is done."""
+        if self._spans:
+            torch.cuda.synchronize()
+        for kind, name, begin, end in self._spans:
+            self._seconds[kind, name] += begin.elapsed_time(end) / 1e3
+        self._spans.clear()
+        return dict(self._seconds)
 
     def timed(self, kind: Kind, name: str) -> AbstractContextManager[None]:
         """Counts what happens inside."""
-        return self._timed(kind, name) if self.on else _NOTHING
+        if not self.on:
+            return _NOTHING
+        return self._between_events(kind, name) if self._events else self._clocked(kind, name)
 
     @contextmanager
-    def _timed(self, kind: Kind, name: str) -> Iterator[None]:
+    def _clocked(self, kind: Kind, name: str) -> Iterator[None]:
         begin = time.perf_counter()
         yield
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds[kind, name] += time.perf_counter() - begin
+        self._seconds[kind, name] += time.perf_counter() - begin
+
+    @contextmanager
+    def _between_events(self, kind: Kind, name: str) -> Iterator[None]:
+        """In the current stream of this thread: the computing one, or that of the lane."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        yield
+        end.record()
+        self._spans.append((kind, name, begin, end))

@@ -6,6 +6,7 @@ sum is ours, and what comes later is added in place.
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
 from typing import Generic, TypeVar
 
 from torch import Tensor
@@ -29,6 +30,10 @@ class Totals(Generic[Key]):
         else:
             self._sums[key] = self._sums[key] + gradient
             self._owned.add(key)
+
+    def items(self) -> ItemsView[Key, Tensor]:
+        """The sums so far."""
+        return self._sums.items()
 
     def taken(self, key: Key) -> Tensor | None:
         """The sum, which is forgotten here; None if nothing came."""

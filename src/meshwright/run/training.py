@@ -15,6 +15,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.example import Example
@@ -23,10 +24,16 @@ from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Seconds, counted
-from meshwright.graph.counts import is_real
 from meshwright.plan.model import Measurement, Plan
-from meshwright.run.alone import Batch, Doubled, Trained, refuse_incomparable, train_alone
-from meshwright.run.fitting import fitting_example
+from meshwright.run.alone import (
+    Batch,
+    Doubled,
+    Trained,
+    double_by_default,
+    refuse_incomparable,
+    train_alone,
+)
+from meshwright.run.fitting import fitting_example, in_planned_dtypes
 from meshwright.run.gpus import device_of_rank
 from meshwright.run.measured import Memory, Ran, measurement
 from meshwright.run.module import Parallelized, parallelize
@@ -120,12 +127,13 @@ def _compared(task: Task) -> tuple[Trained | None, list[Batch]]:
     example, values = _prepared(task)
     gradients: dict[str, Tensor] | None = None
     losses, batches = list[float](), list[Batch]()
-    with _parallelized(task, example, values) as module:
+    exact = double_by_default() if dtype_of(task.plan) == EXACT else nullcontext()
+    with _parallelized(task, example, values) as module, exact:
         optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
         for batch in islice(_batches(task, values), task.steps + WARM_UP):
-            batches.append(_in_dtypes(batch, task.plan))
+            batches.append(batch)
             optimizer.zero_grad()
-            loss = module(*batches[-1])
+            loss = module(*batch)
             loss.backward()
             if not losses:
                 gradients = full_gradients(module.executor)
@@ -152,7 +160,7 @@ def _measured(
 ) -> Measurement:
     executor = module.executor
     optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
-    ran, memory = Ran([], [], 0), Memory(executor.device)
+    ran, memory = Ran([], [], 0), Memory(module)
     last: Batch = ()
     for number, last in enumerate(islice(_batches(task, values), task.steps + WARM_UP)):
         taken, loss, sent = _step(module, optimizer, last)
@@ -166,8 +174,11 @@ def _measured(
         )
     if task.measure:
         executor.recorder.on = True
-        module(*last).backward()
+        _step(module, optimizer, last)
         executor.recorder.on = False
+        with memory.looking() as look:
+            _step(module, optimizer, last)
+            look()
     return measurement(module, optimizer, ran._replace(seconds=ran.seconds[WARM_UP:]), memory)
 
 
@@ -194,17 +205,8 @@ def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
     }
 
 
-def _in_dtypes(batch: Batch, plan: Plan) -> Batch:
-    """A batch in the dtypes of the plan's inputs, where those are real."""
-    wanted = [own.dtype for own in plan.graph.inputs]
-    if len(batch) != len(wanted):
-        return batch
-    pairs = zip(batch, wanted, strict=True)
-    return tuple(own.to(torch_dtype(name)) if is_real(name) else own for own, name in pairs)
-
-
 def _batches(task: Task, values: Mapping[str, Tensor]) -> Iterator[Batch]:
-    """The user's batches, or the example's again and again."""
+    """The user's batches in the plan's dtypes, or the example's again and again."""
     if task.data is None:
         yield from repeat(tuple(values[tensor.name] for tensor in task.plan.graph.inputs))
         return
@@ -215,4 +217,5 @@ def _batches(task: Task, values: Mapping[str, Tensor]) -> Iterator[Batch]:
             "have it return or yield batches: tuples of the model's inputs, then targets",
         )
     for batch in found:
-        yield tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        # Flat, as a step takes it: batches are often lists of two, or dicts.
+        yield in_planned_dtypes(pytree.tree_leaves(batch), task.plan.graph)

@@ -37,3 +37,17 @@ def keep_to_a_core(rank: int, ranks: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2 * ranks:
         os.sched_setaffinity(0, {cores[rank * len(cores) // ranks]})
+
+
+def keep_to_a_share(rank: int, ranks: int) -> None:
+    """Have this process, the rank of so many on a machine, use its share of the cores, if there is
+    one for each.
+
+    The threads of NCCL wait busily, and two of them on one core take turns of milliseconds.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) >= ranks:
+        own = cores[rank * len(cores) // ranks : (rank + 1) * len(cores) // ranks]
+        os.sched_setaffinity(0, own)

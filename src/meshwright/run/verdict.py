@@ -16,6 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.counts import is_real
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import OneDevice, Plan, Tolerance
@@ -74,6 +75,8 @@ def verdict(dtype: str, run: Trained, alone: Trained) -> OneDevice:
     }
     largest = max((_largest(own) for pair in gradients.values() for own in pair), default=0.0)
     least = ROUNDING[dtype] * largest
+    if largest < _least_telling(dtype, alone):
+        least = largest
     still = [n for n, pair in gradients.items() if all(_largest(own) <= least for own in pair)]
     judged = [name for name in gradients if name not in still]
     errors = {name: _error(*gradients[name], SMALL * largest) for name in judged}
@@ -93,6 +96,15 @@ def verdict(dtype: str, run: Trained, alone: Trained) -> OneDevice:
         still=tuple(still),
         tolerance=TOLERANCES[dtype],
     )
+
+
+def _least_telling(dtype: str, alone: Trained) -> float:
+    """Below this a gradient is no more than rounding, whatever the others are: a step as long as
+    the largest parameter would change no digit of the loss.
+    """
+    eps = torch.finfo(torch_dtype(dtype)).eps
+    loss = max(map(abs, alone.losses))
+    return eps * loss / (max(map(_largest, alone.parameters.values()), default=0.0) or 1.0)
 
 
 def _worst(errors: Mapping[str, float]) -> str:

@@ -394,6 +394,6 @@ def _moved(kind: Operation, pattern: Pattern) -> float:
         Movement.SCATTER: (n - 1) / n,
         Movement.GATHER: n - 1,
         Movement.SEND: 1,
-        Movement.SHIFT: n,
+        Movement.SHIFT: n - 1,
     }
     return groups * each[kind]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.overhead import Overhead
+from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
 from meshwright.parallel.layout import Layout, factors
 from meshwright.parallel.units import units
@@ -83,20 +86,32 @@ def test_recomputation_keeps_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zero", "parameters", "gradients", "optimizer"),
-    [(0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4)],
+    ("zero", "parameters", "sharded"),
+    [(0, 1.0, 1), (1, 1.0, 4), (2, 1.0, 4), (3, 0.25, 4)],
 )
+@pytest.mark.parametrize("micro", [1, 2])
 def test_sharding_divides_by_the_data_degree(
-    zero: int, parameters: int, gradients: int, optimizer: int
+    zero: int, parameters: float, sharded: int, micro: int
 ) -> None:
     graph = transformer(batch=8)
     own = sum(p.tensor.spec.bytes for p in graph.parameters)
-    _, (curve,) = on(FOUR, graph, "sample sample", Options(zero=zero))
-    assert curve.standing.parameters == own / parameters
-    assert curve.standing.optimizer == 2 * own / optimizer
-    assert int(curve.gradients[-1]) == own / gradients
+    options = Options(zero=zero, micro_batches=micro)
+    _, (curve,) = on(FOUR, graph, "sample sample", options)
+    assert curve.standing.parameters == own * parameters
+    assert curve.standing.optimizer == 2 * own / sharded
+    assert int(curve.gradients[-1]) == own / sharded
     # The update holds one more number for each parameter that the device updates.
-    assert int(curve.passing[-1]) == own / optimizer
+    assert int(curve.passing[-1]) == own / sharded
+
+
+@pytest.mark.parametrize("zero", range(4))
+def test_micro_batches_add_gradients_up_whole(zero: int) -> None:
+    """As `run` does: what the first one leaves waits, whole, for the last one's backward pass."""
+    graph = transformer(batch=8)
+    own = sum(p.tensor.spec.bytes for p in graph.parameters)
+    options = Options(zero=zero, micro_batches=2)
+    _, (curve,) = on(FOUR, graph, "sample sample", options)
+    assert int(curve.gradients.max()) == own
 
 
 def test_what_is_cut_already_is_sharded_only_by_its_copies() -> None:
@@ -144,3 +159,22 @@ def test_nothing_is_left_of_a_step_but_gradients() -> None:
         assert int(curve.passing.min()) >= 0
         trained = sum(p.tensor.spec.bytes for p in graph.parameters if p.trainable)
         assert int(curve.gradients[-1]) <= trained
+
+
+def test_a_framework_counts_where_the_device_says_so() -> None:
+    """A context, two communicators (samples, channels), and 10 % of what tensors take."""
+    overhead = Overhead(context=Bytes(1000), communicator=Bytes(100), unused=0.1, source="test")
+    device = replace(FOUR.device, overhead=overhead)
+    graph = transformer(batch=8)
+    layouts = [
+        Layout.parse("sample channel" if "channel" in unit.extents else "sample replica")
+        for unit in units(graph)
+    ]
+    plain, told = (
+        simulate(Plan.of("test", graph, cluster, layouts, Options())).prediction.memory
+        for cluster in (FOUR, replace(FOUR, device=device))
+    )
+    assert plain.framework == 0
+    assert told.framework == 1000 + 2 * 100 + round(plain.total * 0.1)
+    assert told.tensors == plain.total
+    assert told.total == plain.total + told.framework

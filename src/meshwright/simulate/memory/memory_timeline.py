@@ -3,14 +3,18 @@ Leaves: what each device holds over time, and the fullest moment.
 
     standing   all the time: its part of the parameters and of the optimizer's state, buffers, its
                part of the inputs, libraries' buffers
-    gradients  of parameters: from the first backward task of the unit that makes them
+    gradients  of parameters: whole from the first backward task of the unit that makes them, added
+               up over micro-batches, until they are summed over devices; then a device's part
     kept       from the start of a unit's forward task to the end of its backward task: what its
                members keep, as pieces; in a layer that runs again only what comes from outside, and
                the rest from the layer's first backward task on
     passing    what nobody keeps: a tensor from its making to its last reading, the gradient of one
                from its first reader's backward task to its maker's, what members of a unit hand
-               each other and what they need on their way; sharded parameters (ZeRO 3) from their
-               fetching to the end of their use; at the end of the step the update's
+               each other and what they need on their way; gradients of a later micro-batch until
+               they are added, and a row of those that are being summed over devices; sharded
+               parameters (ZeRO 3) from their fetching to the end of their use, twice while they
+               arrive; at the end of the step the update's
+    framework  what is no tensor, where the device's description has an `Overhead`
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cluster.overhead import Overhead
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Held
@@ -29,6 +34,7 @@ from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.memory.shard_bytes import (
     Parts,
     Standing,
+    communicators,
     devices,
     lying_each,
     parameters_of,
@@ -76,6 +82,7 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
     curve = max(curves(problem, roles, timeline), key=lambda own: int(own.bytes.max()))
     moment, own = int(curve.bytes.argmax()), curve.standing
     return Held(
+        framework=_framework(problem, roles, int(curve.bytes.max())),
         parameters=Bytes(round(own.parameters)),
         gradients=Bytes(int(curve.gradients[moment])),
         optimizer=Bytes(round(own.optimizer)),
@@ -89,7 +96,16 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
 def together(problem: Problem, roles: Codes, timeline: Timeline) -> Bytes:
     """What all devices hold, each at its fullest moment; classes of devices are equally large."""
     each = [int(curve.bytes.max()) for curve in curves(problem, roles, timeline)]
+    each = [own + _framework(problem, roles, own) for own in each]
     return Bytes(sum(each) * problem.cluster.devices // len(each))
+
+
+def _framework(problem: Problem, roles: Codes, tensors: int) -> Bytes:
+    """What a device holds beside so many bytes of tensors."""
+    overhead = problem.cluster.device.overhead
+    if not isinstance(overhead, Overhead):
+        return Bytes(0)
+    return overhead.held(tensors, communicators(roles))
 
 
 def within(problem: Problem, memory: Bytes) -> Callable[[Codes], bool]:
@@ -109,22 +125,22 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
     """What every device holds over time; one device stands for all that do the same."""
     parts, clock = Parts(problem, roles), _Clock(problem, timeline)
     passing = _Passing(parts, clock)
+    gradients = _Gradients(parts, clock, timeline)
     fetched = _Fetched(parts, timeline) if problem.options.zero == WHOLLY_SHARDED else None
     known: dict[bytes, Curve] = {}
     for device, own in devices(problem, roles):
         # Devices for the same units hold the same.
         if own.tobytes() not in known:
-            spans = [*_of_units(parts, clock, own), *passing.spans(own)]
+            spans = [*_of_units(parts, clock, own), *passing.spans(own), *gradients.spans(own)]
             spans += fetched.spans(clock, own) if fetched else ()
-            known[own.tobytes()] = _curve(parts, clock, own, spans, timeline.makespan)
+            events = _events(spans, *gradients.steps(own))
+            known[own.tobytes()] = _curve(parts, own, events, timeline.makespan)
         yield known[own.tobytes()]._replace(device=device)
 
 
-def _curve(parts: Parts, clock: _Clock, own: Flags, spans: Sequence[Span], makespan: int) -> Curve:
+def _curve(parts: Parts, own: Flags, events: _Events, makespan: int) -> Curve:
     """What a device holds on which some units work, given what comes and goes."""
-    flowing = own & clock.flows
-    gradients = clock.returns[flowing, 0], parts.lying.gradients[flowing]
-    moments, change, what = _events(spans, *gradients)
+    moments, change, what = events
     last = sum(parts.lying.update[own].tolist())
     changes = np.concatenate(([0.0], change, [last]))
     kinds = np.concatenate(([PASSING], what, [PASSING]))
@@ -142,9 +158,10 @@ def _curve(parts: Parts, clock: _Clock, own: Flags, spans: Sequence[Span], makes
     )
 
 
-def _events(
-    spans: Sequence[Span], moments: Ints, gradients: Floats
-) -> tuple[Ints, Floats, Indices]:
+_Events = tuple[Ints, Floats, Indices]
+
+
+def _events(spans: Sequence[Span], moments: Ints, gradients: Floats) -> _Events:
     """Moments, so many bytes more or fewer, and of what; at one moment what goes goes first.
 
     Rows of (bytes, what) are sorted before moments are, which are many more.
@@ -195,6 +212,43 @@ def _of_units(parts: Parts, clock: _Clock, own: Flags) -> Iterator[Span]:
         yield Span(again[layer], returned, rerun, KEPT)
 
 
+class _Gradients:
+    """Gradients of parameters: added up over micro-batches, then summed over devices."""
+
+    def __init__(self, parts: Parts, clock: _Clock, timeline: Timeline) -> None:
+        problem, bones, self._clock = parts.problem, parts.problem.bones, clock
+        source = parameters_of(problem)
+        self._unit = bones.source_maker[source]
+        lying = lying_each(problem, source, parts.degrees[self._unit])
+        self._whole, self._summed = lying.gradients, lying.summed
+        bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.source_start))[source]
+        task = bones.back[bundle, 0]
+        self._travels = problem.tasks.live[task] & (self._whole > 0)
+        self._end = timeline.end[task]
+        self._begin = self._end - problem.tasks.duration[task]
+
+    def steps(self, own: Flags) -> tuple[Ints, Floats]:
+        """Moments, and by how many bytes the gradients on a device on which some units work grow;
+        they shrink when each device is left with its part of a sum.
+        """
+        here = (own & self._clock.flows)[self._unit]
+        summed = here & self._travels
+        moments = np.concatenate((self._clock.returns[self._unit[here], 0], self._end[summed]))
+        return moments, np.concatenate((self._whole[here], (self._summed - self._whole)[summed]))
+
+    def spans(self, own: Flags) -> Iterator[Span]:
+        """What they take besides: the next one until it is added, and the row that is summed."""
+        here = (own & self._clock.flows)[self._unit]
+        unit = self._unit[here]
+        begin, end = self._clock.returns[unit].copy(), self._clock.returned[unit]
+        begin[:, 0] = end[:, 0]
+        yield Span(begin, end, self._whole[here], PASSING)
+        summed = here & self._travels
+        begin, end = np.zeros((2, int(summed.sum()), begin.shape[1]), np.int64)
+        begin[:, 0], end[:, 0] = self._begin[summed], self._end[summed]
+        yield Span(begin, end, self._whole[summed], PASSING)
+
+
 class _Fetched:
     """Sharded parameters, put together for each use."""
 
@@ -207,12 +261,17 @@ class _Fetched:
         begin = timeline.end - problem.tasks.duration
         self.there, self.back = begin[bones.carry[bundle]], begin[bones.again[bundle]]
         """[parameters, micro-batches] when fetching begins, in either pass."""
+        self._came = timeline.end[bones.carry[bundle]], timeline.end[bones.again[bundle]]
+        """When it ends."""
 
     def spans(self, clock: _Clock, own: Flags) -> Iterator[Span]:
         """Those on a device on which some units work."""
         here, back = own[self.unit], (own & clock.flows)[self.unit]
         yield Span(self.there[here], clock.read[self.unit[here]], self.size[here], PASSING)
         yield Span(self.back[back], clock.returned[self.unit[back]], self.size[back], PASSING)
+        there, again = self._came
+        yield Span(self.there[here], there[here], self.size[here], PASSING)
+        yield Span(self.back[back], again[back], self.size[back], PASSING)
 
 
 class _Passing:

@@ -5,8 +5,9 @@ Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is t
 With d(u, s) how many ways the factors cut split s of unit u,
     ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
     copies(p)  = product of d over the splits that leave p's gradient as a pending sum
-    ZeRO       divides the optimizer's state (1), gradients (2), parameters (3) by copies
-                                                                                        `lying_each`
+    ZeRO       divides the optimizer's state and what is summed of gradients (1, 2) and parameters
+               (3) by copies                                                            `lying_each`
+Gradients are added up over micro-batches whole, and summed over devices, and so cut, once a step.
 A tensor that several units keep in the same layout counts once, and so do views of one.
 """
 
@@ -22,6 +23,7 @@ from meshwright.parallel.reshard import Codes
 from meshwright.parallel.states import PARTIAL
 from meshwright.parallel.unit import SAMPLE
 from meshwright.price.memory import LIBRARY, STATES, UPDATE
+from meshwright.script.script import WHOLLY_SHARDED
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.memory.saved_tensors import (
     FOREIGN,
@@ -53,6 +55,9 @@ class Lying(NamedTuple):
 
     parameters: Floats
     gradients: Floats
+    """Before they are summed over devices."""
+    summed: Floats
+    """Of gradients, afterwards."""
     optimizer: Floats
     update: Floats
     """What the optimizer holds on the way."""
@@ -178,6 +183,22 @@ def degrees(problem: Problem, roles: Codes) -> Ints:
     )
 
 
+def communicators(roles: Codes) -> int:
+    """How many groups a device talks in: one for each set of factors that cut some unit alike, and
+    one for what goes between stages.
+
+    >>> communicators(np.array([[0, 0, 1], [0, 0, -1], [2, 2, 2]], np.int8))
+    3
+    """
+    found = {
+        tuple(f for f, other in enumerate(row) if other == role)
+        for row in np.unique(roles, axis=0).tolist()
+        for role in row
+        if role >= 0
+    }
+    return len(found) + int((roles < PARTIAL).any())
+
+
 def ways(states: Bytes8, degrees: Ints) -> Ints:
     """Into how many parts tensors are cut, given their states under each split and its degree."""
     found: Ints = np.where(states >= 0, degrees, 1).prod(axis=1)
@@ -224,14 +245,12 @@ def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
     wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
     numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
     trained = bones.trained[sources]
-
-    def shared(size: Floats, least: int) -> Floats:
-        return size / copies if options.zero >= least else size
-
+    cut = np.where(trained, copies, 1) if options.zero else np.ones(len(own))
     return Lying(
-        parameters=shared(own, 3),
-        gradients=np.where(trained, shared(own, 2), 0.0),
-        optimizer=np.where(trained, shared(STATES[options.optimizer] * numbers + copy, 1), 0.0),
-        update=np.where(trained, shared(UPDATE[options.optimizer] * numbers, 1), 0.0),
-        fetched=own - shared(own, 3),
+        parameters=own / cut if options.zero == WHOLLY_SHARDED else own,
+        gradients=np.where(trained, own, 0.0),
+        summed=np.where(trained, own / cut, 0.0),
+        optimizer=np.where(trained, (STATES[options.optimizer] * numbers + copy) / cut, 0.0),
+        update=np.where(trained, UPDATE[options.optimizer] * numbers / cut, 0.0),
+        fetched=own - own / cut if options.zero == WHOLLY_SHARDED else np.zeros(len(own)),
     )

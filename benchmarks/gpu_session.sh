@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# The testbed with NCCL, in one command on a machine with one GPU: what ranks that share it take by
+# themselves, P² with Ring and with Tree, DDP with and without the chosen program.
+#
+#     benchmarks/gpu_session.sh [FOLDER] [SECONDS OF EACH CAMPAIGN] [SECONDS OF ALL]
+#
+# As root, with PyTorch's python3 first on the PATH; packages that it lacks (msgspec, pyroute2) are
+# found on PYTHONPATH. Campaigns go on where results in the folder, or beside this script, end.
+# COMPARE=1: also what ranks take without MPS.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-${OUT:-/tmp/gpu_session}} seconds=${2:-120} all=${3:-580}
+mkdir -p "$out"
+export PYTHONPATH=src:benchmarks:.:${PYTHONPATH:-} OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
+export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps_pipe CUDA_MPS_LOG_DIRECTORY=/tmp/mps_log
+mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+awake=()
+
+stage() { # a limit in seconds, then a command: what it prints, how it ended and how long it took
+  local limit=$1 begun=$SECONDS; shift
+  limit=$((limit < all - SECONDS ? limit : all - SECONDS))
+  [ $limit -gt 0 ] || return 1
+  echo "== $* ($(date +%T), load $(cut -d' ' -f1 /proc/loadavg), $(head -1 /proc/stat))"
+  timeout --kill-after=10 "$limit" "$@" 2>&1
+  local code=$?
+  echo "== ended with $code after $((SECONDS - begun)) s"
+  return $code
+}
+
+latency() { stage 60 python3 benchmarks/nccl_latency.py "$@"; }
+
+wake() { # A process on every core that runs where nothing else wants to, so that no core sleeps.
+  for _ in $(seq "$(nproc)"); do
+    python3 -S -c 'import os
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True: pass' & awake+=($!)
+  done
+}
+
+sleep_again() { [ ${#awake[@]} = 0 ] || kill "${awake[@]}"; awake=(); }
+
+{
+  nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+  stage 60 python3 -c 'import testbed, torch
+print(testbed.unavailable() or "a testbed can be brought up", torch.__version__, torch.cuda.nccl.version())' || exit 1
+  [ "${COMPARE:-0}" = 0 ] || latency 2 4 8
+  # Ranks that share a GPU take turns on it unless the multi-process service (MPS) joins them.
+  if command -v nvidia-cuda-mps-control >/dev/null && nvidia-cuda-mps-control -d; then
+    echo "MPS started"
+  else
+    echo "without MPS"
+  fi
+  asleep=$(latency 2); echo "$asleep"
+  wake
+  awoken=$(latency 2 8); echo "$awoken"
+  milliseconds() { sed -n 's/^2 ranks: \([0-9.]*\) ms.*/\1/p' <<<"$1"; }
+  if [ -z "$(milliseconds "$awoken")" ]; then
+    echo "ranks did not work with MPS"
+    tail -n 5 "$CUDA_MPS_LOG_DIRECTORY"/*.log
+    echo quit | timeout 20 nvidia-cuda-mps-control
+  elif awk "BEGIN { exit !($(milliseconds "$asleep") + 0 < $(milliseconds "$awoken") + 0) }"; then
+    sleep_again
+    echo "cores may sleep: it is faster"
+  fi
+  for algorithm in ring tree; do
+    results=p2_testbed_nccl_$algorithm.jsonl
+    [ -e "$out/$results" ] || cp "benchmarks/$results" "$out/" 2>/dev/null
+    stage $((seconds + 30)) python3 benchmarks/p2_testbed.py --backend nccl --algorithm $algorithm \
+      --budget "${seconds}s" --results "$out/$results"
+  done
+  stage 150 python3 benchmarks/ddp_hook.py --backend nccl --rounds 2
+  sleep_again
+  echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null 2>&1
+} 2>&1 | tee "$out/gpu_session.log"

@@ -1,0 +1,16 @@
+"""How a rank's step tells whoever watches that it goes on. Enters and leaves: nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Pulse(Protocol):
+    """Is told that something is done, and whether what follows needs other ranks."""
+
+    def __call__(self, *, waiting: bool = False) -> None:
+        """Something is done."""
+
+
+def unwatched(*, waiting: bool = False) -> None:
+    """Nobody watches."""

@@ -1,0 +1,47 @@
+"""Checkpoints of NCCL ranks go on under other plans on gloo ranks, and the other way round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from meshwright.foundation.units import Bytes
+from meshwright.plan.model import Options, Plan
+from meshwright.run.ranks import Home, run_ranks
+from support.executed import Arrays
+from support.state_bodies import Saved, Subject, goes_on, random_plan, subject, trains_and_saves
+
+pytestmark = pytest.mark.gpu
+
+GPU, CPU = Home(gpus=1), Home()
+
+
+def plan_of(own: Subject, ranks: int, seed: int) -> Plan:
+    return random_plan(own, ranks, seed, Options(zero=seed % 4, bucket=Bytes((0, 10**6)[seed % 2])))
+
+
+def equal(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+
+def close(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(np.allclose(one[k], other[k], 1e-9) for k in one)
+
+
+@pytest.mark.parametrize(("first", "then"), [(GPU, CPU), (CPU, GPU), (GPU, GPU)])
+@pytest.mark.parametrize("seeds", [(2, 3), (1, 5), (4, 7)])
+def test_training_goes_on_elsewhere(
+    first: Home, then: Home, seeds: tuple[int, int], tmp_path: Path
+) -> None:
+    own, path = subject("bert-large"), str(tmp_path / "saved")
+    four, two = plan_of(own, 4, seeds[0]), plan_of(own, 2, seeds[1])
+    written = run_ranks(trains_and_saves, four, own, path, "sgd", ranks=4, home=first)
+    before, after = cast(tuple[Saved, Saved], written[0])
+    read = run_ranks(goes_on, two, own, path, "sgd", ranks=2, home=then)
+    found, later = cast(tuple[Saved, Saved], read[0])
+    assert equal(found.state, before.state)
+    assert equal(found.optimizer, before.optimizer)
+    assert close(later.state, after.state)

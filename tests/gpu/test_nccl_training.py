@@ -1,0 +1,73 @@
+"""Training by `meshwright run` on NCCL ranks that share a GPU: every way to spend less memory,
+every schedule, both precisions, against plain PyTorch on the same GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Seconds
+from meshwright.graph.dtypes import in_dtype
+from meshwright.plan.model import Measurement
+from meshwright.run.ranks import Home, run_ranks
+from meshwright.run.training import Task
+from meshwright.search.configured.config import ParallelConfig
+from meshwright.search.configured.plan import configured
+from support.training_bodies import trains_each
+
+pytestmark = pytest.mark.gpu
+
+BERT = (
+    "zoo:bert-large?layers=4&hidden=64&heads=4&inner=128&vocabulary=96&sequence=16&positions=16"
+    "&dropout=0"
+)
+TIED = "zoo:gpt2-xl?layers=4&hidden=64&heads=4&vocabulary=96&sequence=16&dropout=0"
+BATCH, STEPS = 16, 4
+
+
+def wrong(source: str, configs: Sequence[ParallelConfig], dtype: str = "float32") -> list[str]:
+    """The configurations of 4 ranks whose numbers are not those of one device."""
+    graph = in_dtype(load_model(source, BATCH).graph, dtype)
+    cluster = Cluster.named("dgx-h100", node=2, gpu=2)
+    tasks = [
+        Task(configured(graph, cluster, own), source, steps=STEPS, one_device=True)
+        for own in configs
+    ]
+    (found, *_) = run_ranks(trains_each, tasks, ranks=4, home=Home(gpus=1), timeout=Seconds(600.0))
+    verdicts = [own.one_device for own in cast(list[Measurement], found)]
+    return [
+        f"{config}: {one}"
+        for config, one in zip(configs, verdicts, strict=True)
+        if one is None or not one.equal
+    ]
+
+
+def test_sharded_states_and_recomputation() -> None:
+    configs = [
+        ParallelConfig(data=4, zero=zero, recompute=recompute, micro_batches=2)
+        for zero in (0, 1, 2, 3)
+        for recompute in (False, True)
+    ]
+    assert wrong(BERT, configs) == []
+
+
+@pytest.mark.parametrize("source", [BERT, TIED])
+def test_pipelines_and_tensors(source: str) -> None:
+    configs = [
+        ParallelConfig(data=2, pipeline=2, micro_batches=4, schedule="gpipe"),
+        ParallelConfig(data=2, pipeline=2, micro_batches=4, schedule="1f1b", zero=1),
+        ParallelConfig(data=2, pipeline=2, micro_batches=4, chunks=2, zero=2),
+        ParallelConfig(tensor=2, pipeline=2, micro_batches=2, sequence=True),
+        ParallelConfig(data=2, tensor=2, zero=3),
+    ]
+    assert wrong(source, configs) == []
+
+
+def test_half_precision() -> None:
+    configs = [ParallelConfig(data=4, zero=zero) for zero in (0, 1, 2, 3)]
+    assert wrong(BERT, configs, "bfloat16") == []

@@ -1,0 +1,57 @@
+"""What a segment keeps: the gradients of autograd, and no value that no operator has saved."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from meshwright.run.computing import Leaf
+from meshwright.run.tape import entered, gradients, taped
+
+ACTIVATION = Leaf("x", 0, 0, parameter=False)
+PARAMETER = Leaf("w", 1, 1, parameter=True)
+CONSTANT = Leaf("c", 2, None, parameter=False)
+
+
+def values() -> tuple[Tensor, Tensor, Tensor]:
+    rng = np.random.default_rng(0)
+    return tuple(torch.from_numpy(rng.random((3, 3))) for _ in range(3))  # type: ignore[return-value]
+
+
+def computed(x: Tensor, w: Tensor, c: Tensor) -> list[Tensor]:
+    return [(x @ w).tanh() + c, x + c]
+
+
+def test_gradients_are_those_of_autograd() -> None:
+    x, w, c = values()
+    arriving = [torch.ones(3, 3), torch.full((3, 3), 2.0)]
+    one, other = x.clone().requires_grad_(), w.clone().requires_grad_()
+    expected = torch.autograd.grad(computed(one, other, c), (one, other), arriving)
+    first, second, third = entered([ACTIVATION, PARAMETER, CONSTANT], [x, w, c])
+    found = gradients(taped([first, second, third], computed(first, second, third)), arriving)
+    assert found[2] is None
+    for mine, theirs in zip(found, expected, strict=False):
+        assert mine is not None
+        assert torch.equal(mine, theirs)
+
+
+def test_where_no_gradient_arrives_none_leaves() -> None:
+    own = list(entered([ACTIVATION], [values()[0]]))
+    kept = taped(own, [own[0] * 2])
+    assert gradients(kept, [None]) == (None,)
+
+
+@pytest.mark.parametrize(("saved", "stays"), [(False, False), (True, True)])
+def test_a_value_stays_only_if_an_operator_saved_it(saved: bool, stays: bool) -> None:
+    array = np.ones(4)
+    alive = weakref.ref(array)
+    own = list(entered([ACTIVATION], [torch.from_numpy(array)]))
+    outputs = [own[0].exp() * own[0] if saved else own[0] + 1.0]
+    kept = taped(own, outputs)
+    del array, own, outputs
+    assert (alive() is not None) == stays
+    assert gradients(kept, [torch.ones(4)])[0] is not None

@@ -1,0 +1,55 @@
+"""A run by a plan against one device, on ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.units import Seconds
+from meshwright.parallel.layout import Layout
+from meshwright.parallel.units import units
+from meshwright.plan.model import Measurement, Plan
+from meshwright.run.ranks import run_ranks
+from meshwright.run.training import Task, train
+
+WAVES = """
+import math
+import torch
+from torch import nn
+
+class Waves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, t):
+        frequencies = torch.exp(-math.log(10000) * torch.arange(4) / 4)
+        angles = t[:, None] * frequencies
+        return self.out(torch.cat([angles.sin(), angles.cos()], -1)).square().mean()
+
+def build(batch=4):
+    return Waves(), (100 * torch.rand(batch),)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "waves.py").write_text(WAVES)
+    return f"{tmp_path}/waves.py:build"
+
+
+def test_whole_numbers_become_real_in_float64_on_both_sides(source: str) -> None:
+    """The angles of a sinusoidal embedding: whole numbers times a number of Python."""
+    graph = load_model(source, 4).graph
+    cluster = Cluster.named("laptop").resized({"process": 2})
+    plan = Plan.of("any", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
+    task = Task(plan=plan.changed(batch=4), model=source, steps=1, one_device=True)
+    found = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
+    assert isinstance(found, Measurement)
+    assert found.one_device is not None
+    assert found.one_device.dtype == "float64"
+    assert found.one_device.loss_error < 1e-14
+    assert found.one_device.equal
