@@ -15,17 +15,13 @@ from meshwright.cli.console import new_console
 from meshwright.cli.main import main
 from meshwright.cluster.model import Cluster
 from meshwright.report.tables import table_of_clusters
+from support.typed import typed
 
 PLACE = ["place", "--cluster", "gcp-a100", "--nodes", "4", "--axes", "data=4,tensor=16"]
 
 
-def meshwright(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "meshwright", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def document(*arguments: str) -> dict[str, object]:
-    result = meshwright(*arguments, "--json")
+    result = typed(*arguments, "--json")
     assert result.stderr == ""
     parsed: dict[str, object] = json.loads(result.stdout)
     return parsed
@@ -33,7 +29,7 @@ def document(*arguments: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("verb", [[], ["clusters"], ["place"], ["reduce"], ["validate", "p2"]])
 def test_every_verb_has_help_with_an_example(verb: list[str]) -> None:
-    result = meshwright(*verb, "--help")
+    result = typed(*verb, "--help")
     assert result.returncode == 0
     assert not verb or "Example:" in result.stdout
 
@@ -64,7 +60,7 @@ def test_place_json() -> None:
 
 
 def test_place_prints_table_drawing_and_reason() -> None:
-    text = meshwright(*PLACE, "--reduce", "data", "--bytes", "8GiB").stdout
+    text = typed(*PLACE, "--reduce", "data", "--bytes", "8GiB").stdout
     assert "[[1 4] [4 4]]" in text
     assert "node 3 0/12" in text
     words = " ".join(text.split())
@@ -117,10 +113,10 @@ def test_validate_p2_json() -> None:
 
 
 def test_clusters_are_listed_drawn_and_written(tmp_path: Path) -> None:
-    assert "gcp-v100" in meshwright("clusters").stdout
-    assert "2 x cpu of 4 gpu" in meshwright("clusters", "gcp-v100").stdout
+    assert "gcp-v100" in typed("clusters").stdout
+    assert "2 x cpu of 4 gpu" in typed("clusters", "gcp-v100").stdout
     file = tmp_path / "mine.toml"
-    file.write_text(meshwright("clusters", "summit", "--resize", "node=2", "--toml").stdout)
+    file.write_text(typed("clusters", "summit", "--resize", "node=2", "--toml").stdout)
     found = document("place", "--cluster", str(file), "--axes", "data=12", "--reduce", "data")
     assert found["hierarchy"] == [2, 2, 3]
 
@@ -214,9 +210,12 @@ MISTAKES = [
     (
         ["place", "--cluster", "gcp-a10", "--axes", "data=4", "--reduce", "data"],
         "there is no cluster 'gcp-a10' in the catalogue; give a name or a .toml file: did you "
-        "mean 'gcp-a100' or 'gcp-v100' or 'dgx-a100'? Known: 'dgx-a100', 'dgx-h100', 'epyc', "
-        "'flexflow-k80', 'flexflow-p100', 'gcp-a100', 'gcp-v100', 'h200', 'laptop', 'machine', "
-        "'summit', 'vtrain-a100'.",
+        "mean 'gcp-a100' or 'gcp-v100' or 'hgx-a100'? Known: 'alps-gh200', 'dgx-a100', "
+        "'dgx-b200', 'dgx-b300', 'dgx-h100', 'dgx-h200', 'epyc', 'flexflow-k80', "
+        "'flexflow-p100', 'gb200-nvl72', 'gb300-nvl72', 'gcp-a100', 'gcp-v100', "
+        "'grand-teton-h100', 'h200', 'hgx-a100', 'hgx-h100', 'jean-zay-a100', 'jean-zay-v100', "
+        "'laptop', 'machine', 'summit', 'tpu-v5p', 'tpu-v6e', 'tpu7x', 'vela-a100', "
+        "'vela-h100', 'vtrain-a100'.",
     ),
     (
         ["place", "--cluster", "none.toml", "--axes", "data=4", "--reduce", "data"],
@@ -264,14 +263,14 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES)
 def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
-    result = meshwright(*arguments)
+    result = typed(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr == f"meshwright: {sentence}\n"
 
 
 def test_no_words_get_the_help() -> None:
-    result = meshwright()
+    result = typed()
     assert result.returncode == 2
     assert result.stderr.startswith("Usage: meshwright [OPTIONS] COMMAND [ARGS]...\n")
 
@@ -330,30 +329,30 @@ def test_an_interrupt_is_a_sentence_and_exit_code_130(
 
 def test_a_thousand_million_nodes_are_drawn() -> None:
     axes = ["--nodes", "1000000000", "--axes", "data=1000000000,tensor=16"]
-    text = meshwright("place", *axes, "--reduce", "tensor").stdout
+    text = typed("place", *axes, "--reduce", "tensor").stdout
     assert "  ... 999999984 more rows\n" in text
 
 
 def test_what_was_left_out_is_counted() -> None:
-    text = meshwright(*PLACE, "--reduce", "tensor", "--all-programs", "--top", "188").stdout
+    text = typed(*PLACE, "--reduce", "tensor", "--all-programs", "--top", "188").stdout
     assert text.endswith("\n... 1 more program (--top)\n")
 
 
 def test_one_program() -> None:
     program = "root.InsideGroup.AllReduce"
-    text = meshwright("reduce", "--axes", "data=64", "--reduce", "data", "--program", program)
+    text = typed("reduce", "--axes", "data=64", "--reduce", "data", "--program", program)
     assert text.stdout.startswith("[[4 16]] on gcp-a100, data 1 GiB: 1 program\n\n")
 
 
 def test_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
-    text = meshwright("clusters", "laptop", "--toml").stdout
+    text = typed("clusters", "laptop", "--toml").stdout
     text = text.replace('name = "laptop"', 'name = "[/bold]:smile:[red]"')
     lines = [line for line in text.splitlines() if not line.startswith(("source", "description"))]
     file = tmp_path / "mine.toml"
     file.write_text("\n".join(lines))
-    shown = meshwright("reduce", "--cluster", str(file), "--axes", "data=4", "--reduce", "data")
+    shown = typed("reduce", "--cluster", str(file), "--axes", "data=4", "--reduce", "data")
     assert shown.stdout.startswith("[[4]] on [/bold]:smile:[red], data 1 GiB: 3 programs\n")
-    drawn = meshwright("clusters", str(file)).stdout.splitlines()
+    drawn = typed("clusters", str(file)).stdout.splitlines()
     assert drawn[0] == "[/bold]:smile:[red]: 4 devices"
     assert "Source" not in drawn[-1]
     assert drawn[-1].lstrip().startswith("└─ one CPU core")

@@ -1,7 +1,8 @@
-"""The verb `demo`; its help's example, which is the demo itself, is run with the others."""
+"""The verb `demo`, which is the example of its own help."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from meshwright.cli import demo
-from meshwright.cli.main import app, command
+from meshwright.cli.examples import example_of
+from meshwright.cli.main import app, command, main
+
+SHORT = {"30s": "2s", "75": "4", "10s": "2s"}
+"""For each budget of the demo a smaller one: what it finds is not judged here."""
 
 
 def lines(folder: Path) -> list[tuple[str, ...]]:
@@ -42,3 +47,34 @@ def test_a_file_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Path("demo").write_text("")
     result = CliRunner().invoke(app, ["demo"])
     assert str(result.exception).startswith("'demo' is a file")
+
+
+@pytest.mark.ranks
+def test_it_works_as_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planning, training = demo._planning, demo._training
+
+    def shortened(commands: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            tuple(
+                SHORT[word] if before == "--budget" else word
+                for before, word in zip(("", *words), words, strict=False)
+            )
+            for words in commands
+        )
+
+    monkeypatch.setattr(demo, "_planning", lambda place: shortened(planning(place)))
+    monkeypatch.setattr(demo, "_training", lambda place: shortened(training(place)))
+    monkeypatch.chdir(tmp_path)
+    example = example_of(command().commands["demo"])
+    monkeypatch.setattr(sys, "argv", example.split())
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out
+    assert printed.count("$ meshwright ") == 5
+    assert "Equal to one device: yes." in printed
+    assert {path.name for path in Path("demo").iterdir()} == {
+        "plan.json", "report.html", "trace.json", "here.toml", "prices.jsonl", "tiny.json",
+    }  # fmt: skip

@@ -17,22 +17,10 @@ from meshwright.capture.zoo_names import ZOO
 from meshwright.cli.exits import Exit
 from meshwright.cli.main import main
 from meshwright.search.jobs import parse_jobs
+from support.typed import typed
 
 PLACE = ["place", "--nodes", "2", "--axes", "data=2,tensor=16", "--reduce", "data"]
 COLOURS = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|9\d)(?:;\d+)*m")
-
-
-def meshwright(
-    *words: str, folder: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "meshwright", *words],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def on_a_terminal(*words: str, **environment: str) -> str:
@@ -68,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def hierarchy(*words: str, folder: Path, **environment: str) -> object:
-    done = meshwright("place", "--json", *words, folder=folder, **environment)
+    done = typed("place", "--json", *words, folder=folder, **environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["hierarchy"]
 
@@ -85,7 +73,7 @@ def test_a_file_can_be_named(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text('[place]\nnodes = 1\naxes = "data=16"\nreduce = "data"\n')
     assert hierarchy(folder=folder, MESHWRIGHT_CONFIG=str(other)) == [1, 16]
-    done = meshwright("--config", str(other), "place", "--json", folder=folder)
+    done = typed("--config", str(other), "place", "--json", folder=folder)
     assert json.loads(done.stdout)["hierarchy"] == [1, 16]
 
 
@@ -102,20 +90,20 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "sentence"), MISTAKES)
 def test_a_mistake_in_the_file(text: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "meshwright.toml").write_text(text)
-    done = meshwright("clusters", folder=tmp_path)
+    done = typed("clusters", folder=tmp_path)
     assert (done.returncode, done.stdout) == (Exit.MISTAKE, "")
     assert done.stderr.startswith(f"meshwright: meshwright.toml: {sentence}")
 
 
 def test_a_value_that_does_not_fit_says_where_it_is_from(folder: Path) -> None:
     (folder / "meshwright.toml").write_text('[place]\nnodes = "two"\n')
-    done = meshwright(*PLACE[:1], *PLACE[3:], folder=folder)
+    done = typed(*PLACE[:1], *PLACE[3:], folder=folder)
     assert done.returncode == Exit.MISTAKE
     assert "(from the configuration file); see 'meshwright place --help'." in done.stderr
 
 
 def test_no_file_of_that_name(tmp_path: Path) -> None:
-    done = meshwright("--config", "none.toml", "clusters", folder=tmp_path)
+    done = typed("--config", "none.toml", "clusters", folder=tmp_path)
     assert done.stderr == (
         "meshwright: none.toml: cannot read it (No such file or directory); "
         "give --config the path of a readable file.\n"
@@ -131,16 +119,19 @@ COMPLETED = [
     (["plan", "zoo", ":"], list(ZOO)),
     (["plan", "zo"], [f"zoo:{name}" for name in ZOO]),
     (["plan", "zoo:be"], ["zoo:bert-large"]),
-    (["plan", "zoo", ":", "mlp", "--cluster", "dg"], ["dgx-a100", "dgx-h100"]),
+    (
+        ["plan", "zoo", ":", "mlp", "--cluster", "dg"],
+        ["dgx-a100", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200"],
+    ),
     (["clusters", "gcp-v"], ["gcp-v100"]),
     (["models", "resnet-1"], ["resnet-101"]),
-    (["validate", "p"], ["p2"]),
+    (["validate", "p"], ["p2", "published"]),
 ]
 
 
 @pytest.mark.parametrize(("words", "found"), COMPLETED)
 def test_bash_completes(words: list[str], found: list[str]) -> None:
-    done = meshwright(
+    done = typed(
         _MESHWRIGHT_COMPLETE="complete_bash",
         COMP_WORDS="\n".join(["meshwright", *words]),
         COMP_CWORD=str(len(words)),
@@ -180,20 +171,20 @@ def test_completion_loads_nothing_heavy() -> None:
 def test_colours_on_a_terminal_only() -> None:
     assert COLOURS.search(on_a_terminal(*PLACE))
     assert not COLOURS.search(on_a_terminal(*PLACE, NO_COLOR="1"))
-    assert "\x1b" not in meshwright(*PLACE).stdout
+    assert "\x1b" not in typed(*PLACE).stdout
 
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_tables_are_as_wide_as_the_terminal(width: int) -> None:
     for text in (on_a_terminal("clusters", COLUMNS=str(width)),
-                 meshwright("clusters", COLUMNS=str(width)).stdout):  # fmt: skip
+                 typed("clusters", COLUMNS=str(width)).stdout):  # fmt: skip
         bare = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", text)
         assert max(map(len, bare.splitlines())) <= width
 
 
 def test_verbose_tells_on_standard_error_what_happens() -> None:
-    quiet = meshwright("capture", "zoo:lenet/tiny")
-    told = meshwright("--verbose", "capture", "zoo:lenet/tiny")
+    quiet = typed("capture", "zoo:lenet/tiny")
+    told = typed("--verbose", "capture", "zoo:lenet/tiny")
     assert quiet.stderr == ""
     assert told.stdout == quiet.stdout
     assert re.fullmatch(
@@ -204,11 +195,11 @@ def test_verbose_tells_on_standard_error_what_happens() -> None:
 
 
 def test_version() -> None:
-    assert re.fullmatch(r"meshwright \d+\.\d+\.\d+\n", meshwright("--version").stdout)
+    assert re.fullmatch(r"meshwright \d+\.\d+\.\d+\n", typed("--version").stdout)
 
 
 def test_exit_codes_are_in_the_help() -> None:
-    shown = " ".join(meshwright("--help").stdout.split())
+    shown = " ".join(typed("--help").stdout.split())
     assert "Exit codes: 0 done, 1 no, 2 mistake, 3 rank failed, 130 interrupted." in shown
 
 
@@ -253,7 +244,7 @@ def test_exit_code_of_a_failed_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_calibrate_json(tmp_path: Path) -> None:
     words = ["calibrate", "zoo:lenet/tiny", "--largest", "1", "--budget", "1", "--json"]
-    done = meshwright(*words, "--out", "prices.jsonl", folder=tmp_path)
+    done = typed(*words, "--out", "prices.jsonl", folder=tmp_path)
     assert done.returncode == Exit.DONE, done.stderr
     found = json.loads(done.stdout)
     assert found.keys() == {"calls", "measured", "known", "failures", "stopped", "saved"}
@@ -262,21 +253,21 @@ def test_calibrate_json(tmp_path: Path) -> None:
 
 
 def test_the_sweep_to_start_from_is_a_sweep() -> None:
-    shown = meshwright("sweep", "--example").stdout
+    shown = typed("sweep", "--example").stdout
     assert [str(job) for job in parse_jobs(shown)] == [
         "zoo:lenet/tiny on laptop, batch 16",
         "zoo:lenet/tiny on laptop process=2, batch 16",
         "zoo:mlp/tiny on laptop, batch 16",
         "zoo:mlp/tiny on laptop process=2, batch 16",
     ]
-    assert meshwright("sweep").stderr == (
+    assert typed("sweep").stderr == (
         "meshwright: no file says what to sweep; name one; 'meshwright sweep --example' prints "
         "one.\n"
     )
 
 
 def test_a_model_whose_steps_were_not_measured() -> None:
-    done = meshwright("validate", "device", "bert")
+    done = typed("validate", "device", "bert")
     assert done.stderr == (
         "meshwright: no step of 'bert' was measured; did you mean 'bert-large'? "
         "Known: 'bert-large', 'gpt2-xl'.\n"

@@ -1,6 +1,7 @@
 """The example of every help text works as pasted, in an empty folder.
 
-An example may read what the example of another verb writes; those run first.
+An example may read what the example of another verb writes; those run first. That of `demo` takes
+minutes, and is run with smaller budgets in `test_demo`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from meshwright.cli.examples import example_of, verbs
 from meshwright.cli.main import command
+from support.typed import program_in
 
 EXAMPLES = {path: example_of(verb) for path, verb in verbs(command(), "meshwright")}
 
@@ -34,11 +36,9 @@ def pasted(example: str, folder: Path, program: Path) -> subprocess.CompletedPro
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program as it is installed."""
+    """A folder with the program."""
     folder = tmp_path_factory.mktemp("bin")
-    script = folder / "meshwright"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m meshwright "$@"\n')
-    script.chmod(0o755)
+    program_in(folder)
     return folder
 
 
@@ -73,7 +73,7 @@ def cases() -> list[object]:
     found: list[object] = []
     for path in EXAMPLES:
         own = [pytest.mark.ranks] if path == "meshwright run" else []
-        if path not in FIRST:
+        if path not in (*FIRST, "meshwright demo"):
             found.append(pytest.param(path, marks=own, id=path))
     return found
 

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="models are captured with torch")
 
+from support.typed import typed
+
 MODEL = """
 import torch
 
@@ -35,8 +37,7 @@ def branching():
 
 
 def meshwright(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "meshwright", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    return typed(*arguments, folder=folder)
 
 
 @pytest.fixture

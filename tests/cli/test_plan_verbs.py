@@ -18,6 +18,7 @@ pytest.importorskip("torch", reason="models are captured with torch")
 from meshwright.plan.file import load_plan
 from meshwright.search.mcmc.metropolis import PROPOSED
 from meshwright.search.mcmc.search_checkpoint import VERSION
+from support.typed import typed
 
 COMPARE = ("compare", "zoo:lenet", "--cluster", "laptop")
 PATIENCE = 600
@@ -25,8 +26,7 @@ PATIENCE = 600
 
 
 def meshwright(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "meshwright", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    return typed(*arguments, folder=folder)
 
 
 def document(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_simulate_prints_what_it_predicts_and_writes_a_trace(folder: Path) -> No
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("lenet on laptop (4 process): search from")
     words = " ".join(result.stdout.split())
-    assert "It fits: device 0 is fullest at " in words
+    assert "It fits: peak memory: " in words
     assert result.stdout.count("predicted") >= 4
     kinds = {
         event["ph"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]
@@ -121,7 +121,7 @@ def test_a_plan_that_does_not_fit_says_where_and_by_how_much(folder: Path) -> No
     (folder / "tight.json").write_text(json.dumps(content))
     result = meshwright(folder, "simulate", "tight.json")
     assert result.returncode == 0
-    assert "It does NOT fit: device " in result.stdout
+    assert "It does NOT fit: peak memory: " in result.stdout
     found = document(folder, "simulate", "tight.json")
     assert not found["fits"]
     assert found["missing_bytes"] == found["memory_bytes"] - (10 << 20)

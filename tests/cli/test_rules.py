@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from meshwright.rewrite.library import CERTIFICATES, shipped_certificates, shipped_rules
+from support.typed import typed
 
 MINE = """\
 # two that hold, two that do not
@@ -28,8 +29,7 @@ PATIENCE = 120
 
 
 def meshwright(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "meshwright", "rules", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    return typed("rules", *arguments, folder=folder)
 
 
 def printed(folder: Path, *arguments: str) -> str:
@@ -82,7 +82,7 @@ def test_list_takes_a_part_or_a_pattern(folder: Path) -> None:
 
 def test_show_draws_and_tells(folder: Path) -> None:
     text = printed(folder, "show", "linear-cut-k")
-    assert "║ partition[-1, d] ║" in text
+    assert "    ├── partition[-1, d]\n    │   └── x\n" in text
     assert "d is chosen where the rule is applied" in text
     assert "linear(x, w)[i.., o] = sum(k) x[i.., k] * w[o, k]" in text
     assert "45 cases" in text

@@ -18,6 +18,7 @@ from meshwright.parallel.layout import Layout
 from meshwright.parallel.units import units
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
+from support.typed import typed
 
 pytestmark = pytest.mark.ranks
 
@@ -34,9 +35,13 @@ def plan(tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
 
 
-def called(*words: str, starter: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def called(*words: str) -> subprocess.CompletedProcess[str]:
+    return typed("run", *words, PYTHONWARNINGS="ignore", OMP_NUM_THREADS="1")
+
+
+def started(*words: str, starter: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*(starter or (sys.executable,)), "-m", "meshwright", "run", *words],
+        [*starter, "-m", "meshwright", "run", *words],
         capture_output=True,
         text=True,
         timeout=240,
@@ -91,11 +96,11 @@ def test_under_torchrun(plan: Path) -> None:
     if torchrun is None:
         pytest.skip("torchrun is not beside this Python")
     starter = (torchrun, "--standalone", "--nproc-per-node", "2")
-    result = called(str(plan), "--steps", "2", "--measure", starter=starter)
+    result = started(str(plan), "--steps", "2", "--measure", starter=starter)
     assert result.returncode == 0, result.stderr
     assert "2 steps measured after one to warm up" in result.stdout
     assert "step 2: loss" in result.stderr
-    wrong = called(str(plan), starter=(torchrun, "--standalone", "--nproc-per-node", "1"))
+    wrong = started(str(plan), starter=(torchrun, "--standalone", "--nproc-per-node", "1"))
     assert "the plan is for 2 devices (2 of cluster 'laptop'), and there are 1 rank" in wrong.stderr
 
 
@@ -127,6 +132,22 @@ def test_functions_that_are_not_there(plan: Path, tmp_path: Path) -> None:
         assert (result.returncode, result.stdout) == (2, "")
         assert sentence in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+def test_batches_are_in_the_plan_s_dtypes(plan: Path, tmp_path: Path) -> None:
+    """Dicts of float64, as NumPy makes them, in the run that is measured and on one device."""
+    (tmp_path / "data.py").write_text(
+        "import torch\n"
+        "def batches():\n"
+        "    torch.manual_seed(0)\n"
+        "    for _ in range(3):\n"
+        "        x = torch.rand(8, 1, 16, 16, dtype=torch.float64)\n"
+        "        yield {'x': x, 'targets': torch.zeros(8, dtype=torch.int64)}\n"
+    )
+    words = ("--data", f"{tmp_path}/data.py:batches", "--against-one-device", "--json")
+    result = called(str(plan), *words)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["measured"]["one_device"]["equal"]
 
 
 def test_batches_of_the_user(plan: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.typed import typed
+
 pytestmark = pytest.mark.ranks
 
 pytest.importorskip("torch", reason="the printed scripts need torch")
@@ -42,9 +44,9 @@ sys.exit(max(codes))
 
 
 def script(path: Path, *arguments: str) -> Path:
-    command = [sys.executable, "-m", "meshwright", "reduce", "--torch", *arguments]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    path.write_text(text)
+    printed = typed("reduce", "--torch", *arguments)
+    assert printed.returncode == 0, printed.stderr
+    path.write_text(printed.stdout)
     return path
 
 

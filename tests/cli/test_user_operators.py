@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -21,6 +18,7 @@ from meshwright.plan.model import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.joint.explore_rewrites import algebra
+from support.typed import typed
 
 MODELS = Path(__file__).parent.parent / "support" / "user_kernels.py"
 SWIGLU = "swiglu(x, y)[i..] = silu(x[i..]) * y[i..]"
@@ -40,11 +38,9 @@ def saved(graph: OperatorGraph, model: str, folder: Path) -> Path:
 
 
 def ran(plan: Path) -> dict[str, float]:
-    result = subprocess.run(
-        [sys.executable, "-m", "meshwright", "run", str(plan), "--steps", "1",
-         "--against-one-device", "--json"],
-        capture_output=True, text=True, timeout=600, check=False,
-        env=os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"},
+    result = typed(
+        "run", str(plan), "--steps", "1", "--against-one-device", "--json",
+        PYTHONWARNINGS="ignore", OMP_NUM_THREADS="1",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     found: dict[str, float] = json.loads(result.stdout)["measured"]["one_device"]

@@ -39,17 +39,18 @@ def test_the_plan_in_words(found: Explained) -> None:
     assert first == (
         "transformer on dgx-h100 (2 node x 2 gpu): expert: megatron; every figure is predicted."
     )
-    assert plan.startswith("plan: sample 2 (node), ")
+    assert plan.startswith("plan: data parallel 2 = 2 nodes and ")
     assert step.startswith("step: ")
-    assert " it waits for " in step
-    assert bound.startswith("bound: no plan for the graph with one micro-batch is faster than ")
-    assert memory.endswith(" of 80 GiB.")
+    assert "; critical path: " in step
+    assert bound.startswith("lower bound: ")
+    assert " for any plan of the graph with one micro-batch; optimality gap at most " in bound
+    assert " of 80 GiB (device 0, t = " in memory
 
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
     tight = explained(expert(transformer(), SMALL), seconds=1e-9, memory=Bytes(1024))
     last = report.describe_explained(tight).splitlines()[-1]
-    assert last.startswith("memory: it does NOT fit into 1 KiB: device 0 holds ")
+    assert last.startswith("peak memory: it does NOT fit into 1 KiB: device 0 holds ")
 
 
 def test_what_is_waited_for_adds_up(found: Explained) -> None:

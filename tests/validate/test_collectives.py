@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -36,6 +35,7 @@ from meshwright.validate.collectives import (
     summarize,
 )
 from meshwright.validate.protocol_fit import START, fit, gather_evidence, mean_error, shipped_fits
+from support.typed import typed
 
 MIB = 1 << 20
 HEADER = "gpu,ranks,bytes,out_of_place_ns,in_place_ns\n"
@@ -261,8 +261,7 @@ def test_what_is_no_group_or_no_size() -> None:
 
 
 def validate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "meshwright", "validate", "collectives", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return typed("validate", "collectives", *arguments)
 
 
 def test_a_table_of_other_group_sizes(tmp_path: Path) -> None:

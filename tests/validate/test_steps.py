@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -33,6 +32,7 @@ from meshwright.validate.step_rows import (
 )
 from meshwright.validate.step_summary import compare_iterations, spearman, summarize_steps
 from meshwright.validate.steps import StepPredictor, cluster_of, pattern
+from support.typed import typed
 
 ROW = IterationRow(
     gpus=8, global_batch=32, micro_batch=4, hidden=1024, heads=16, layers=24, sequence=1024,
@@ -284,8 +284,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def meshwright(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "meshwright", "validate", "steps", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return typed("validate", "steps", *arguments)
 
 
 def test_the_verb_predicts_rows_of_a_file(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ DEFAULT = "plan.json"
 """Where a plan is written unless something else is said."""
 
 BudgetOption = Annotated[str, typer.Option(help="Of the search: a time, or a number of proposals.")]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**32, help="Of the search.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**32, help="Seed of the search's random numbers.")
+]
 MemoryOption = Annotated[
     str | None, typer.Option(metavar="SIZE", help="What a device may hold; by default what it has.")
 ]
@@ -25,7 +27,11 @@ ParetoOption = Annotated[
 ]
 DevicesOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Up to N of them: the most throughput of a device."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Plan for up to N devices: the number with the most throughput a device.",
+    ),
 ]
 OptimizerOption = Annotated[str, typer.Option(help="sgd, momentum or adam.")]
 MixedOption = Annotated[

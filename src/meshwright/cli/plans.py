@@ -106,7 +106,9 @@ def compare(
     budget: Annotated[
         str, typer.Option(help="Of the search: a time, or a number of proposals.")
     ] = "20s",
-    seed: Annotated[int, typer.Option(min=0, max=2**32, help="Of the search.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32, help="Seed of the search's random numbers.")
+    ] = 0,
     backend: BackendOption = "nccl",
     checkpoint: Annotated[
         str | None, typer.Option(help="Keep the search in this file; go on if it is there.")

@@ -70,9 +70,9 @@ def show_rule(
     operators: OperatorsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Draw the two sides of a rule and say what it needs and what its operators mean.
+    """Show the two sides of a rule as trees, what it needs and what its operators mean.
 
-    Parallel operators have a double frame. Operands enter a box from the left in their order.
+    Under each operator stand its operands in their order; parallel operators are coloured.
 
     Example:  meshwright rules show linear-cut-k
     """
@@ -90,7 +90,7 @@ def show_rule(
         print_json(rule_document(rule, certificate, known))
         return
     console = new_console()
-    console.print(draw_rule(rule, console.width), soft_wrap=True)
+    console.print(draw_rule(rule))
     console.print()
     console.print(describe_rule(rule, certificate, known), soft_wrap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -136,7 +137,7 @@ def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
     from meshwright.foundation.errors import InputError
     from meshwright.foundation.units import counted
     from meshwright.plan.model import Measurement
-    from meshwright.run.gpus import gpus_for
+    from meshwright.run.gpus import gpus_for, sharing_service
     from meshwright.run.link_calibration import torchrun_words
     from meshwright.run.ranks import Home, RankError, run_ranks
     from meshwright.run.training import train
@@ -153,7 +154,8 @@ def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
     try:
         # Ranks watch each other, so that none of them is waited for in vain.
         home = Home(gpus=gpus)
-        own = run_ranks(train, task, _told, ranks=ranks, home=home, timeout=None)[0]
+        with sharing_service() if 0 < gpus < ranks else nullcontext():
+            own = run_ranks(train, task, _told, ranks=ranks, home=home, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.RANK_FAILED) from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from meshwright.graph.model import OperatorGraph
 
 validate = typer.Typer(help="Hold predictions against measurements.", no_args_is_help=True)
 
@@ -186,3 +189,62 @@ def validate_steps(
         console.print(show(summary))
         console.print()
     console.print(describe_straightness(summary), soft_wrap=True)
+
+
+@validate.command("published")
+def validate_published(
+    rows: Annotated[
+        str | None, typer.Option(help="A table with the same columns; the embedded one by default.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Only rows whose source contains this text.")
+    ] = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Each row with rates that were fitted without it.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare predicted training steps and memory with published ones, through the simulator that
+    plans are decided with.
+
+    Example:  meshwright validate published --source fms-fsdp
+    """
+    from meshwright.capture.load import load_model
+    from meshwright.report.published import (
+        describe_published,
+        published_document,
+        table_of_published_errors,
+        table_of_skipped,
+    )
+    from meshwright.validate.published.predict import judged
+    from meshwright.validate.published.rows import embedded_published, load_published
+    from meshwright.validate.published.summary import summarize_published
+
+    table = embedded_published() if rows is None else load_published(rows)
+    wanted = [row for row in table if source is None or source in row.source]
+    found = []
+
+    def graph_of(name: str, batch: int) -> OperatorGraph:
+        return load_model(name, batch).graph
+
+    with progress("rows judged") as tick:
+        for it in judged(wanted, graph_of, without=held_out):
+            found.append(it)
+            tick()
+    summary = summarize_published(found)
+    if json:
+        print_json(published_document(found, summary))
+        return
+    console = new_console()
+    for named, errors in (
+        ("rows", {"all": summary.overall} if summary.overall else {}),
+        ("source", summary.by_source),
+        ("GPU", summary.by_gpu),
+        ("parallelism", summary.by_kind),
+    ):
+        console.print(table_of_published_errors(named, errors))
+        console.print()
+    console.print(describe_published(summary), soft_wrap=True)
+    if summary.skipped:
+        console.print()
+        console.print(table_of_skipped(summary))

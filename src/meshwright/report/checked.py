@@ -15,8 +15,8 @@ from meshwright.foundation.units import (
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
     Row,
-    describe_fullest,
     describe_machine,
+    describe_peak,
     parts_of,
     strategies_table,
 )
@@ -58,17 +58,13 @@ def describe_fitting(checked: Checked) -> str:
     assert checked.simulation is not None
     memory = checked.simulation.prediction.memory
     parts = ", ".join(f"{name} {format_gibibytes(n)}" for name, n in parts_of(memory).items())
-    total = memory.total + checked.copies
-    holds = f"{format_gibibytes(total)} of {format_gibibytes(checked.memory)}"
     if checked.copies:
         parts += f", HSDP's copies of shards {format_gibibytes(checked.copies)}"
-    where = describe_fullest(memory)
+    peak = describe_peak(memory, checked.memory, checked.copies)
     if not checked.missing:
-        return f"It fits: {where} and holds {holds} ({parts})."
-    lines = [
-        f"It does NOT fit: {where} and would hold {holds}, "
-        f"{format_gibibytes(checked.missing)} too much ({parts})."
-    ]
+        return f"It fits: {peak}: {parts}."
+    missing = format_gibibytes(checked.missing)
+    lines = [f"It does NOT fit: {peak}, {missing} too much: {parts}."]
     if checked.fixes:
         lines.append("One change makes it fit (predicted):")
         lines += [f"  {_change(checked, own)}" for own in checked.fixes]

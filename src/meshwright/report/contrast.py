@@ -199,7 +199,7 @@ _Key = tuple[str, str, str, str]
 def _amounts(own: Simulation, path: Sequence[Piece]) -> dict[_Key, Amount]:
     found: dict[_Key, Amount] = {}
     for it in collective_costs(own, path):
-        key = it.operation, it.over, it.purpose, it.program
+        key = it.operation, it.over, it.purpose, it.program or ""
         before = found.get(key, NOTHING)
         seconds = Seconds(before.seconds + it.seconds)
         found[key] = Amount(before.times + it.times, seconds)

@@ -75,8 +75,8 @@ def table_of_predictions(own: Contrast) -> Table:
         ("step", format_seconds, both[0].step, both[1].step),
         ("  compute on the busiest device", format_seconds, both[0].compute, both[1].compute),
         ("  exposed communication and waiting", format_seconds, exposed(both[0]), exposed(both[1])),
-        ("moved between devices", format_traffic, both[0].moved, both[1].moved),
-        ("memory", format_gibibytes, both[0].memory.total, both[1].memory.total),
+        ("communication volume", format_traffic, both[0].moved, both[1].moved),
+        ("peak memory", format_gibibytes, both[0].memory.total, both[1].memory.total),
     ]
     parts = [parts_of(it.memory) for it in both]
     rows += [
@@ -97,8 +97,8 @@ def change(one: float, other: float) -> str:
 
 
 def table_of_waits(own: Contrast) -> Table:
-    """What the steps wait for."""
-    table = new_table("the step waits for", f"{ONE}>", f"{OTHER}>", "difference>")
+    """What the critical paths are made of."""
+    table = new_table("critical path", f"{ONE}>", f"{OTHER}>", "difference>")
     for category, one, other in own.waits:
         sign = "+" if other >= one else "-"
         more = "" if one == other else f"{sign}{format_seconds(abs(other - one))}"

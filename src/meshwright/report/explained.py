@@ -58,25 +58,25 @@ def describe_explained(own: Explained) -> str:
 
 
 def describe_categories(found: Sequence[Stretch]) -> str:
-    """What a step waits for, in a line.
+    """What the critical path is made of, in a line.
 
     >>> from meshwright.foundation.units import Seconds
     >>> describe_categories([Stretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
-    'it waits for updates of parameters 100.0%'
+    'critical path: updates of parameters 100.0%'
     """
     whole = sum(own.seconds for own in found)
     parts = (
         f"{CATEGORIES.get(category, category)} {seconds / whole:.1%}"
         for category, seconds in by_category(found).items()
     )
-    return f"it waits for {', '.join(parts)}"
+    return f"critical path: {', '.join(parts)}"
 
 
 def _lacks(planned: Planned) -> str:
     memory, limit = planned.best.prediction.memory, format_gibibytes(planned.question.memory)
     lacks = format_gibibytes(missing(planned, planned.best))
     return (
-        f"memory: it does NOT fit into {limit}: {memory.device} holds "
+        f"peak memory: it does NOT fit into {limit}: {memory.device} holds "
         f"{format_gibibytes(memory.total)} and lacks {lacks}"
     )
 
@@ -97,7 +97,7 @@ def describe_better(decisions: Sequence[Decision], step: float) -> str:
 
 def table_of_stretches(found: Sequence[Stretch], most: int) -> Table:
     """What the critical path is made of."""
-    table = new_table("the step waits for", "namely~", "times>", "predicted>", "of the step>")
+    table = new_table("critical path", "namely~", "times>", "predicted>", "of the step>")
     for own in found[:most]:
         table.add_row(
             own.category,
@@ -119,8 +119,8 @@ def describe_stretches(found: Sequence[Stretch], most: int) -> str:
 
 
 def table_of_links(found: Sequence[LinkCost]) -> Table:
-    """How busy the busiest link of every kind is, and what of that the step waits for."""
-    table = new_table("link", "carries>", "busy>", "of the step>", "waited for>")
+    """How busy the busiest link of every kind is, and what of that is exposed."""
+    table = new_table("link", "carries>", "busy>", "of the step>", "exposed>")
     for own in found:
         table.add_row(
             own.link,
@@ -134,9 +134,7 @@ def table_of_links(found: Sequence[LinkCost]) -> Table:
 
 def table_of_kinds(found: Sequence[KindCost], most: int) -> Table:
     """What the operators of every kind take."""
-    table = new_table(
-        "operators", "number>", "compute>", "of all>", "of the roofline>", "waited for>"
-    )
+    table = new_table("operators", "number>", "compute>", "of all>", "of the roofline>", "exposed>")
     for own in found[:most]:
         table.add_row(
             own.kind,
@@ -152,7 +150,7 @@ def table_of_kinds(found: Sequence[KindCost], most: int) -> Table:
 def table_of_collectives(found: Sequence[CollectiveCost], most: int) -> Table:
     """What every collective takes; sums with their programs."""
     table = new_table(
-        "collective", "over~", "of~", "bytes>", "program~", "times>", "together>", "waited for>"
+        "collective", "over~", "of~", "bytes>", "program~", "times>", "total>", "exposed>"
     )
     for own in found[:most]:
         table.add_row(
@@ -170,7 +168,7 @@ def table_of_collectives(found: Sequence[CollectiveCost], most: int) -> Table:
 
 def describe_costs(found: Explained, most: int) -> str:
     """What the tables of costs show, and what not."""
-    text = "waited for: on the critical path; the rest overlaps with something else."
+    text = "exposed: on the critical path; the rest overlaps with something else."
     spent = found.spending
     left = max(len(spent.kinds), len(spent.collectives))
     if left > most:

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing
 from meshwright.report.planned_documents import decision_document
 from meshwright.report.predictions import machine_document, prediction_document
 from meshwright.search.explain.explanation import Explained, Spending
-from meshwright.search.explain.path_breakdown import Stretch, by_category
+from meshwright.search.explain.path_breakdown import by_category
 from meshwright.search.explain.what_if import Help
 
 
@@ -41,53 +43,10 @@ def spending_document(own: Spending) -> Document:
     """Where the time of a step goes."""
     return {
         "waits": by_category(own.stretches),
-        "critical_path": [stretch_document(each) for each in own.stretches],
-        "links": [
-            {
-                "link": each.link,
-                "bytes": each.bytes,
-                "busy_s": each.seconds,
-                "share": each.share,
-                "exposed_s": each.exposed,
-            }
-            for each in own.links
-        ],
-        "operators": [
-            {
-                "kind": each.kind,
-                "operators": each.operators,
-                "predicted_s": each.seconds,
-                "share": each.share,
-                "roofline": each.roofline,
-                "exposed_s": each.exposed,
-            }
-            for each in own.kinds
-        ],
-        "collectives": [
-            {
-                "operation": each.operation,
-                "over": each.over,
-                "bytes": each.bytes,
-                "purpose": each.purpose,
-                "program": each.program or None,
-                "link": each.link,
-                "times": each.times,
-                "predicted_s": each.seconds,
-                "exposed_s": each.exposed,
-            }
-            for each in own.collectives
-        ],
-    }
-
-
-def stretch_document(own: Stretch) -> Document:
-    """Something that the step waits for."""
-    return {
-        "category": own.category,
-        "subject": own.subject,
-        "times": own.times,
-        "predicted_s": own.seconds,
-        "share": own.share,
+        "critical_path": msgspec.to_builtins(own.stretches),
+        "links": msgspec.to_builtins(own.links),
+        "operators": msgspec.to_builtins(own.kinds),
+        "collectives": msgspec.to_builtins(own.collectives),
     }
 
 

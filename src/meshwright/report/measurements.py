@@ -12,15 +12,16 @@ from msgspec import to_builtins
 from rich.table import Table
 
 from meshwright.foundation.units import (
+    Bytes,
     Seconds,
     counted,
     format_gibibytes,
     format_seconds,
     format_traffic,
 )
-from meshwright.plan.model import Measurement, OneDevice, Plan, Prediction
+from meshwright.plan.model import Held, Measurement, OneDevice, Plan, Prediction
 from meshwright.report.documents import Document
-from meshwright.report.predictions import describe_machine, parts_of
+from meshwright.report.predictions import describe_machine, exposed, parts_of
 from meshwright.report.tables import new_table
 
 if TYPE_CHECKING:
@@ -67,11 +68,20 @@ def table_of_both(prediction: Prediction, found: Measurement) -> Table:
     row("step", prediction.step, found.step, "s")
     if found.compute:
         row("  compute on the busiest device", prediction.compute, found.compute, "s")
-    row("moved between devices", prediction.moved, found.moved, "moved")
-    row("memory on the fullest device", prediction.memory.total, found.memory.total, "bytes")
-    for part, held in parts_of(found.memory).items():
-        row(f"  {part}", parts_of(prediction.memory)[part], held, "bytes")
+        row("  exposed communication and waiting", exposed(prediction), found.exposed, "s")
+    row("communication volume", prediction.moved, found.moved, "moved")
+    row("peak memory", prediction.memory.total, found.memory.total, "bytes")
+    before, after = _comparable(prediction.memory), _comparable(found.memory)
+    for part, held in after.items():
+        row(f"  {part}", before[part], held, "bytes")
     return table
+
+
+def _comparable(memory: Held) -> dict[str, Bytes]:
+    """What a device holds, by parts that a run can tell apart."""
+    parts = parts_of(memory)
+    rest = Bytes(parts.pop("activations") + parts.pop("workspace"))
+    return parts | {"activations and workspace": rest}
 
 
 def describe_one_device(one: OneDevice) -> str:
@@ -92,7 +102,7 @@ def describe_one_device(one: OneDevice) -> str:
     allowed = one.tolerance
     judged = "not judged" if allowed.parameter is None else f"{allowed.parameter:.0e} allowed"
     lines = (
-        f"Equal to one device: {'yes' if one.equal else 'NO'}. Plain PyTorch did the same "
+        f"Equal to one device: {_ANSWERS[one.equal]}. Plain PyTorch did the same "
         f"{counted(len(one.loss), 'step')} in {one.dtype} (measured): loss {one.loss[0]:.9g} -> "
         f"{one.loss[-1]:.9g}, here {one.here[0]:.9g} -> {one.here[-1]:.9g}.",
         f"Largest relative differences: of a loss {one.loss_error:.1e} ({allowed.loss:.0e} "
@@ -102,6 +112,13 @@ def describe_one_device(one: OneDevice) -> str:
         f"{counted(one.compared, 'parameter')} compared{_still(one.still)}.",
     )
     return "\n".join(textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in lines)
+
+
+_ANSWERS = {
+    True: "yes",
+    False: "NO",
+    None: "not known, since all gradients are rounding and losses alone were compared",
+}
 
 
 def _still(names: Sequence[str]) -> str:
@@ -148,6 +165,7 @@ def measurement_document(found: Measurement, prediction: Prediction) -> Document
             "step_s": found.step,
             "steps_s": list(found.steps),
             "compute_s": found.compute,
+            "exposed_s": found.exposed,
             "moved_bytes": found.moved,
             "memory": parts_of(found.memory),
             "memory_bytes": found.memory.total,
@@ -161,6 +179,7 @@ def measurement_document(found: Measurement, prediction: Prediction) -> Document
         "predicted": {
             "step_s": prediction.step,
             "compute_s": prediction.compute,
+            "exposed_s": exposed(prediction),
             "moved_bytes": prediction.moved,
             "memory": parts_of(prediction.memory),
             "memory_bytes": prediction.memory.total,

@@ -30,6 +30,15 @@ STAGE = "stage"
 UNUSED = "idle"
 """The axis along which all units sit at the same coordinate."""
 
+PARALLEL = {
+    STAGE: "pipeline parallel",
+    SAMPLE: "data parallel",
+    "attribute": "attribute parallel",
+    "parameter": "tensor parallel",
+    REPLICA: "replicated",
+}
+"""What the field calls axes; one that is not here keeps its name."""
+
 AXIS = {"sample": SAMPLE, "attribute": "attribute", "parameter": "parameter"}
 AXIS |= {"reduction": "parameter"}
 """By the role of a split."""
@@ -48,10 +57,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
     def __str__(self) -> str:
-        return ", ".join(
-            f"{name} {math.prod(levels.values())} ({_places(levels)})"
-            for name, levels in self.axes.items()
-        )
+        return " and ".join(describe_axis(*own) for own in self.axes.items())
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,13 +74,16 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of devices on which units sit."""
     options: Options
     rewrites: tuple[str, ...]
+    enough: dict[str, int] = {}
+    """Where every unit is replicated along some factors: the sizes of a machine without them, on
+    which nothing would be computed twice."""
 
     def __str__(self) -> str:
         first = Kind(axes=self.axes, share=self.share)
         kinds = [str(first) or "on one device"]
         if self.others:
-            kinds[0] += f" for {self.share:.0%} of the work"
-            kinds += [f"{str(own) or 'one device'} for {own.share:.0%}" for own in self.others]
+            kinds[0] += f" ({self.share:.0%} of FLOPs)"
+            kinds += [f"{str(own) or 'one device'} ({own.share:.0%})" for own in self.others]
         return "; ".join([", ".join(kinds), *_decided(self)])
 
 
@@ -96,6 +105,7 @@ def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
         stages=len({layout.coordinates() for layout in plan.layout.values()}),
         options=plan.options,
         rewrites=rewrites,
+        enough=_enough(plan),
     )
 
 
@@ -115,17 +125,22 @@ def describe_options(options: Options) -> list[str]:
     if options.zero:
         words.append(f"ZeRO {options.zero}")
     if options.recompute:
-        words.append("layers run again")
+        words.append("activation recomputation")
     return words
 
 
 def _decided(own: Outline) -> list[str]:
     words = []
-    if own.stages > 1:
+    if STAGE in own.degrees:
         words.append(f"{own.stages} stages")
+    elif own.stages > 1:
+        words.append(f"operators on {own.stages} sets of devices")
     words += describe_options(own.options)
     if UNUSED in own.degrees:
         words.append(f"on {counted(own.devices, 'device')}")
+    if own.enough:
+        machine = " x ".join(_instances(*level) for level in own.enough.items())
+        words.append(f"all work is done more than once: {machine} would do")
     if own.rewrites:
         words.append(f"rewritten by {_rules(own.rewrites)}")
     return words
@@ -149,10 +164,24 @@ def _rules(rewrites: Sequence[str]) -> str:
     )
 
 
-def _places(levels: Mapping[str, int]) -> str:
-    if len(levels) == 1:
-        return next(iter(levels))
-    return ", ".join(f"{level} {ways}" for level, ways in levels.items())
+def describe_axis(name: str, levels: Mapping[str, int]) -> str:
+    """An axis of parallelism with its degree and where it lies.
+
+    >>> describe_axis("sample", {"node": 2, "gpu": 4})
+    'data parallel 8 = 2 nodes x 4 GPUs'
+    """
+    places = " x ".join(_instances(level, ways) for level, ways in levels.items())
+    return f"{PARALLEL.get(name, name)} {math.prod(levels.values())} = {places}"
+
+
+def _instances(level: str, count: int) -> str:
+    """Some instances of a level, in words.
+
+    >>> _instances("gpu", 4), _instances("process", 2), _instances("nvlink", 1)
+    ('4 GPUs', '2 processes', '1 nvlink')
+    """
+    name = level.upper() if level in ("cpu", "gpu") else level
+    return counted(count, f"{name}e" if count > 1 and name.endswith(("s", "x")) else name)
 
 
 def _shares(plan: Plan) -> dict[Layout, float]:
@@ -189,6 +218,19 @@ def _axes(named: Layout, plan: Plan) -> Axes:
         levels[level] = levels.get(level, 1) * factor.size
     order = (STAGE, SAMPLE, "attribute", "parameter", REPLICA, UNUSED)
     return {axis: found[axis] for axis in order if axis in found}
+
+
+def _enough(plan: Plan) -> dict[str, int]:
+    """The sizes of the machine without the factors along which every unit is replicated, if any."""
+    roles = zip(*(own.roles for own in plan.layout.values()), strict=True)
+    copied = [set(row) == {REPLICA} for row in roles]
+    if not any(copied):
+        return {}
+    found = {level.name: level.cardinality for level in plan.cluster.levels}
+    for factor, alike in zip(plan.factors, copied, strict=True):
+        if alike:
+            found[plan.cluster.levels[factor.level].name] //= factor.size
+    return found
 
 
 def _devices(plan: Plan) -> int:

@@ -18,8 +18,8 @@ from meshwright.plan.model import Held
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
     Row,
-    describe_fullest,
     describe_machine,
+    describe_peak,
     parts_of,
     strategies_table,
 )
@@ -43,6 +43,7 @@ HELPS = {
     "optimizer": "an optimizer that remembers less (--optimizer) or more devices (--nodes, --gpus)",
     "activations": "a smaller batch (--batch) or more devices (--nodes, --gpus)",
     "workspace": "a smaller batch (--batch) or more devices (--nodes, --gpus)",
+    "framework": "fewer groups of devices that talk, or another figure in [device.overhead]",
 }
 """By the largest part of what a device holds: what makes it smaller."""
 
@@ -113,22 +114,19 @@ def describe_planned(planned: Planned) -> str:
 
 
 def describe_bound(planned: Planned) -> str:
-    """What no plan is faster than, and how far this one is from it."""
+    """The lower bound on the step of any plan, and how far this one is from it."""
     graphs = "the graph" if planned.graphs == 1 else f"the {planned.graphs} graphs"
     micro = planned.best.plan.options.micro_batches
     with_ = "one micro-batch" if micro == 1 else f"one or {micro} micro-batches"
-    bound = f"bound: no plan for {graphs} with {with_} is faster than "
-    bound += format_seconds(planned.bound)
+    bound = f"lower bound: {format_seconds(planned.bound)} for any plan of {graphs} with {with_}"
     if planned.best.prediction.step <= planned.bound:
-        return f"{bound}, and this one is as fast"
-    return f"{bound}; this one takes {planned.gap:.1%} more"
+        return f"{bound}; no optimality gap"
+    return f"{bound}; optimality gap at most {planned.gap:.1%}"
 
 
 def describe_held(planned: Planned) -> str:
-    """What the fullest device holds of what it may."""
-    memory = planned.best.prediction.memory
-    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(planned.question.memory)}"
-    return f"memory: {describe_fullest(memory)} and holds {holds}"
+    """The peak of memory, of what a device may hold."""
+    return describe_peak(planned.best.prediction.memory, planned.question.memory)
 
 
 def _lacking(planned: Planned) -> str:
@@ -137,7 +135,7 @@ def _lacking(planned: Planned) -> str:
     memory, limit = own.prediction.memory, format_gibibytes(planned.question.memory)
     largest = max(parts_of(memory).items(), key=lambda part: part[1])
     return (
-        f"memory: NOTHING fits into {limit} a device. Of all plans that were simulated the "
+        f"peak memory: NOTHING fits into {limit} a device. Of all plans that were simulated the "
         f"smallest holds {format_gibibytes(memory.total)} and lacks "
         f"{format_gibibytes(missing(planned, own))}. The largest part are {largest[0]}, "
         f"{format_gibibytes(largest[1])}; what helps: {_help(planned, memory)}"

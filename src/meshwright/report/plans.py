@@ -21,8 +21,8 @@ from meshwright.report.documents import Document
 from meshwright.report.outline import describe_options
 from meshwright.report.predictions import (
     Row,
-    describe_fullest,
     describe_machine,
+    describe_peak,
     exposed,
     machine_document,
     parts_of,
@@ -66,22 +66,19 @@ def table_of_prediction(prediction: Prediction) -> Table:
     table.add_row("step", format_seconds(prediction.step))
     table.add_row("  compute on the busiest device", format_seconds(prediction.compute))
     table.add_row("  exposed communication and waiting", format_seconds(exposed(prediction)))
-    table.add_row("moved between devices", format_traffic(prediction.moved))
-    table.add_row("memory on the fullest device", format_gibibytes(memory.total))
+    table.add_row("communication volume", format_traffic(prediction.moved))
+    table.add_row("peak memory", format_gibibytes(memory.total))
     for part, held in parts_of(memory).items():
         table.add_row(f"  {part}", format_gibibytes(held))
     return table
 
 
 def describe_memory(prediction: Prediction, cluster: Cluster) -> str:
-    """Whether a plan fits, and where it is fullest and when."""
-    memory, device = prediction.memory, cluster.device
-    where = describe_fullest(memory)
-    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(device.memory)}"
+    """Whether a plan fits, and where and when its memory is at its peak."""
+    peak = describe_peak(prediction.memory, cluster.device.memory)
     if prediction.missing:
-        missing = format_gibibytes(prediction.missing)
-        return f"It does NOT fit: {where} and lacks {missing}: it would hold {holds}."
-    return f"It fits: {where} and holds {holds}."
+        return f"It does NOT fit: {peak}; {format_gibibytes(prediction.missing)} are missing."
+    return f"It fits: {peak}."
 
 
 def table_of_costs(costs: Sequence[Cost]) -> Table:

@@ -29,7 +29,9 @@ class Row(NamedTuple):
 
 def strategies_table(rows: Iterable[Row]) -> Table:
     """Strategies side by side."""
-    table = new_table("strategy", "step>", "speed-up>", "compute>", "moved>", "memory>", "fits")
+    table = new_table(
+        "strategy", "step>", "speed-up>", "compute>", "comm. volume>", "peak memory>", "fits"
+    )
     for own in rows:
         table.add_row(
             own.name,
@@ -54,9 +56,12 @@ def refused_document(refused: Iterable[tuple[str, str]]) -> list[Document]:
     return [{"name": name, "reason": reason} for name, reason in refused]
 
 
-def describe_fullest(memory: Held) -> str:
-    """Where a plan is fullest, and when."""
-    return f"{memory.device} is fullest at {format_seconds(memory.seconds)} (predicted)"
+def describe_peak(memory: Held, limit: int, more: int = 0) -> str:
+    """The peak of memory beside what a device has, where and when; `more` bytes come besides."""
+    holds = f"{format_gibibytes(memory.total + more)} of {format_gibibytes(limit)}"
+    return (
+        f"peak memory: {holds} ({memory.device}, t = {format_seconds(memory.seconds)}, predicted)"
+    )
 
 
 def describe_machine(cluster: Cluster) -> str:
@@ -97,14 +102,15 @@ def prediction_document(prediction: Prediction, missing: int) -> Document:
 
 
 def parts_of(memory: Held) -> dict[str, Bytes]:
-    """What a device holds, by part."""
-    return {
+    """What a device holds, by part; the framework's where the device's description tells it."""
+    parts = {
         "parameters": memory.parameters,
         "gradients": memory.gradients,
         "optimizer": memory.optimizer,
         "activations": memory.activations,
         "workspace": memory.workspace,
     }
+    return parts | ({"framework": memory.framework} if memory.framework else {})
 
 
 def exposed(prediction: Prediction) -> float:

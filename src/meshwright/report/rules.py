@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from meshwright.foundation.units import counted
 from meshwright.graph.notation import Definition
-from meshwright.report.layers import Box, Port, layout
 from meshwright.report.tables import new_table
-from meshwright.report.wires import draw
 from meshwright.rewrite.generate.pairs import Tally
 from meshwright.rewrite.graphs.chain import Applied, chosen_symbols
 from meshwright.rewrite.graphs.places import Match
@@ -30,10 +30,8 @@ from meshwright.rewrite.language.terms import (
     Rule,
     Size,
     Tensor,
-    Term,
     Variable,
     nodes,
-    variables,
 )
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import Certificate, Section
@@ -56,8 +54,8 @@ MEANINGS: Mapping[str, str] = {
     "unflatten": "unflatten[dim, n]: a dim becomes two, the first of size n",
 }
 
-BESIDE = 9
-"""Columns between two sides that are drawn beside each other."""
+MARK = "bold cyan"
+"""Of an operator that moves data between devices, where there are colours."""
 
 _RELATIONS = {
     "=": "is", "!=": "is not", "<": "is less than", "<=": "is at most", "divides": "divides",
@@ -71,55 +69,36 @@ def describe_section(section: Section, rules: Sequence[Rule]) -> str:
     return "\n".join((heading, *(f"  {rule}" for rule in rules)))
 
 
-def draw_rule(rule: Rule, width: int) -> Text:
-    """Both sides, beside each other if there is room, else one above the other."""
-    left, right = (draw(layout(boxes(side))) for side in (rule.source, rule.target))
-    widest = max(len(line) for line in left)
-    if widest + BESIDE + max(len(line) for line in right) > width:
-        return Text("\n").join([*left, Text(""), Text("  becomes"), Text(""), *right])
-    height = max(len(left), len(right))
-    lines = []
-    for number, (one, other) in enumerate(zip(_centred(left, height), _centred(right, height),
-                                              strict=True)):  # fmt: skip
-        arrow = "=>" if number == height // 2 else "  "
-        gap = " " * (widest - len(one) + (BESIDE - 2) // 2)
-        lines.append(Text.assemble(one, gap, arrow, " " * (BESIDE // 2 - 1), other))
-        lines[-1].rstrip()
-    return Text("\n").join(lines)
+def draw_rule(rule: Rule) -> Group:
+    """Both sides as trees: under each operator its operands, in their order.
+
+    >>> from rich import print
+    >>> from meshwright.rewrite.language.text import parse_rule
+    >>> print(draw_rule(parse_rule("r: add(relu(x), y) => add(y, relu(x))")))
+    add
+    ├── relu
+    │   └── x
+    └── y
+    =>
+    add
+    ├── y
+    └── relu
+        └── x
+    """
+    source, target = (map(_tree, side) for side in (rule.source, rule.target))
+    return Group(*source, "=>", *target)
 
 
-def _centred(lines: list[Text], height: int) -> list[Text]:
-    above = (height - len(lines)) // 2
-    return [Text("")] * above + lines + [Text("")] * (height - len(lines) - above)
-
-
-def boxes(terms: tuple[Tensor, ...]) -> list[Box]:
-    """What is read, the operators, and what comes out of one side of a rule."""
-    found = [Box(own.name, bare=True) for own in variables(terms)]
-    made: dict[Tensor, int] = {own: number for number, own in enumerate(variables(terms))}
-
-    def port(term: Tensor) -> Port:
-        return (made[term], 0) if isinstance(term, Variable) else (made[term.node], term.output)
-
-    for node in nodes(terms):
-        made[node] = len(found)
-        found.append(
-            Box(
-                _label(node),
-                tuple(map(port, node.inputs)),
-                len(node.attributes) if node.operator == "split" else 1,
-                marked=node.operator in PARALLEL,
-            )
-        )
-    for number, term in enumerate(terms, 1):
-        label = f"output {number}" if len(terms) > 1 else "output"
-        found.append(Box(label, (port(term),), 0, bare=True))
-    return found
-
-
-def _label(node: Term) -> str:
-    attributes = ", ".join(map(str, node.attributes))
-    return f"{node.operator}[{attributes}]" if attributes else node.operator
+def _tree(term: Tensor) -> Tree:
+    if isinstance(term, Variable):
+        return Tree(term.name)
+    attributes = f"[{', '.join(map(str, term.attributes))}]" if term.attributes else ""
+    output = f".{term.output}" if term.output else ""
+    style = MARK if term.operator in PARALLEL else ""
+    tree = Tree(Text(f"{term.operator}{attributes}{output}", style))
+    for own in term.inputs:
+        tree.children.append(_tree(own))
+    return tree
 
 
 def describe_rule(

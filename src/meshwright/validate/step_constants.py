@@ -3,7 +3,7 @@ and for each of them what to expect without looking at rows.
 
 A constant c has an expected value m and a spread s, a share: the fit (`step_fit`) pays for
 log(c / m) / s, and so leaves it only where rows say so. Published: best, odd and streaming as in
-`price.rates`, nic is Calculon's 90 %. Of the host, of how softmax differs and of large machines
+`cluster.rates`, nic is Calculon's 90 %. Of the host, of how softmax differs and of large machines
 little is known: m is a guess and s is wide.
 """
 

@@ -29,6 +29,7 @@ import msgspec
 import numpy as np
 
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.rates import Rates
 from meshwright.foundation.errors import InputError
 from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
 from meshwright.graph.model import Call
@@ -38,7 +39,6 @@ from meshwright.price.host_overhead import together
 from meshwright.price.operator import OperatorPricer, all_gradients
 from meshwright.price.pattern import Digit, Pattern, Use, members
 from meshwright.price.protocol import MACHINES, all_reduce_seconds
-from meshwright.price.rates import Rates
 from meshwright.simulate import full
 from meshwright.simulate.pipeline import Part, pipeline, timed
 from meshwright.validate.megatron import (

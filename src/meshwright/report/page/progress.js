@@ -39,7 +39,7 @@ function frontOptions(data, narrow) {
     grid: { left: narrow ? 62 : 80, right: 24, top: narrow ? 78 : 54, bottom: 44 },
     tooltip: { ...tooltip(), formatter: ({ name, value }) =>
       `${echarts.format.encodeHTML(name)}<br>${seconds(value[1])}, ${bytes(value[0])} predicted` },
-    xAxis: { type: "log", logBase: 2, name: "memory on the fullest device",
+    xAxis: { type: "log", logBase: 2, name: "peak memory",
       nameLocation: "middle", nameGap: 28, min: (own) => Math.min(own.min, data.limit) / 1.5,
       max: (own) => Math.max(own.max, data.limit) * 1.5, ...axis(),
       axisLabel: { color: colour("ink"), formatter: (own) => bytes(own, 3), hideOverlap: true,

@@ -35,7 +35,7 @@ def _path(found: Spending) -> Markup:
     ]
     rest = len(found.stretches) - len(rows)
     left = f"; {counted(rest, 'shorter one')} not shown" if rest else ""
-    heads = ("the step waits for", "namely~", "times>", "predicted>", "of the step")
+    heads = ("critical path", "namely~", "times>", "predicted>", "of the step")
     return table(heads, rows, f"The critical path, copies of a layer as one line{left}")
 
 
@@ -50,7 +50,7 @@ def _links(found: Spending) -> Markup:
         )
         for own in found.links
     ]
-    heads = ("link", "carries>", "busy>", "of the step", "waited for>")
+    heads = ("link", "carries>", "busy>", "of the step", "exposed>")
     return table(heads, rows, "The busiest link of every kind, predicted")
 
 
@@ -67,5 +67,5 @@ def _collectives(found: Spending) -> Markup:
         )
         for own in found.collectives[:MOST]
     ]
-    heads = ("collective", "over~", "of~", "bytes>", "times>", "together>", "waited for>")
-    return table(heads, rows, "Collectives; what is not waited for overlaps with something else")
+    heads = ("collective", "over~", "of~", "bytes>", "times>", "total>", "exposed>")
+    return table(heads, rows, "Collectives; what is not exposed overlaps with something else")

@@ -10,7 +10,7 @@ from meshwright.foundation.units import (
     format_seconds,
     format_traffic,
 )
-from meshwright.report.outline import describe_options, short_description
+from meshwright.report.outline import describe_axis, describe_options, short_description
 from meshwright.report.page.markup import Markup, bar, element, joined
 from meshwright.report.planned import (
     describe_planned,
@@ -30,15 +30,15 @@ def summary_section(planned: Planned) -> Markup:
     fits = "fits" if not missing(planned, planned.best) else "does NOT fit"
     cards = (
         ("step", format_seconds(best.step), _faster(planned)),
-        ("gap to the bound", *_gap(planned)),
+        ("optimality gap", *_gap(planned)),
         (
-            "memory",
+            "peak memory",
             format_gibibytes(held),
             bar(held / limit, f"of {format_gibibytes(limit)}: {fits}"),
         ),
         ("devices", str(outline.devices), f"of {planned.question.cluster.devices}"),
         ("computing", f"{best.compute / best.step:.0%}", "of the step on the busiest device"),
-        ("moved", format_traffic(best.moved), "between devices in a step"),
+        ("communication volume", format_traffic(best.moved), "between devices in a step"),
     )
     return joined(
         [
@@ -76,20 +76,17 @@ def _faster(planned: Planned) -> str:
 
 def _gap(planned: Planned) -> tuple[str, str]:
     if not planned.bound:
-        return "not known", "no bound was computed"
-    note = f"no plan that was in question is faster than {format_seconds(planned.bound)}"
+        return "not known", "no lower bound was computed"
+    note = f"lower bound of all plans that were in question: {format_seconds(planned.bound)}"
     return f"{max(0.0, planned.gap):.1%}", note
 
 
 def _decided(planned: Planned) -> list[str]:
     plan = planned.best.plan
     outline = short_description(plan, planned.rewrites)
-    words = []
-    for name, ways in outline.degrees.items():
-        levels = ", ".join(f"{level} {own}" for level, own in outline.axes[name].items())
-        words.append(f"{name}: {ways} ways ({levels})")
+    words = [describe_axis(*own) for own in outline.axes.items()]
     if outline.share < 1:
-        words = [f"{own}, for {outline.share:.0%} of the work" for own in words]
+        words = [f"{own}, for {outline.share:.0%} of FLOPs" for own in words]
     words += describe_options(plan.options)
     words.append(f"optimizer: {plan.options.optimizer}")
     rewrites = f"the graph is rewritten by {counted(len(planned.rewrites), 'rule')}"

@@ -29,7 +29,7 @@ from meshwright.parallel.unit import Unit
 from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import DEFAULT, OperatorPricer
+from meshwright.price.operator import OperatorPricer
 from meshwright.price.tables import pricer_of
 from meshwright.price.training import TRAFFIC
 from meshwright.search.baselines.roles import inside_machine, require_few, seat
@@ -161,7 +161,11 @@ def _seconds(unit: Unit, pricer: OperatorPricer) -> float:
 def _updates(graph: OperatorGraph, parts: Sequence[Unit], cluster: Cluster) -> list[float]:
     """For each unit the seconds of updating the weights that it is the first to read."""
     trained = {p.tensor.name: p.tensor.spec.bytes for p in graph.parameters if p.trainable}
-    rate = cluster.device.memory_bandwidth * DEFAULT.streaming / TRAFFIC[Options().optimizer]
+    rate = (
+        cluster.device.memory_bandwidth
+        * cluster.device.reached.streaming
+        / TRAFFIC[Options().optimizer]
+    )
     found = []
     for unit in parts:
         own = {port.tensor for port in unit.inputs} & trained.keys()

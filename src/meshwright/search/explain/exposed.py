@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from meshwright.cluster.model import Cluster, Link
 from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.counts import backward, forward
@@ -28,36 +30,36 @@ from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
 
 
-class LinkCost(NamedTuple):
+class LinkCost(msgspec.Struct, frozen=True):
     """What goes through the busiest link of a kind."""
 
     link: str
     """With its level, as "node/nic"."""
     bytes: Bytes
     """That it could send in the time for which it is busy."""
-    seconds: Seconds
+    seconds: Seconds = msgspec.field(name="busy_s")
     """For which it is busy."""
     share: float
     """Of the step."""
-    exposed: Seconds
+    exposed: Seconds = msgspec.field(name="exposed_s")
     """What the step waits for it, latencies not counted."""
 
 
-class KindCost(NamedTuple):
+class KindCost(msgspec.Struct, frozen=True):
     """What the operators of one kind take, both passes."""
 
     kind: str
     operators: int
-    seconds: Seconds
+    seconds: Seconds = msgspec.field(name="predicted_s")
     """On a device that runs them, over all micro-batches."""
     share: float
     """Of what all operators take."""
     roofline: float
     """What they would take at the peak rates of the device, as a share of what they take."""
-    exposed: Seconds
+    exposed: Seconds = msgspec.field(name="exposed_s")
 
 
-class CollectiveCost(NamedTuple):
+class CollectiveCost(msgspec.Struct, frozen=True):
     """What a collective takes that runs, for the same purpose, several times in a step."""
 
     operation: str
@@ -66,14 +68,14 @@ class CollectiveCost(NamedTuple):
     bytes: float
     """That each member holds."""
     purpose: str
-    program: str
-    """Of a sum that all members get; empty for other collectives."""
+    program: str | None
+    """Of a sum that all members get; none for other collectives."""
     link: str
     """Which paces it."""
     times: int
-    seconds: Seconds
+    seconds: Seconds = msgspec.field(name="predicted_s")
     """All times together."""
-    exposed: Seconds
+    exposed: Seconds = msgspec.field(name="exposed_s")
 
 
 def link_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[LinkCost, ...]:
@@ -195,7 +197,8 @@ def _summed(
         for own, _ in task:
             times[own] = times.get(own, 0) + 1
     found = (
-        own._replace(
+        msgspec.structs.replace(
+            own,
             times=count,
             seconds=Seconds(own.seconds * count),
             exposed=_seconds(waited.get(own)),
@@ -205,8 +208,8 @@ def _summed(
     return tuple(sorted(found, key=lambda own: (-own.exposed, -own.seconds)))
 
 
-def _program(operation: str, way: Way) -> str:
-    return str(way.program or dsl.ALL_REDUCE) if operation == NAMES[ALL_REDUCE] else ""
+def _program(operation: str, way: Way) -> str | None:
+    return str(way.program or dsl.ALL_REDUCE) if operation == NAMES[ALL_REDUCE] else None
 
 
 def _seconds(part: Part | None) -> Seconds:

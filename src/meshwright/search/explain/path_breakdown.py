@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from meshwright.foundation.units import Seconds
 from meshwright.graph.layers import first_copies
 from meshwright.search.explain.critical_path import Piece
@@ -26,7 +28,7 @@ LATENCY = "latency"
 """The category of what a collective takes however small it is."""
 
 
-class Stretch(NamedTuple):
+class Stretch(msgspec.Struct, frozen=True):
     """What one thing takes of the critical path."""
 
     category: str
@@ -35,7 +37,7 @@ class Stretch(NamedTuple):
     subject: str
     times: int
     """How many pieces of the path."""
-    seconds: Seconds
+    seconds: Seconds = msgspec.field(name="predicted_s")
     share: float
     """Of the step."""
 

@@ -21,6 +21,7 @@ from meshwright.parallel.states import PARTIAL
 from meshwright.parallel.unit import Member
 from meshwright.parallel.units import units
 from meshwright.price.memory import STATES, UPDATE
+from meshwright.script.script import WHOLLY_SHARDED
 from meshwright.search.additive import Costing, Costs
 
 
@@ -28,7 +29,7 @@ class Bytes(NamedTuple):
     """Of each layout of a unit."""
 
     standing: Costs
-    """Parameters, their gradients, the optimizer's state."""
+    """Parameters, the most of their gradients, the optimizer's state."""
     kept: Costs
     """For the backward pass of one micro-batch."""
 
@@ -76,9 +77,11 @@ class Scales:
             own = source.bytes / ways
             wide = own * max(1.0, 4 / ITEM_BYTES[self._costing.graph.specs[source.name].dtype])
             numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
-            total += own / (copies if self._zero == 3 else 1)
+            sharded = own / copies if source.trained else own
+            total += sharded if self._zero == WHOLLY_SHARDED else own
             if source.trained:
-                total += own / (copies if self._zero >= 2 else 1)
+                # Micro-batches add gradients up whole.
+                total += sharded if self._zero and options.micro_batches == 1 else own
                 updated = (STATES[options.optimizer] + UPDATE[options.optimizer]) * numbers + copy
                 total += updated / (copies if self._zero >= 1 else 1)
         return total

@@ -1,0 +1,1 @@
+"""Published training steps, each as its configuration, through the simulator that decides."""

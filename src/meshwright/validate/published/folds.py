@@ -1,0 +1,62 @@
+"""Folds of published rows, and the rates that were fitted without each. Enters: rows. Leaves: for a
+row the fold in which it lies, for a machine its rates fitted on the other fold.
+
+For each GPU the pairs of a source (without date and revision) and a model, sorted, are dealt in
+turn to fold 0 and fold 1, so that rows of one model of one source on one GPU are never in both.
+The catalogue's rates are fitted on all rows; `published_folds.json` has, by the number of a fold
+and the name of a machine, those that were fitted on that fold alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from meshwright.cluster.model import Cluster
+from meshwright.cluster.rates import Rates
+from meshwright.validate.published.rows import PublishedRow
+from meshwright.validate.table import embedded_table
+
+FITTED = "published_folds.json"
+
+Key = tuple[str, str, str]
+"""GPU, source, model."""
+
+
+class FoldRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What kernels reach, fitted on one fold."""
+
+    rates: Rates
+    fusing: Rates | None
+
+
+def key_of(row: PublishedRow) -> Key:
+    """What rows of one fold share."""
+    return row.gpu, row.origin, row.model
+
+
+def folds_of(rows: Iterable[PublishedRow]) -> Mapping[Key, int]:
+    """The fold of every GPU, source and model."""
+    found: dict[Key, int] = {}
+    dealt: dict[str, int] = {}
+    for key in sorted({key_of(row) for row in rows}):
+        found[key] = dealt.setdefault(key[0], 0) % 2
+        dealt[key[0]] += 1
+    return found
+
+
+def fold_rates() -> Mapping[str, Mapping[str, FoldRates]]:
+    """By the number of a fold and the name of a machine."""
+    return msgspec.json.decode(embedded_table(FITTED), type=dict[str, dict[str, FoldRates]])
+
+
+def held_out(cluster: Cluster, fold: int) -> Cluster:
+    """A machine of the catalogue with rates that were fitted without a fold."""
+    own = fold_rates()[str(1 - fold)].get(cluster.name)
+    if own is None:
+        return cluster
+    fusing = UNSET if own.fusing is None else own.fusing
+    return replace(cluster, device=replace(cluster.device, rates=own.rates, fusing=fusing))

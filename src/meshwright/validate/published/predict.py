@@ -1,0 +1,186 @@
+"""Published steps beside their predictions. Enters: rows, and what captures a model. Leaves: a
+`Judged` for each: seconds and bytes by the simulator that plans are decided with, or the reason
+why there is no prediction.
+
+A row becomes a model (`models`), a machine (`machines`) and a configuration (`configs`), these a
+plan (`search.configured`), and the plan is simulated (`simulate.simulation`). Nothing is corrected
+afterwards. A structure is captured once (`shapes`); rows that ask the same are predicted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from meshwright.cluster.model import Cluster
+from meshwright.foundation.errors import InputError
+from meshwright.foundation.integers import divisors
+from meshwright.foundation.units import Bytes, Seconds
+from meshwright.graph.dtypes import in_dtype
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.price.alpha_beta import Pricer
+from meshwright.price.backend import NCCL
+from meshwright.price.tables import pricer_of
+from meshwright.search.configured.config import ParallelConfig
+from meshwright.search.configured.plan import configured
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.simulation import simulate
+from meshwright.validate.published.configs import ORDERS, Layout, layout_of
+from meshwright.validate.published.folds import Key, folds_of, held_out, key_of
+from meshwright.validate.published.machines import machine_of
+from meshwright.validate.published.models import shape_of
+from meshwright.validate.published.rows import PublishedRow, embedded_published
+from meshwright.validate.published.shapes import GraphOf, Sizes, captured_template, shaped
+
+NO_FOLDS: Mapping[Key, int] = MappingProxyType({})
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A row beside its prediction."""
+
+    row: PublishedRow
+    predicted_s: Seconds | None = None
+    predicted_bytes: Bytes | None = None
+    fits: bool | None = None
+    """Whether it is predicted to fit."""
+    config: str = ""
+    """What was simulated."""
+    assumed: tuple[str, ...] = ()
+    skipped: str | None = None
+    """Why there is no prediction."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured seconds."""
+        if self.predicted_s is None or self.row.measured_s is None:
+            return None
+        return self.predicted_s / self.row.measured_s
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Predicted over measured bytes."""
+        if self.predicted_bytes is None or self.row.measured_bytes is None:
+            return None
+        return self.predicted_bytes / self.row.measured_bytes
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a prediction depends on."""
+
+    shape: Sizes
+    cluster: Cluster
+    layout: Layout
+
+
+def judged(
+    rows: Sequence[PublishedRow], graph_of: GraphOf, *, without: bool = False
+) -> Iterator[Judged]:
+    """Every row beside its prediction, in their order; on request with rates that were fitted
+    without it.
+    """
+    predictor = Predictor(graph_of, folds_of(embedded_published()) if without else {})
+    for row in rows:
+        yield predictor.judge(row)
+
+
+class Predictor:
+    """Predicts rows, each distinct question and each distinct model once."""
+
+    def __init__(self, graph_of: GraphOf, folds: Mapping[Key, int] = NO_FOLDS) -> None:
+        self._folds = folds
+        self._template = lru_cache(maxsize=None)(lambda own: captured_template(own, graph_of))
+        self._shaped = lru_cache(maxsize=4)(self._shape)
+        self._known: dict[Question, Judged] = {}
+
+    def judge(self, row: PublishedRow) -> Judged:
+        """A row beside its prediction, or the reason why there is none."""
+        try:
+            question = self._question(row)
+            if question not in self._known:
+                self._known[question] = self._predict(row, question)
+            return replace(self._known[question], row=row)
+        except InputError as error:
+            return Judged(row=row, skipped=f"{error.problem}; {error.remedy}")
+        except Exception as error:  # A row that nobody has seen must not end the others.
+            return Judged(row=row, skipped=f"{type(error).__name__}: {error}")
+
+    def _question(self, row: PublishedRow) -> Question:
+        question, fold = question_of(row), self._folds.get(key_of(row))
+        if fold is None:
+            return question
+        return replace(question, cluster=held_out(question.cluster, fold))
+
+    def _predict(self, row: PublishedRow, question: Question) -> Judged:
+        shape, layout = question.shape, question.layout
+        graph = self._shaped(shape, layout.samples, layout.dtype, layout.frozen)
+        plan, assumed = placed(graph, question.cluster, layout.config)
+        prices = Prices(Pricer(plan.cluster, NCCL, algorithm="best"), programs=False)
+        found = simulate(plan, prices, pricer_of(plan.cluster.device)).prediction
+        return Judged(
+            row=row,
+            predicted_s=found.step,
+            predicted_bytes=found.memory.total,
+            fits=not found.missing,
+            config=str(layout.config),
+            assumed=(*layout.assumed, *assumed),
+        )
+
+    def _shape(self, shape: Sizes, samples: int, dtype: str, frozen: bool) -> OperatorGraph:
+        """A model with all its layers and samples."""
+        graph = in_dtype(shaped(self._template(shape.structure), shape, samples), dtype)
+        return _frozen(graph) if frozen else graph
+
+
+def question_of(row: PublishedRow) -> Question:
+    """What is asked of a row; refuses one that cannot be expressed."""
+    shape = shape_of(row)
+    return Question(shape=shape, cluster=machine_of(row), layout=layout_of(row, shape.layers))
+
+
+def placed(
+    graph: OperatorGraph, cluster: Cluster, config: ParallelConfig
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan of a configuration, with what had to be changed for it to lie on the machine: the
+    order of ranks, or machines of fewer devices.
+    """
+    first: InputError | None = None
+    for machine in _machines(cluster):
+        for order in ORDERS:
+            try:
+                plan = configured(graph, machine, replace(config, order=order))
+            except InputError as error:
+                first = first or error
+                continue
+            changed = []
+            if order != ORDERS[0]:
+                changed.append("the pipeline's ranks lie inside those of data")
+            if machine is not cluster:
+                changed.append(f"machines of {machine.hierarchy[-1]} devices, so that axes lie "
+                               "evenly")  # fmt: skip
+            return plan, tuple(changed)
+    assert first is not None
+    raise first
+
+
+def _machines(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, and those with smaller machines."""
+    yield cluster
+    if len(cluster.levels) == 1:
+        return
+    outer, inner = cluster.levels[0], cluster.levels[-1]
+    for each in reversed(divisors(inner.cardinality)[:-1]):
+        count = outer.cardinality * inner.cardinality // each
+        yield cluster.resized({outer.name: count, inner.name: each})
+
+
+def _frozen(graph: OperatorGraph) -> OperatorGraph:
+    """A model of which only weights of one dim are trained: norms."""
+    parameters = tuple(
+        replace(own, trainable=len(own.tensor.dims) == 1) for own in graph.parameters
+    )
+    return replace(graph, parameters=parameters)
