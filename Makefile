@@ -8,16 +8,23 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 # What compiles does so once, before a clock runs or several processes would do it at the same time.
 WARM := $(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm_up()"
 
-.PHONY: demo test replay gpu-test check bench figures reference clean
+# Where the time of tests goes.
+SLOWEST := --durations=30
+
+.PHONY: demo test warm replay gpu-test check bench figures reference clean
 
 demo: $(VENV)/.installed
+	$(WARM)
 	$(BIN)/meshwright demo
 
-# Tests that measure rates or wait for a clock run alone.
-test: $(VENV)/.developer
+# Tests that measure rates run alone, and tests that wait for a clock two at a time.
+test: warm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone and not waits and not replay" $(SLOWEST) -n auto --maxprocesses 8 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m waits $(SLOWEST) -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m alone $(SLOWEST)
+
+warm: $(VENV)/.developer
 	$(WARM)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone and not replay" -n auto --maxprocesses 8 --dist worksteal
-	$(BIN)/python -m pytest -m alone
 
 # Plans, predictions, explanations and bytes as before, number by number; UPDATE=1 writes them anew.
 replay: $(VENV)/.developer
@@ -59,7 +66,6 @@ reference: $(VENV)/.developer
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --editable ".[torch]"
-	$(WARM)
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.installed

@@ -16,7 +16,6 @@ import numpy as np
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.compiled import compiled
 from meshwright.search.budget import Budget
 from meshwright.search.compare import Comparison, compare, told_apart
 from meshwright.search.mcmc.metropolis import Space, space
@@ -26,6 +25,7 @@ from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.full import Scratch
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, Timeline
+from task_graphs import compiled
 
 BATCH = {"alexnet": 256}
 """Samples a device; 64 of all others."""

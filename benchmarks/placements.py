@@ -19,7 +19,7 @@ from appendix import Configuration, configurations
 from meshwright import Cluster, Pricer, Ranker, Reduction, cheapest, placements, rank
 from meshwright.cluster.model import Level, Link
 from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
-from meshwright.price import flows
+from meshwright.price import double_tree
 from meshwright.reduce import laws, synthesize
 from meshwright.reduce.hierarchy import reduction_hierarchy
 
@@ -31,8 +31,8 @@ def forget() -> None:
         synthesize._graph,
         laws._entry,
         laws._contexts,
-        flows._tree_loads,
-        flows.tree_edges,
+        double_tree.crossings,
+        double_tree.tree_edges,
     ):
         remembered.cache_clear()
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
+import numba
 import numpy as np
 
-from meshwright.foundation.compiled import compiled
+from meshwright.foundation.compiled import BARE
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 Edge = tuple[int, int]
+Function = TypeVar("Function", bound=Callable[..., object])
 
 UNITS = 200
 DEVICE, LINK = 0, 1
 FORWARD, BACKWARD, SYNC, UPDATE = range(4)
+
+
+def compiled(function: Function) -> Function:
+    """The function, compiled in every process: on disk is kept only what the package says."""
+    return cast(Function, numba.njit(**BARE)(function))
 
 
 class Step(NamedTuple):

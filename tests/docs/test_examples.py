@@ -9,10 +9,11 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support.typed import typed
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,14 +42,7 @@ def session(text: str, folder: Path) -> str:
         words = shlex.split(line[2:])
         assert words[0] == "meshwright", "only meshwright commands are run by the tests"
         pipe = words.index("|") if "|" in words else len(words)
-        result = subprocess.run(
-            [sys.executable, "-m", *words[:pipe]],
-            cwd=folder,
-            env=os.environ | {"COLUMNS": WIDTH},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = typed(*words[1:pipe], folder=folder, COLUMNS=WIDTH)
         output = result.stdout + result.stderr
         if pipe < len(words):
             command, count = words[pipe + 1 :]
@@ -93,9 +87,7 @@ def test_console(page: str, line: int, text: str, folder: Path) -> None:
 def test_python(page: str, line: int, text: str, folder: Path) -> None:
     """A Python block ends with what it prints, each line behind `# `."""
     code, mark, _ = text.partition("# prints:\n")
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
+    result = typed("-c", code, folder=folder)
     assert result.returncode == 0, result.stderr
     printed = "".join(f"# {line}".rstrip() + "\n" for line in result.stdout.splitlines())
     confirm(page, text, code + mark + printed)

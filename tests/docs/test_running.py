@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.typed import typed
+
 pytestmark = pytest.mark.ranks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,22 +31,23 @@ def commands(page: str) -> list[str]:
     return [re.split(r" [|#]|  +#", line)[0] for line in found]
 
 
-def typed(command: str, folder: Path) -> str:
+def printed_by(command: str, folder: Path) -> str:
     """What a command prints on standard output; it must end well."""
     words = command.split()
+    environment = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     if words[0] == "meshwright":
-        words = [sys.executable, "-m", *words]
+        result = typed(*words[1:], folder=folder, **environment)
     else:
         words[0] = str(Path(sys.executable).parent / "torchrun")
-    result = subprocess.run(
-        words,
-        cwd=folder,
-        env=os.environ | {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+        result = subprocess.run(
+            words,
+            cwd=folder,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
     assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
     return result.stdout
 
@@ -52,15 +55,15 @@ def typed(command: str, folder: Path) -> str:
 def test_the_training_script(tmp_path: Path) -> None:
     scripts("running.md", tmp_path)
     plan = next(own for own in commands("running.md") if "model.py" in own)
-    typed(plan, tmp_path)
-    lines = typed("torchrun --standalone --nproc-per-node 2 train.py", tmp_path).splitlines()
+    printed_by(plan, tmp_path)
+    lines = printed_by("torchrun --standalone --nproc-per-node 2 train.py", tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:5]] == [f"step {n}" for n in range(5)]
     assert lines[5] == "the plain model takes its state"
 
 
 def test_the_tutorial_from_its_first_command_to_its_last(tmp_path: Path) -> None:
     scripts("tutorial.md", tmp_path)
-    printed = {command: typed(command, tmp_path) for command in commands("tutorial.md")}
+    printed = {command: printed_by(command, tmp_path) for command in commands("tutorial.md")}
     trained = next(text for command, text in printed.items() if command.startswith("torchrun"))
     losses = [float(line.rpartition(" ")[2]) for line in trained.splitlines()]
     assert len(losses) == 3

@@ -140,7 +140,7 @@ def _of_spending(own: Spending) -> Iterator[str]:
     )
     for subject, rows in parts:
         for row in rows:
-            yield _line(subject, *msgspec.to_builtins(row))
+            yield _line(subject, *msgspec.to_builtins(row).values())
 
 
 def _of_bytes(plan: Plan) -> Iterator[str]:
