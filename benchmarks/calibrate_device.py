@@ -26,13 +26,13 @@ from typing import Any
 import msgspec
 import torch
 
+from meshwright.base.units import Seconds, format_bytes, format_seconds
+from meshwright.calibrate.calls import calls_to_measure
+from meshwright.calibrate.profile_calls import Calibration, calibrate
+from meshwright.calibrate.provenance import origin_of
 from meshwright.capture.load import load_model
-from meshwright.foundation.units import Seconds, format_bytes, format_seconds
+from meshwright.cost.table import Origin
 from meshwright.graph.model import Call, OperatorGraph
-from meshwright.price.table import Origin
-from meshwright.run.calibrate import Calibration, calibrate
-from meshwright.run.calls import calls_to_measure
-from meshwright.run.origin import origin_of
 from meshwright.run.step import (
     DispatchMeasurement,
     OptimizerName,

@@ -12,8 +12,8 @@ import resource, sys, time
 begin = time.perf_counter()
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.training import training_step
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.training import training_step
 loaded = time.perf_counter()
 graph = load_model(sys.argv[1]).graph
 captured = time.perf_counter()

@@ -19,8 +19,8 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.plan.model import Measurement
 
 RANKS, BATCH, STEPS, BUDGET = 4, 8, 2, "2s"
@@ -46,7 +46,7 @@ def fork_server(*, planning: bool) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     context = multiprocessing.get_context("forkserver")
     last = "coverage_warm" if planning else "meshwright.capture.load"
-    context.set_forkserver_preload(["meshwright.run.quiet", "torch", "transformers", last])
+    context.set_forkserver_preload(["meshwright.run.launch.quiet", "torch", "transformers", last])
 
 
 def captured(source: str, out: Path) -> dict[str, object]:
@@ -75,8 +75,8 @@ def planned(source: str, out: Path) -> dict[str, object]:
 def ran(source: str, out: Path, limit: float) -> dict[str, object] | Failure:
     """Run a plan on ranks of this machine, and compare with one device."""
     from meshwright.plan.file import load_plan
-    from meshwright.run.alone import refuse_incomparable
-    from meshwright.run.ranks import RankError, run_ranks
+    from meshwright.run.launch.ranks import RankError, run_ranks
+    from meshwright.run.single_device import refuse_incomparable
     from meshwright.run.training import Task, train
 
     try:

@@ -27,9 +27,9 @@ import meshwright
 from meshwright.capture.example import Example, Step
 from meshwright.capture.load import load_example
 from meshwright.cluster.model import Cluster
-from meshwright.reduce import dsl
-from meshwright.reduce.plan import ReductionPlan
-from meshwright.run.gpus import device_of_rank, gpus_for
+from meshwright.collectives import dsl
+from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.run.launch.gpus import device_of_rank, gpus_for
 from testbed import Testbed
 from training_steps import prefer
 

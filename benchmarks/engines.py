@@ -15,9 +15,10 @@ from random import Random
 import numba
 import numpy as np
 
-from meshwright.simulate import delta, full
-from meshwright.simulate.delta_state import Accepted, Trial
-from meshwright.simulate.delta_walk import NEVER
+from meshwright.simulate import full
+from meshwright.simulate.delta import engine as delta
+from meshwright.simulate.delta.state import Accepted, Trial
+from meshwright.simulate.delta.walk import NEVER
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 from task_graphs import UNITS, Step, lay, training_step
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.price.backend import backend_named
+from meshwright.cost.backend import backend_named
 from meshwright.search.budget import Budget
 from meshwright.search.compare import Comparison, compare
 

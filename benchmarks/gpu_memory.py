@@ -20,17 +20,17 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from meshwright.base.units import Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Seconds
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Measurement, Plan
-from meshwright.run.gpus import sharing_service
-from meshwright.run.ranks import Home, run_ranks
+from meshwright.run.launch.gpus import sharing_service
+from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import Task
-from meshwright.search.configured.config import ParallelConfig
-from meshwright.search.configured.plan import configured
 from support.training_bodies import trains_each
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

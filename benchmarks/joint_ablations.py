@@ -25,17 +25,17 @@ from unittest.mock import patch
 import msgspec
 
 from joint_cases import Case, Row, searched
+from meshwright import baselines
 from meshwright.graph import pieces
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel import unit
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.unit import Unit
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search import baselines
-from meshwright.search.additive import Costing
 from meshwright.search.joint import graph_context, layout_dp, planner, rewrites
 from meshwright.search.joint.segments import Segment, segments
+from meshwright.sharding import unit
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.unit import Unit
+from meshwright.simulate.additive import Costing
 
 BUDGET = "120s"
 EVERYTHING = "everything"

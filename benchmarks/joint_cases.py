@@ -14,8 +14,8 @@ import sys
 
 import msgspec
 
+from meshwright.base.units import Bytes, parse_bytes
 from meshwright.capture.load import load_model
-from meshwright.foundation.units import Bytes, parse_bytes
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget

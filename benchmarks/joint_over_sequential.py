@@ -15,8 +15,8 @@ import msgspec
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
+from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Options
-from meshwright.price.operator import OperatorPricer
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question

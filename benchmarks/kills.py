@@ -4,8 +4,8 @@ Run as `PYTHONPATH=tests python benchmarks/kills.py [TIMES] [--gpu]` (50 times, 
 of NCCL that share a GPU). A rank is killed (SIGKILL) or stopped (SIGSTOP) at a random moment, or
 gives in a random step a batch that disagrees with the plan. Prints for each time who went wrong how
 and when, the seconds until all others had ended, their exit codes and what they said; then the
-totals. Exit code 1 if any did not end as `meshwright.run.watch` says: within 30 s, with its exit
-code and a sentence that names the rank and the step.
+totals. Exit code 1 if any did not end as `meshwright.run.health.watchdog` says: within 30 s, with
+its exit code and a sentence that names the rank and the step.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Literal, NamedTuple, get_args
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.parallel.layout import REPLICA, Layout, divides
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.run.ranks import Home
-from meshwright.run.watch import EXIT_CODE
+from meshwright.run.health.watchdog import EXIT_CODE
+from meshwright.run.launch.ranks import Home
+from meshwright.sharding.layout import REPLICA, Layout, divides
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from support.kill_bodies import endless_training
 from support.module_bodies import BATCH
 from support.watched import exit_codes, last_words, started

@@ -18,11 +18,11 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.compare import Comparison, compare, told_apart
-from meshwright.search.mcmc.metropolis import Space, space
-from meshwright.search.mcmc.move import Board, Undo, apply, board, take_back, undo
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
 from meshwright.simulate.full import Scratch
+from meshwright.simulate.layout_space import Space, space
+from meshwright.simulate.move import Board, Undo, apply, board, take_back, undo
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 from task_graphs import compiled

@@ -16,9 +16,9 @@ from typing import cast
 
 import torch
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import Home, run_ranks
-from meshwright.run.wire import Wire
+from meshwright.base.units import Seconds
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.launch.ranks import Home, run_ranks
 from p2_testbed_cases import nccl_environment
 from p2_testbed_ranks import Clock
 from testbed.bed import told

@@ -12,10 +12,10 @@ import argparse
 from collections.abc import Sequence
 from typing import cast
 
-from meshwright.foundation.units import Seconds
+from meshwright.base.units import Seconds
 from meshwright.plan.file import load_plan
 from meshwright.plan.model import Measurement
-from meshwright.run.ranks import Home, run_ranks
+from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import Task
 from support.training_bodies import trains_each
 

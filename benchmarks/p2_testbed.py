@@ -22,13 +22,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds, parse_seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds, parse_seconds
-from meshwright.price.pattern import Digit, Use, groups
-from meshwright.reduce.lower import Groups, lower, reduction_groups
-from meshwright.run.gpus import gpus_for
-from meshwright.run.ranks import RankError
+from meshwright.collectives.lowering import Groups, lower, reduction_groups
+from meshwright.cost.pattern import Digit, Use, groups
+from meshwright.run.launch.gpus import gpus_for
+from meshwright.run.launch.ranks import RankError
 from meshwright.validate.bed_rows import Case, Record, described, read_records
 from p2_testbed_cases import (
     NEAR,

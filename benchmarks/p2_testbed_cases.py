@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, BytesPerSecond
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes, BytesPerSecond
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import NCCL, RINGS, Algorithm, Backend
-from meshwright.reduce.dsl import ALL_REDUCE
-from meshwright.reduce.predict import PricedProgram, predict_all
+from meshwright.collectives.dsl import ALL_REDUCE
+from meshwright.collectives.predict import PricedProgram, predict_all
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL, RINGS, Algorithm, Backend
 from meshwright.validate.bed_rows import Case, Record, Result, cases
 
 CLUSTERS = Path(__file__).parent.parent / "testbed" / "clusters"

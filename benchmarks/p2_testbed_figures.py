@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from meshwright.base.units import format_bandwidth, format_seconds
 from meshwright.cli.console import new_console
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import format_bandwidth, format_seconds
 from meshwright.report.tables import new_table
 from meshwright.report.validations import table_of_errors, table_of_gains
 from meshwright.validate.bed_rows import Record, Result, cases, described

@@ -20,12 +20,12 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from meshwright.foundation.units import Bytes, Seconds
-from meshwright.reduce.lower import Groups, LoweredStep
-from meshwright.reduce.recipe import recipe
-from meshwright.run.gpus import device_of_rank
-from meshwright.run.programs import Reducer
-from meshwright.run.wire import Wire
+from meshwright.base.units import Bytes, Seconds
+from meshwright.collectives.lowering import Groups, LoweredStep
+from meshwright.collectives.recipe import recipe
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.programs import Reducer
+from meshwright.run.launch.gpus import device_of_rank
 from meshwright.validate.bed_rows import (
     Calibration,
     Key,

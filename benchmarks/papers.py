@@ -33,18 +33,18 @@ from pathlib import Path
 
 import msgspec
 
+from meshwright.base.units import BytesPerSecond, Seconds
+from meshwright.baselines import applicable
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import BytesPerSecond, Seconds
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.memory import Optimizer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.plan.model import Options, Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.memory import Optimizer
-from meshwright.price.operator import OperatorPricer
-from meshwright.search.baselines import applicable
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.planner import best_plan

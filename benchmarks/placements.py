@@ -17,11 +17,11 @@ from pathlib import Path
 
 from appendix import Configuration, configurations
 from meshwright import Cluster, Pricer, Ranker, Reduction, cheapest, placements, rank
+from meshwright.base.units import Bytes, BytesPerSecond, Seconds
 from meshwright.cluster.model import Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
-from meshwright.price import double_tree
-from meshwright.reduce import laws, synthesize
-from meshwright.reduce.hierarchy import reduction_hierarchy
+from meshwright.collectives import laws, synthesize
+from meshwright.collectives.hierarchy import reduction_hierarchy
+from meshwright.cost import double_tree
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "time_against_devices.svg"
 

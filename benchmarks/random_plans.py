@@ -24,9 +24,9 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import RankError
-from meshwright.script.script import Script
+from meshwright.base.units import Seconds
+from meshwright.lower.script import Script
+from meshwright.run.launch.ranks import RankError
 from support.drawn_plans import MODELS, Drawn, drawn_plans
 from support.found_plans import MACHINES, found_plan
 from support.plan_features import features

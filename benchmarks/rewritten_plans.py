@@ -17,13 +17,13 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.library import shipped_rules
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate
 
 RULES = ("linear-bias-merge-three", "linear-merge", "linear-bias-merge", "conv-merge")

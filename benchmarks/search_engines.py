@@ -14,10 +14,10 @@ import time
 
 import numpy as np
 
+from meshwright.baselines.data import data_parallel
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.search.baselines.data import data_parallel
 from meshwright.search.mcmc.metropolis import (
     BEST,
     COST,
@@ -26,12 +26,12 @@ from meshwright.search.mcmc.metropolis import (
     Engine,
     Walk,
     desk,
-    space,
     stroll,
 )
-from meshwright.search.mcmc.move import board, undo
 from meshwright.simulate import full, simulation
 from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.layout_space import space
+from meshwright.simulate.move import board, undo
 from meshwright.simulate.problem import Problem
 
 MODELS = (

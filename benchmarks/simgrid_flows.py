@@ -35,12 +35,12 @@ KINDS = ("full", "half", "bus")
 
 def drawn(count: int, seed: int) -> list[dict[str, Any]]:
     """So many steps, each with its links, flows and our price."""
+    from meshwright.base.units import BytesPerSecond
     from meshwright.cluster.model import Cluster, Level, Link
-    from meshwright.foundation.units import BytesPerSecond
-    from meshwright.price.alpha_beta import Pricer
-    from meshwright.price.backend import NCCL, RINGS, Algorithm
-    from meshwright.price.collective import Collective, Movement
-    from meshwright.price.pattern import Digit, Use, groups, members
+    from meshwright.cost.alpha_beta import Pricer
+    from meshwright.cost.backend import NCCL, RINGS, Algorithm
+    from meshwright.cost.collective import Collective, Movement
+    from meshwright.cost.pattern import Digit, Use, groups, members
     from support.links import coordinates, rounds_of_transfers
     from support.strategies import DEVICE, NAMES
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.price.alpha_beta import Pricer
-from meshwright.search.configured.config import ParallelConfig
-from meshwright.search.configured.plan import configured
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
+from meshwright.cost.alpha_beta import Pricer
 from meshwright.simulate import build_template
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.memory.memory_timeline import curves

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar, cast
 import numba
 import numpy as np
 
-from meshwright.foundation.compiled import BARE
+from meshwright.base.compiled import BARE
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 Edge = tuple[int, int]

@@ -6,9 +6,9 @@ Needs root (`testbed`). On this machine there is a rank for each core, on the te
 three plans each: data parallel, expert, and what the joint search finds for this very cluster. What
 predictions rest on is measured first, on each cluster:
     links       `measure_links`, and what talking takes of computing
-    operators   all models' calls, whole and in pieces (`run.calibrate`), while every core computes
-                (`company`), twice, of which the lesser counts; ranks that share a core
-                take turns, so that each pass takes ranks / cores times as long
+    operators   all models' calls, whole and in pieces (`calibrate.profile_calls`), while every
+                core computes (`background_load`), twice, of which the lesser counts; ranks that
+                share a core take turns, so that each pass takes ranks / cores times as long
     host        what the executor adds to each pass of an operator: a tiny model on every rank
                 without communication, less its measured operators, shared out among its passes
 Then the plans are run in turns. Printed are all rows and what `judged` says of them; each row goes
@@ -29,31 +29,31 @@ from typing import NamedTuple, cast
 import msgspec
 import torch
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.baselines.data import data_parallel
+from meshwright.baselines.expert import expert
+from meshwright.calibrate.background_load import company
+from meshwright.calibrate.calls import calls_to_measure
+from meshwright.calibrate.link_fit import Found, fitted
+from meshwright.calibrate.link_rates import measure_links
+from meshwright.calibrate.profile_calls import calibrate
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import RINGS
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.table import PriceTable, load_table
 from meshwright.graph.families import family_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import REPLICA, Layout, factors
-from meshwright.parallel.units import units
 from meshwright.plan.model import Measurement, Options, Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import RINGS
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.table import PriceTable, load_table
-from meshwright.run.calibrate import calibrate
-from meshwright.run.calls import calls_to_measure
-from meshwright.run.company import company
-from meshwright.run.link_fit import Found, fitted
-from meshwright.run.link_rates import measure_links
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.training import Task, train
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.baselines.expert import expert
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
+from meshwright.sharding.layout import REPLICA, Layout, factors
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
 from testbed.bed import Testbed
 from testbed.netlink import require_available
 from testbed.owners import NOBODY, Owner

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 
+from meshwright.base.units import BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import BytesPerSecond, Seconds
-from meshwright.run.ranks import PATIENCE, Home, run_ranks
+from meshwright.run.launch.ranks import PATIENCE, Home, run_ranks
 from testbed import netlink, tree
 from testbed.counters import Carried, read_counters
 from testbed.owners import Owner

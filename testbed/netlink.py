@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import BytesPerSecond
+from meshwright.base.errors import InputError
+from meshwright.base.units import BytesPerSecond
 from testbed.owners import Owner
 from testbed.tree import INTERFACE, Bucket, Edge, bucket
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.base.errors import InputError, nearest
 from testbed.netlink import namespaces, processes, remove_namespace
 from testbed.owners import NOBODY, Owner, read_name
 

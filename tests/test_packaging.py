@@ -28,7 +28,7 @@ output y"""
 SAVE = f"""
 from meshwright import Cluster, save_plan
 from meshwright.graph.text import parse_graph
-from meshwright.search.baselines.data import data_parallel
+from meshwright.baselines.data import data_parallel
 save_plan(data_parallel(parse_graph('''{GRAPH}'''), Cluster.named("laptop")), "plan.json")
 """
 

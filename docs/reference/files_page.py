@@ -8,12 +8,12 @@ from docs.reference.markdown import cell, code, docstring, table
 from docs.reference.source import fields
 from meshwright.cluster.model import Cluster, Device, Level, Link
 from meshwright.cluster.toml import dump_cluster
+from meshwright.cost import table as price_table
+from meshwright.cost.table import MeasuredCall, Origin
 from meshwright.graph import notation
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 from meshwright.plan import file as plan_file
 from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
-from meshwright.price import table as price_table
-from meshwright.price.table import MeasuredCall, Origin
 from meshwright.rewrite.language import text
 from meshwright.rewrite.library import Certificate
 from meshwright.search import results

@@ -16,43 +16,43 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from meshwright.foundation.version import VERSION
+from meshwright.base.version import VERSION
 
 if TYPE_CHECKING:
+    from meshwright.base.errors import InputError as InputError
     from meshwright.capture.model import capture_model as capture_model
     from meshwright.cluster.model import Cluster as Cluster
-    from meshwright.foundation.errors import InputError as InputError
+    from meshwright.collectives.dsl import Program as Program
+    from meshwright.collectives.hierarchy import reduction_hierarchy as reduction_hierarchy
+    from meshwright.collectives.lowering import lower as lower
+    from meshwright.collectives.predict import cheapest as cheapest
+    from meshwright.collectives.predict import predict as predict
+    from meshwright.collectives.reduction_plan import ReductionPlan as ReductionPlan
+    from meshwright.collectives.synthesize import synthesize as synthesize
+    from meshwright.cost.alpha_beta import Pricer as Pricer
+    from meshwright.cost.backend import BACKENDS as BACKENDS
+    from meshwright.explain.explain_plan import explain_plan as explain_plan
     from meshwright.graph.model import OperatorGraph as OperatorGraph
-    from meshwright.place.axes import Axis as Axis
-    from meshwright.place.placement import Placement as Placement
-    from meshwright.place.placement import placements as placements
     from meshwright.plan.file import load_plan as load_plan
     from meshwright.plan.file import save_plan as save_plan
     from meshwright.plan.model import Measurement as Measurement
     from meshwright.plan.model import Plan as Plan
     from meshwright.plan.model import Prediction as Prediction
-    from meshwright.price.alpha_beta import Pricer as Pricer
-    from meshwright.price.backend import BACKENDS as BACKENDS
-    from meshwright.reduce.dsl import Program as Program
-    from meshwright.reduce.hierarchy import reduction_hierarchy as reduction_hierarchy
-    from meshwright.reduce.lower import lower as lower
-    from meshwright.reduce.plan import ReductionPlan as ReductionPlan
-    from meshwright.reduce.predict import cheapest as cheapest
-    from meshwright.reduce.predict import predict as predict
-    from meshwright.reduce.synthesize import synthesize as synthesize
-    from meshwright.run.hook import use_reduction_plan as use_reduction_plan
+    from meshwright.run.comm.ddp_hook import use_reduction_plan as use_reduction_plan
+    from meshwright.run.comm.programs import all_reduce as all_reduce
     from meshwright.run.module import Parallelized as Parallelized
     from meshwright.run.module import parallelize as parallelize
-    from meshwright.run.programs import all_reduce as all_reduce
     from meshwright.search.budget import Budget as Budget
     from meshwright.search.compare import compare as compare
-    from meshwright.search.find import explain_plan as explain_plan
     from meshwright.search.find import find_plan as find_plan
     from meshwright.search.joint.question import Planned as Planned
     from meshwright.search.rank import Ranker as Ranker
     from meshwright.search.rank import Ranking as Ranking
     from meshwright.search.rank import Reduction as Reduction
     from meshwright.search.rank import rank as rank
+    from meshwright.sharding.axes import Axis as Axis
+    from meshwright.sharding.placement import Placement as Placement
+    from meshwright.sharding.placement import placements as placements
     from meshwright.simulate.simulation import simulate as simulate_plan  # noqa: F401
 
 __version__ = VERSION
@@ -68,36 +68,36 @@ MAIN_PATH = {
     "load_plan": "plan.file",
     "simulate_plan": "simulate.simulation:simulate",
     "Prediction": "plan.model",
-    "explain_plan": "search.find",
+    "explain_plan": "explain.explain_plan",
     "compare": "search.compare",
     "Budget": "search.budget",
     "parallelize": "run.module",
     "Parallelized": "run.module",
     "Measurement": "plan.model",
-    "InputError": "foundation.errors",
+    "InputError": "base.errors",
 }
 """From a model to a training step, in the order in which one meets them: where each name is, and
 behind a colon what it is called there."""
 
 REDUCTIONS = {
-    "Axis": "place.axes",
-    "Placement": "place.placement",
-    "placements": "place.placement",
+    "Axis": "sharding.axes",
+    "Placement": "sharding.placement",
+    "placements": "sharding.placement",
     "Reduction": "search.rank",
-    "Pricer": "price.alpha_beta",
-    "BACKENDS": "price.backend",
+    "Pricer": "cost.alpha_beta",
+    "BACKENDS": "cost.backend",
     "Ranker": "search.rank",
     "rank": "search.rank",
     "Ranking": "search.rank",
-    "reduction_hierarchy": "reduce.hierarchy",
-    "synthesize": "reduce.synthesize",
-    "Program": "reduce.dsl",
-    "predict": "reduce.predict",
-    "cheapest": "reduce.predict",
-    "lower": "reduce.lower",
-    "ReductionPlan": "reduce.plan",
-    "all_reduce": "run.programs",
-    "use_reduction_plan": "run.hook",
+    "reduction_hierarchy": "collectives.hierarchy",
+    "synthesize": "collectives.synthesize",
+    "Program": "collectives.dsl",
+    "predict": "collectives.predict",
+    "cheapest": "collectives.predict",
+    "lower": "collectives.lowering",
+    "ReductionPlan": "collectives.reduction_plan",
+    "all_reduce": "run.comm.programs",
+    "use_reduction_plan": "run.comm.ddp_hook",
 }
 """Placements and reductions alone, the same way."""
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from meshwright.base.errors import InputError
+from meshwright.baselines import applicable
 from meshwright.bounds import lower_bound as bounds_of
 from meshwright.bounds.degrees import Cutter
 from meshwright.bounds.lower_bound import lower_bound
@@ -22,20 +24,18 @@ from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.catalogue import catalogue_names
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import BACKENDS, Backend
+from meshwright.cost.memory import Optimizer
+from meshwright.cost.operator import OperatorPricer
+from meshwright.exact.exhaustive import exhaustive
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import ALL_REDUCE
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import BACKENDS, Backend
-from meshwright.price.memory import Optimizer
-from meshwright.price.operator import OperatorPricer
-from meshwright.search.baselines import applicable
-from meshwright.search.exact.exhaustive import exhaustive
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import ALL_REDUCE
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import NANO, Prices
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import simulate

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.base.errors import InputError
 from meshwright.capture.ctc import CtcLoss
 from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
-from meshwright.foundation.errors import InputError
 
 FRAMES, SAMPLES, CLASSES, LABELS = 12, 4, 6, 5
 

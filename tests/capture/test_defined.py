@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.base.errors import InputError
 from meshwright.capture.defined import definitions_in
 from meshwright.capture.load import load_model
 from meshwright.capture.model import capture_model
-from meshwright.foundation.errors import InputError
 from meshwright.graph.check import unknown_kinds
 from meshwright.graph.pieces import splits_of
 from meshwright.rewrite.library.reading import read_operators

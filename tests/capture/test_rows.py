@@ -12,7 +12,7 @@ from meshwright.capture.example import Example
 from meshwright.capture.execute import execute
 from meshwright.capture.load import load_graph
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.units import units
+from meshwright.sharding.units import units
 
 
 class Between(nn.Module):

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from meshwright.base.errors import InputError
 from meshwright.capture.execute import execute
 from meshwright.capture.sharded import execute_sharded
 from meshwright.capture.shards import Pieces, moved, piece
 from meshwright.capture.tasks import defined_work, run_tasks
-from meshwright.foundation.errors import InputError
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.export import capture
-from meshwright.foundation.errors import InputError
 
 Function = Callable[[Any, Tensor], Any]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
@@ -15,7 +16,6 @@ from meshwright.capture.load import load_model
 from meshwright.capture.options import parse_source
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.transformers.tiny import shrunk
-from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 
 with warnings.catch_warnings():

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Step
 from meshwright.capture.zoo import ENTRIES, entry
 from meshwright.capture.zoo.entry import Entry
 from meshwright.capture.zoo.grouped import grouped_mm
-from meshwright.foundation.errors import InputError
 
 each_model = pytest.mark.parametrize("model", ENTRIES, ids=lambda model: model.name)
 

@@ -224,9 +224,9 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_exit_code_of_a_failed_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from meshwright import Cluster, save_plan
+    from meshwright.baselines.data import data_parallel
     from meshwright.graph.text import parse_graph
-    from meshwright.run.ranks import RankError
-    from meshwright.search.baselines.data import data_parallel
+    from meshwright.run.launch.ranks import RankError
 
     graph = parse_graph(
         "graph tiny\ninput x: float32[n=8, k=8]\nparameter w: float32[o=8, k=8]\n"
@@ -237,7 +237,7 @@ def test_exit_code_of_a_failed_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     def failed(*_: object, **__: object) -> None:
         raise RankError(3, "it is gone")
 
-    monkeypatch.setattr("meshwright.run.ranks.run_ranks", failed)
+    monkeypatch.setattr("meshwright.run.launch.ranks.run_ranks", failed)
     path = str(tmp_path / "plan.json")
     assert ending(monkeypatch, "run", path, "--model", "zoo:lenet") == Exit.RANK_FAILED
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from meshwright.baselines.data import data_parallel, zero
+from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
 from meshwright.plan.file import save_plan
-from meshwright.search.baselines.data import data_parallel, zero
-from meshwright.search.baselines.expert import expert
 from support.baseline_graphs import convolutional, transformer
 from support.typed import typed
 

@@ -15,12 +15,12 @@ import pytest
 
 pytest.importorskip("torch", reason="models are captured with torch")
 
+from meshwright.base.units import Seconds
 from meshwright.cli.main import main
-from meshwright.foundation.units import Seconds
+from meshwright.explain import decisions as explain
+from meshwright.explain.decisions import Decision
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.report.page.page import looks_like_report
-from meshwright.search.explain import decisions as explain
-from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned, Question, Stopped
 from support.planned import answer
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.baselines.data import data_parallel
 from meshwright.cli.main import main
 from meshwright.cluster.model import Cluster
 from meshwright.plan.file import save_plan
 from meshwright.report.page.page import looks_like_report
-from meshwright.search.baselines.data import data_parallel
 from support.baseline_graphs import convolutional
 
 Run = Callable[..., tuple[int, str, str]]

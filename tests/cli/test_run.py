@@ -14,10 +14,10 @@ import pytest
 
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support.typed import typed
 
 pytestmark = pytest.mark.ranks

@@ -11,13 +11,13 @@ import pytest
 from meshwright.capture.model import capture_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.file import save_plan
 from meshwright.plan.model import Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support.typed import typed
 
 MODELS = Path(__file__).parent.parent / "support" / "user_kernels.py"

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.catalogue import catalogued
 from meshwright.cluster.rates import Rates, Software
 from meshwright.cluster.toml import dump_cluster, parse_cluster
-from meshwright.foundation.errors import InputError
 
 H100 = catalogued("hgx-h100")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from meshwright.run.gpus import sharing_service
+from meshwright.run.launch.gpus import sharing_service
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from meshwright.place.placement import placements
-from meshwright.reduce.hierarchy import Hierarchy
-from meshwright.reduce.plan import ReductionPlan
-from meshwright.reduce.synthesize import synthesize
-from meshwright.run.ranks import Home, run_ranks
+from meshwright.collectives.hierarchy import Hierarchy
+from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.collectives.synthesize import synthesize
+from meshwright.run.launch.ranks import Home, run_ranks
+from meshwright.sharding.placement import placements
 from support.machines import machine
 from support.wire_bodies import DTYPES, SIZES, every_collective, exchanged, programs_sum
 

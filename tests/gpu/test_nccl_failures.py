@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kills import SOURCES, failure, plans
-from meshwright.run.gpus import MPS_FOLDER
-from meshwright.run.ranks import Home
+from meshwright.run.launch.gpus import MPS_FOLDER
+from meshwright.run.launch.ranks import Home
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 

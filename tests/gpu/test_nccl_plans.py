@@ -7,8 +7,8 @@ from itertools import islice
 import pytest
 import torch
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import Home
+from meshwright.base.units import Seconds
+from meshwright.run.launch.ranks import Home
 from support.drawn_plans import MODELS, Drawn, drawn_plans
 from support.found_plans import found_plan
 from support.proved import verdicts

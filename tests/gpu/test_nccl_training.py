@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
+from meshwright.base.units import Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Seconds
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Measurement
-from meshwright.run.ranks import Home, run_ranks
+from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.run.training import Task
-from meshwright.search.configured.config import ParallelConfig
-from meshwright.search.configured.plan import configured
 from support.training_bodies import trains_each
 
 pytestmark = pytest.mark.gpu

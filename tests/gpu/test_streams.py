@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.run.lane import Lane
+from meshwright.run.comm.comm_stream import Lane
 
 pytestmark = pytest.mark.gpu
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.batch import with_batch
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from meshwright.base.errors import InputError
 from meshwright.capture.trial import tried
-from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.counts import forward
 from meshwright.graph.families import family_of

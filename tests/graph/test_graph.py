@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.model import Operator, OperatorGraph, Tensor

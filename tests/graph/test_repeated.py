@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.repeated import with_layers
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
 from meshwright.capture.zoo import entry
-from meshwright.foundation.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.counts import product_flops
 from meshwright.graph.model import Operator, OperatorGraph

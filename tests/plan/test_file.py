@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
+from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
 from meshwright.plan.file import load_plan, parse_plan, plan_bytes, save_plan
 from meshwright.plan.fits import difference, require_cluster, require_graph
 from meshwright.plan.model import Plan
-from meshwright.search.baselines.data import data_parallel
 from support.baseline_graphs import convolutional
 from support.plan_strategies import plans
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout, layouts
-from meshwright.parallel.micro_batches import can_be_cut_by
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan, PlannedReduction
+from meshwright.sharding.layout import Layout, layouts
+from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
 GRAPHS = (convolutional(), transformer(1), recurrent(), recommendation(20, 90, 40))

@@ -12,15 +12,15 @@ from itertools import groupby
 
 import msgspec
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
+from meshwright.cost.tables import pricer_of
+from meshwright.explain.decisions import explain
+from meshwright.explain.explanation import Spending, spending
+from meshwright.explain.what_if import helps
+from meshwright.lower.script import Script
+from meshwright.lower.traffic import sent_by_kind
 from meshwright.plan.model import Options, Plan, Prediction
-from meshwright.price.tables import pricer_of
-from meshwright.script.script import Script
-from meshwright.script.traffic import sent_by_kind
 from meshwright.search.budget import Budget
-from meshwright.search.explain.decisions import explain
-from meshwright.search.explain.explanation import Spending, spending
-from meshwright.search.explain.what_if import helps
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question
 from meshwright.simulate.simulation import prices_of, simulate

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.plan.file import KEY, load_plan
 from meshwright.plan.model import VERSION
 from replay.golden import FOLDER, compare

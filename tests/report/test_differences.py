@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, reject
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
+from meshwright.baselines.data import data_parallel
+from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
-from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Options, Plan
 from meshwright.report import differences as report
 from meshwright.report.contrast import Contrast, contrast, in_rows
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.baselines.expert import expert
+from meshwright.sharding.layout import Layout
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer
 from support.plan_strategies import plans

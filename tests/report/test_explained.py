@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from meshwright.base.units import Bytes, Seconds
+from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.explain.decisions import Decision
+from meshwright.explain.explanation import Explained, explained
+from meshwright.explain.what_if import Help
 from meshwright.report import explained as report
 from meshwright.report.explained_documents import explained_document
-from meshwright.search.baselines.expert import expert
-from meshwright.search.explain.decisions import Decision
-from meshwright.search.explain.explanation import Explained, explained
-from meshwright.search.explain.what_if import Help
 from support.baseline_graphs import transformer
 
 SMALL = Cluster.named("dgx-h100", node=2, gpu=2)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
+from meshwright.explain.evaluate_plan import judged
+from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout, devices_of
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.report import planned as report
 from meshwright.report.annotated import Line, annotated, by_level, describe_lines
@@ -21,10 +22,9 @@ from meshwright.report.planned_documents import (
     machines_document,
     planned_document,
 )
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.explain.evaluate_plan import judged
-from meshwright.search.explain.utilisation import spent_by_unit
 from meshwright.search.joint.constraints import Constraints
+from meshwright.sharding.layout import Layout, devices_of
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, transformer

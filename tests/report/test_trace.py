@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
+from meshwright.baselines import applicable
+from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.explain.utilisation import costliest, occupancies, resources_of_devices, uses
 from meshwright.plan.model import Options, Plan
 from meshwright.report.trace import trace_document
-from meshwright.search.baselines import applicable
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.explain.utilisation import costliest, occupancies, resources_of_devices, uses
 from meshwright.simulate.engines import ENGINES
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate

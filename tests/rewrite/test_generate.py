@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.notation import parse_definitions
 from meshwright.rewrite.generate.operators import (
     UNITY,

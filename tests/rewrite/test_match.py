@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.match import Matcher

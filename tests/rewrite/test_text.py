@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.notation import parse_definition, parse_definitions
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
-from meshwright.foundation.errors import InputError
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.run.agreement import WIDTH, WORDS, Statement, differences, packed, unpacked
-from meshwright.run.watch import EXIT_CODE
+from meshwright.run.health.consistency import WIDTH, WORDS, Statement, differences, packed, unpacked
+from meshwright.run.health.watchdog import EXIT_CODE
 from support.watch_bodies import disagrees
 from support.watched import outcome
 

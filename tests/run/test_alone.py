@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.run.alone import Doubled, refuse_incomparable, train_alone
+from meshwright.run.single_device import Doubled, refuse_incomparable, train_alone
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 
 GRAPH = """graph small
 input x: float32[n=4, c=2]

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.calibrate import profile_calls as room
+from meshwright.calibrate.calls import calls_to_measure
+from meshwright.calibrate.profile_calls import Calibration, Failure, calibrate
+from meshwright.calibrate.provenance import origin_of
 from meshwright.capture.load import load_model
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.cost.table import MeasuredCall, load_table
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec, Tensor
-from meshwright.price.table import MeasuredCall, load_table
-from meshwright.run import calibrate as room
-from meshwright.run.calibrate import Calibration, Failure, calibrate
-from meshwright.run.calls import calls_to_measure
-from meshwright.run.origin import origin_of
 
 CPU = torch.device("cpu")
 

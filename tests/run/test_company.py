@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from meshwright.calibrate.background_load import company
+from meshwright.calibrate.profile_calls import calibrate
+from meshwright.cost.table import load_table
 from meshwright.graph.model import Call, Spec
-from meshwright.price.table import load_table
-from meshwright.run.calibrate import calibrate
-from meshwright.run.company import company
 
 pytestmark = [pytest.mark.ranks, pytest.mark.alone]
 

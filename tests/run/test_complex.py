@@ -9,10 +9,10 @@ import pytest
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support.module_bodies import BATCH, errors_of, plain, trained
 
 pytestmark = pytest.mark.ranks

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from meshwright.capture.pieces import Operands
-from meshwright.run.computing import Compiled, Operand, Operation, _with_last_uses
-from meshwright.run.recording import Recorder
+from meshwright.run.exec.recording import Recorder
+from meshwright.run.exec.segments import Compiled, Operand, Operation, _with_last_uses
 
 
 def test_what_nothing_reads_any_more_is_let_go_before_the_segment_ends() -> None:

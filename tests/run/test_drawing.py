@@ -9,8 +9,8 @@ from meshwright.graph.chance import DROPOUTS, RECURRENT, UNTOLD, draws
 from meshwright.graph.families import drawing as told
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import pieces, splits_of
-from meshwright.run.drawing import INVERSES, drawing
-from meshwright.script.tasks import MemberPiece
+from meshwright.lower.tasks import MemberPiece
+from meshwright.run.exec.random_operators import INVERSES, drawing
 from support.aten_operators import tagged
 from support.operator_cases import Case, case, chance, positive, real
 from support.torch_pieces import cut, run

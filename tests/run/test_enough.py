@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
-from meshwright.run import enough
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
+from meshwright.run import memory_check as enough
 
 CPU = torch.device("cpu")
 

@@ -10,13 +10,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from meshwright.base.units import Seconds
 from meshwright.capture.zoo import ENTRIES
-from meshwright.foundation.units import Seconds
 from meshwright.graph.model import Operator
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support.drawn_plans import Drawn, drawn_plans, one_device, rewritten
 from support.executed import Trained, Training, by_library, errors, tiny, trained_each, whole
 from support.found_plans import found_plans

@@ -15,13 +15,13 @@ from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
 from meshwright.capture.mixtures import with_routed_experts
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import REPLICA, Layout
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
+from meshwright.lower.script import Script
+from meshwright.lower.traffic import sent_bytes_of
 from meshwright.plan.model import Options, Plan
-from meshwright.run.ranks import run_ranks
-from meshwright.script.script import Script
-from meshwright.script.traffic import sent_bytes_of
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.layout import REPLICA, Layout
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from support.executed import Array, Model, Training, errors, tiny, trained_each, whole
 from support.machines import machine
 from support.mixtures import Added, example
@@ -127,8 +127,8 @@ def test_bytes_of_equal_loads_are_those_predicted() -> None:
 
 
 def test_a_device_alone_refuses_tokens_of_other_experts() -> None:
+    from meshwright.base.errors import InputError
     from meshwright.capture.pieces import run_call
-    from meshwright.foundation.errors import InputError
     from meshwright.graph.pieces import pieces, splits_of
 
     graph = mixtral().graph

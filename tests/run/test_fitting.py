@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
+from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.run.constants import constants_of
-from meshwright.run.fitting import cast_as_planned, fitting_example, in_planned_dtypes
+from meshwright.run.plan_example import cast_as_planned, fitting_example, in_planned_dtypes
+from meshwright.run.state.constants import constants_of
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 
 SEQUENCE_FIRST = """
 import torch

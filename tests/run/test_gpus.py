@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.run.gpus import MPS, MPS_FOLDER, sharing_service
+from meshwright.run.launch.gpus import MPS, MPS_FOLDER, sharing_service
 
 
 @pytest.fixture

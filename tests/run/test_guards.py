@@ -14,10 +14,10 @@ from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support import guard_bodies as bodies
 from support.module_bodies import errors_of
 

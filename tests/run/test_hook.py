@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 import torch
 
-from meshwright.reduce.plan import ReductionPlan
-from meshwright.run.ranks import run_ranks
+from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.run.launch.ranks import run_ranks
 from support.machines import machine
 from support.wire_bodies import broken_program, refused_hook, trained
 

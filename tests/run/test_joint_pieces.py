@@ -9,11 +9,11 @@ from math import prod
 
 import pytest
 
-from meshwright.parallel.layout import REPLICA, Factor, Layout, factors
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
+from meshwright.lower.script import Script
 from meshwright.plan.model import Options, Plan
-from meshwright.script.script import Script
+from meshwright.sharding.layout import REPLICA, Factor, Layout, factors
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from support.drawn_plans import Drawn
 from support.executed import tiny
 from support.machines import machine

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.run.lane import Lane
+from meshwright.run.comm.comm_stream import Lane
 
 GPU = torch.device("cuda", 0)
 

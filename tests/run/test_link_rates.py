@@ -14,14 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.units import BytesPerSecond, Seconds
+from meshwright.calibrate.link_fit import Found, contradictions, fitted, probes
+from meshwright.calibrate.link_rates import measure_links
+from meshwright.calibrate.probes import (
+    Crossing,
+    Line,
+    busiest,
+    everyone,
+    filling,
+    firsts,
+    lines,
+    pace,
+)
 from meshwright.cli.main import main
 from meshwright.cluster.catalogue import catalogue_names
 from meshwright.cluster.model import Cluster, Link
 from meshwright.cluster.toml import dump_cluster, parse_cluster
-from meshwright.foundation.units import BytesPerSecond, Seconds
-from meshwright.run.link_fit import Found, contradictions, fitted, probes
-from meshwright.run.link_rates import measure_links
-from meshwright.run.probes import Crossing, Line, busiest, everyone, filling, firsts, lines, pace
 from support.bed_clusters import cluster_of, level, loopback, port, two_by_two
 from testbed import Testbed, unavailable
 from testbed.tree import INTERFACE, address

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.calibrate import measure, timing
+from meshwright.calibrate.measure import measure_call
+from meshwright.calibrate.operands import drawn, learns
 from meshwright.capture.pieces import run_call
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Call, Spec
-from meshwright.run import measure, timing
-from meshwright.run.measure import measure_call
-from meshwright.run.operands import drawn, learns
 from support.operator_cases import CASES, Case
 
 CPU = torch.device("cpu")
@@ -79,7 +79,7 @@ def test_readings_are_as_many_as_the_budget_allows(monkeypatch: pytest.MonkeyPat
         nonlocal now, runs
         now, runs = now + 0.001, runs + 1
 
-    monkeypatch.setattr("meshwright.run.timing.time.perf_counter", lambda: now)
+    monkeypatch.setattr("meshwright.calibrate.timing.time.perf_counter", lambda: now)
     assert timing.seconds_of(body, CPU, Seconds(0.02)) == pytest.approx(0.001)
     # One to warm up, one to see how long it takes, then ten readings of two.
     assert runs == 2 + 10 * 2

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
 from meshwright.graph.dtypes import in_dtype
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support.module_bodies import BATCH, errors_of, evaluated, given_wrong, plain, trained
 
 pytestmark = pytest.mark.ranks

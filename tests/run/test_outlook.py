@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.kin import children_of
-from meshwright.run.outlook import Mark, Outlook, complaint, merged, outlook_of
+from meshwright.base.units import Seconds
+from meshwright.run.health.peers import children_of
+from meshwright.run.health.stall import Mark, Outlook, complaint, merged, outlook_of
 
 LIMIT = Seconds(20.0)
 

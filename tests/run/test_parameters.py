@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from meshwright.run.parameters import Piece, Sharing
+from meshwright.run.exec.parameters import Piece, Sharing
 
 
 def test_memory_that_is_there_stays_where_it_is() -> None:

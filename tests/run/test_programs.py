@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from meshwright.cluster.model import Cluster
-from meshwright.place.placement import placements
-from meshwright.reduce.hierarchy import Hierarchy
-from meshwright.reduce.plan import ReductionPlan
-from meshwright.reduce.synthesize import synthesize
-from meshwright.run.ranks import run_ranks
+from meshwright.collectives.hierarchy import Hierarchy
+from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.collectives.synthesize import synthesize
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.placement import placements
 from support.machines import machine
 from support.wire_bodies import plain_function, programs_sum, refused
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import RankError, run_ranks
+from meshwright.base.units import Seconds
+from meshwright.run.launch.ranks import RankError, run_ranks
 from support.rank_bodies import dying, failing, summed_ranks
 
 pytestmark = pytest.mark.ranks

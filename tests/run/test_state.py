@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.plan.model import Options, Plan
-from meshwright.run.initial import drawn
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.run.state.initial_weights import drawn
 from support.executed import Arrays, tensors
 from support.state_bodies import (
     Saved,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from meshwright.base.errors import InputError
 from meshwright.capture.load import zoo_example
 from meshwright.capture.options import parse_source
 from meshwright.capture.zoo import ENTRIES
-from meshwright.foundation.errors import InputError
 from meshwright.run.step import OptimizerName, measure_dispatch, measure_step, real_example
 
 CPU = torch.device("cpu")

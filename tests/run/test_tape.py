@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.run.computing import Leaf
-from meshwright.run.tape import entered, gradients, taped
+from meshwright.run.exec.segments import Leaf
+from meshwright.run.exec.tape import entered, gradients, taped
 
 ACTIVATION = Leaf("x", 0, 0, parameter=False)
 PARAMETER = Leaf("w", 1, 1, parameter=True)

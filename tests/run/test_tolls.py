@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from meshwright.cluster.model import Toll
-from meshwright.run.ranks import run_ranks
-from meshwright.run.turns import keep_to_a_core, keep_to_a_share
+from meshwright.run.launch.ranks import run_ranks
+from meshwright.run.launch.thread_affinity import keep_to_a_core, keep_to_a_share
 from support.wire_bodies import core_of_this_rank, measured_toll, policies_of_gloo
 
 pytestmark = pytest.mark.ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from meshwright.run.totals import Totals
+from meshwright.run.exec.gradient_accumulator import Totals
 
 
 def test_a_sum_is_that_of_all_that_came() -> None:

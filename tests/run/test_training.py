@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.base.units import Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Seconds
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Measurement, Plan
-from meshwright.run.ranks import run_ranks
+from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.training import Task, train
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 
 WAVES = """
 import math

@@ -10,11 +10,11 @@ import torch
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.run.alone import Trained
+from meshwright.run.single_device import Trained
 from meshwright.run.verdict import compared_plan, dtype_of, verdict
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 
 
 def trained(losses: tuple[float, ...], **numbers: tuple[list[float], list[float]]) -> Trained:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.run.watch import EXIT_CODE
+from meshwright.run.health.watchdog import EXIT_CODE
 from support import watch_bodies as bodies
 from support.watched import exit_codes, last_words, outcome, started
 

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import run_ranks
+from meshwright.base.units import Seconds
+from meshwright.run.launch.ranks import run_ranks
 from support.wire_bodies import (
     DTYPES,
     HEADER,

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
+from meshwright.baselines import BASELINES, applicable
+from meshwright.baselines.placement import scheduled
+from meshwright.baselines.roles import inside_machine
+from meshwright.baselines.stages import contiguous
+from meshwright.baselines.tensor import tensor_splits
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import REPLICA
-from meshwright.parallel.states import PARTIAL
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
-from meshwright.search.baselines import BASELINES, applicable
-from meshwright.search.baselines.placement import scheduled
-from meshwright.search.baselines.roles import inside_machine
-from meshwright.search.baselines.stages import contiguous
-from meshwright.search.baselines.tensor import tensor_splits
-from meshwright.search.configured.config import ParallelConfig
-from meshwright.search.configured.plan import configured
+from meshwright.sharding.layout import REPLICA
+from meshwright.sharding.states import PARTIAL
+from meshwright.sharding.units import units
 from support.baseline_graphs import (
     FUSED,
     PLAIN,

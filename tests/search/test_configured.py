@@ -13,22 +13,22 @@ from msgspec.structs import replace
 
 pytest.importorskip("torch", reason="models are captured with torch")
 
+from meshwright.base.errors import InputError
+from meshwright.base.integers import factorizations
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import factorizations
+from meshwright.configs.changes import changes, settings
+from meshwright.configs.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
+from meshwright.configs.facts import Facts, facts_of
+from meshwright.configs.megatron_flags import read_megatron
+from meshwright.configs.placed import factors_of, rows_of
+from meshwright.configs.plan import configured
+from meshwright.configs.refusals import refusals
+from meshwright.configs.torchtitan import read_torchtitan
+from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import factors
 from meshwright.plan.model import Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.search.configured.changes import changes, settings
-from meshwright.search.configured.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
-from meshwright.search.configured.facts import Facts, facts_of
-from meshwright.search.configured.megatron_flags import read_megatron
-from meshwright.search.configured.placed import factors_of, rows_of
-from meshwright.search.configured.plan import configured
-from meshwright.search.configured.refusals import refusals
-from meshwright.search.configured.torchtitan import read_torchtitan
+from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional

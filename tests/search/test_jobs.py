@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.search.jobs import Asked, Job, Row, load_jobs, parse_jobs
 from meshwright.search.results import Results
 

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.baselines import BASELINES
+from meshwright.baselines.additive import space
+from meshwright.baselines.choices import choices
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Layout, factors, layouts
-from meshwright.parallel.reshard import ALL_REDUCE, MOST, SHIFT, resharding
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.unit import Port, Statistics, Unit
-from meshwright.parallel.units import units
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
-from meshwright.script.bundles import Bundle, Leg, bundles
-from meshwright.search.baselines import BASELINES
-from meshwright.search.baselines.additive import space
-from meshwright.search.baselines.choices import choices
+from meshwright.lower.bundles import Bundle, Leg, bundles
+from meshwright.sharding.layout import Layout, factors, layouts
+from meshwright.sharding.reshard import ALL_REDUCE, MOST, SHIFT, resharding
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.unit import Port, Statistics, Unit
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import NANO, Prices
 from meshwright.solvers.variable_elimination import CostGraph, cheapest, cost
 

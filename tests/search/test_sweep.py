@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.search.sweep import Failed, Where, sweep
 
 

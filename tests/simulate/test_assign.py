@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE, at
-from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.search.mcmc.move import apply, board, take_back, undo
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, at
+from meshwright.sharding.unit import Unit
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.move import apply, board, take_back, undo
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import NOWHERE
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer

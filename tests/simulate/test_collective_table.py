@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.units import BytesPerSecond
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import BytesPerSecond
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import ALL_REDUCE, NAMES
-from meshwright.parallel.states import WHOLE, at
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.collective import Collective, Movement
-from meshwright.price.pattern import Digit, Pattern, Use, groups
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.collective import Collective, Movement
+from meshwright.cost.pattern import Digit, Pattern, Use, groups
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import ALL_REDUCE, NAMES
+from meshwright.sharding.states import WHOLE, at
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import OPERATIONS, Prices, Way, pattern_number, price
 from meshwright.simulate.resources import places, subcube

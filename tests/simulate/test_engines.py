@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.simulate import full, reference
-from meshwright.simulate.delta import Delta
-from meshwright.simulate.delta_state import BOUND, EPOCH, IN_FRAMES, LAST_EPOCH, WHOLE
+from meshwright.simulate.delta.engine import Delta
+from meshwright.simulate.delta.state import BOUND, EPOCH, IN_FRAMES, LAST_EPOCH, WHOLE
 from meshwright.simulate.tasks import Indices, TaskGraph, Timeline
 from support.task_strategies import random_change, random_graph, undo
 from task_graphs import UNITS, lay, task_graph, training_step

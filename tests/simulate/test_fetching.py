@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.base.units import BytesPerSecond
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import BytesPerSecond
-from meshwright.parallel.layout import Layout
+from meshwright.lower.prefetch import AHEAD
 from meshwright.plan.model import Options, Plan
-from meshwright.script.prefetch import AHEAD
+from meshwright.sharding.layout import Layout
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE

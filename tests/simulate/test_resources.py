@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.integers import from_digits
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.integers import from_digits
-from meshwright.parallel.layout import factors
-from meshwright.parallel.states import WHOLE, at
+from meshwright.sharding.layout import factors
+from meshwright.sharding.states import WHOLE, at
 from meshwright.simulate.resources import Places, places, subcube
 from support.strategies import clusters
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.errors import InputError
-from meshwright.script.schedule import Schedule, Slot, order
+from meshwright.base.errors import InputError
+from meshwright.lower.schedule import Schedule, Slot, order
 from meshwright.simulate import full, reference
 from meshwright.simulate.pipeline import Part, pipeline, timed
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.units import Bytes
+from meshwright.baselines import BASELINES
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.training import training_step
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import REPLICA, Layout, factors
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.training import training_step
-from meshwright.search.baselines import BASELINES
+from meshwright.sharding.layout import REPLICA, Layout, factors
+from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.memory.memory_timeline import fullest
 from meshwright.simulate.problem import Problem

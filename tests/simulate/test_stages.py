@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshwright.foundation.errors import InputError
-from meshwright.parallel.layout import Layout
+from meshwright.base.errors import InputError
 from meshwright.plan.model import Options, Plan, Schedule
+from meshwright.sharding.layout import Layout
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate
 from support.uniform_chain import BACKWARD, FORWARD, chain, free, pipeline

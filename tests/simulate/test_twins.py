@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.parallel.allowed import ANYTHING, Allowed
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.units import units
 from meshwright.plan.model import Plan
+from meshwright.sharding.allowed import ANYTHING, Allowed
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.memory.shard_bytes import Parts

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from meshwright.run.gpus import device_of_rank
+from meshwright.run.launch.gpus import device_of_rank
 
 
 def reduced(size: int) -> float:

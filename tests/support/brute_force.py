@@ -22,24 +22,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
-from meshwright.foundation.units import Bytes
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
+from meshwright.base.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Factor, Layout, factors, layouts
-from meshwright.parallel.micro_batches import can_be_cut_by
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
 from meshwright.search.joint.question import Question
+from meshwright.sharding.layout import Factor, Layout, factors, layouts
+from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.memory.memory_timeline import fullest

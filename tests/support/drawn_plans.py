@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 import msgspec
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
+from meshwright.collectives.factors import summed_hierarchy
+from meshwright.collectives.synthesize import synthesize
+from meshwright.cost.collective import Collective
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
+from meshwright.lower.script import Script
+from meshwright.lower.transfers import Together
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
-from meshwright.price.collective import Collective
-from meshwright.reduce.factors import summed_hierarchy
-from meshwright.reduce.synthesize import synthesize
 from meshwright.rewrite.graphs.match import Matcher
-from meshwright.script.script import Script
-from meshwright.script.transfers import Together
 from meshwright.search.joint.explore_rewrites import algebra
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from support.executed import tiny
 from support.machines import machine
 from support.plan_features import all_steps

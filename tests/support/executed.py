@@ -20,12 +20,12 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import Box
 from meshwright.plan.model import Plan
-from meshwright.run.executor import Executor
-from meshwright.run.gpus import device_of_rank
-from meshwright.run.parameters import Piece
-from meshwright.run.state import load_state, names_of, take_constants
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.exec.executor import Executor
+from meshwright.run.exec.parameters import Piece
+from meshwright.run.launch.gpus import device_of_rank
+from meshwright.run.state.model_state import load_state, names_of, take_constants
 from meshwright.run.step import real_example
-from meshwright.run.wire import Wire
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]

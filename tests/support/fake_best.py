@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
-from meshwright.parallel.layout import REPLICA, Layout, factors
-from meshwright.parallel.units import units
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.question import Planned, Question
+from meshwright.sharding.layout import REPLICA, Layout, factors
+from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate
 
 

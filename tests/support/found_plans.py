@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from meshwright.foundation.units import Bytes, Seconds
-from meshwright.price.backend import backend_named
+from meshwright.base.units import Bytes, Seconds
+from meshwright.cost.backend import backend_named
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question

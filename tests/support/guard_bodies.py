@@ -13,8 +13,8 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from meshwright import parallelize
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.plan.model import Plan
 from meshwright.run.module import Parallelized
 

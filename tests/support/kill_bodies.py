@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from meshwright import parallelize
 from meshwright.plan.model import Plan
-from meshwright.run.gpus import device_of_rank
+from meshwright.run.launch.gpus import device_of_rank
 from support.module_bodies import batch_of, example_of
 from support.watch_bodies import speak_to
 

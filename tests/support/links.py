@@ -1,6 +1,6 @@
 """Loads of links computed the slow and obvious way: every device, every transfer, every link.
 
-The twin of `meshwright.price.link_load` and `flows`; it takes only groups of device numbers.
+The twin of `meshwright.cost.link_load` and `flows`; it takes only groups of device numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from meshwright.cluster.model import WHOLE, Cluster, Link
-from meshwright.price.backend import Shape
+from meshwright.cost.backend import Shape
 
 Transfer = tuple[int, int, float]
 Key = tuple[Link, tuple[int, ...]]

@@ -1,7 +1,7 @@
 """A slow, literal synthesizer: enumerates programs on explicit chunk matrices, device by device.
 
-Written from P² sections 3.2 to 3.5 and Table 2; shares nothing with `meshwright.reduce` but the
-names of the collectives.
+Written from P² sections 3.2 to 3.5 and Table 2; shares nothing with `meshwright.collectives` but
+the names of the collectives.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from meshwright.price.collective import Collective
+from meshwright.cost.collective import Collective
 
 Groups = tuple[tuple[int, ...], ...]
 Rows = tuple[int, ...]

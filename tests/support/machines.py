@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond
 from meshwright.cluster.model import Cluster, Device, Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond
 
 NAMES = ("rack", "node", "core")
 

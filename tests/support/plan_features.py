@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.parallel.layout import IDLE
-from meshwright.parallel.unit import Unit
-from meshwright.script.schedule_merge import parts_of
-from meshwright.script.script import Script
-from meshwright.script.traffic import sent_by_kind
-from meshwright.script.transfers import Exchange, Step
+from meshwright.lower.schedule_merge import parts_of
+from meshwright.lower.script import Script
+from meshwright.lower.traffic import sent_by_kind
+from meshwright.lower.transfers import Exchange, Step
+from meshwright.sharding.layout import IDLE
+from meshwright.sharding.unit import Unit
 
 
 def features(script: Script, rewrites: tuple[str, ...] = ()) -> set[str]:

@@ -8,14 +8,14 @@ from functools import cache
 from hypothesis import reject
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
+from meshwright.cost.memory import OPTIMIZERS
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout, layouts
-from meshwright.parallel.units import units
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
-from meshwright.price.memory import OPTIMIZERS
+from meshwright.sharding.layout import Layout, layouts
+from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
 GRAPHS = (convolutional(), recommendation(9, 12, 6), recurrent())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from meshwright.base.units import Bytes, Seconds
+from meshwright.baselines import applicable
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes, Seconds
 from meshwright.graph.model import OperatorGraph
-from meshwright.search.baselines import applicable
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.simulate.simulation import simulate

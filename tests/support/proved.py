@@ -9,10 +9,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from meshwright.foundation.units import Seconds
-from meshwright.run.ranks import Home, run_ranks
-from meshwright.script.script import Script
-from meshwright.script.traffic import sent_bytes_of
+from meshwright.base.units import Seconds
+from meshwright.lower.script import Script
+from meshwright.lower.traffic import sent_bytes_of
+from meshwright.run.launch.ranks import Home, run_ranks
 from support.drawn_plans import Drawn, one_device
 from support.executed import (
     OPTIMIZERS,

@@ -7,17 +7,17 @@ from functools import cache
 
 from msgspec.structs import replace
 
+from meshwright.baselines.data import data_parallel
+from meshwright.baselines.expert import expert
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
+from meshwright.explain.decisions import Decision
+from meshwright.explain.evaluate_plan import judged
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.report.page.page import page
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.baselines.expert import expert
-from meshwright.search.configured.config import ParallelConfig
-from meshwright.search.configured.plan import configured
-from meshwright.search.explain.decisions import Decision
-from meshwright.search.explain.evaluate_plan import judged
 from meshwright.search.joint.question import Planned
 from meshwright.simulate.simulation import Simulation, simulate
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshwright.parallel.states import State
-from meshwright.parallel.unit import Port, Unit
-from meshwright.script.bundles import Bundle, Leg
+from meshwright.lower.bundles import Bundle, Leg
+from meshwright.sharding.states import State
+from meshwright.sharding.unit import Port, Unit
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.resources import Places
 from meshwright.simulate.task_template import NONE, Bytes8, Floats, Labels, Skeleton

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshwright.parallel.reshard import Codes
-from meshwright.script.bundles import Bundle
+from meshwright.lower.bundles import Bundle
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.memory.memory_timeline import GRADIENTS, KEPT, PASSING, Curve
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints, Timeline

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.cost.training import TRAFFIC
 from meshwright.graph.layers import layers
-from meshwright.parallel.reshard import MOST, NAMES, Codes, resharding
-from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.price.training import TRAFFIC
-from meshwright.script.bundles import Bundle, Leg, Source
-from meshwright.script.prefetch import AHEAD
+from meshwright.lower.bundles import Bundle, Leg, Source
+from meshwright.lower.prefetch import AHEAD
+from meshwright.sharding.reshard import MOST, NAMES, Codes, resharding
+from meshwright.sharding.states import PARTIAL, WHOLE
 from meshwright.simulate.problem import Problem
 
 Label = tuple[str, int, int]

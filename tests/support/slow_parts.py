@@ -8,15 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from meshwright.cost.memory import LIBRARY, STATES, UPDATE
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import PARTIAL, State
-from meshwright.parallel.unit import SAMPLE, Member, Unit
-from meshwright.price.memory import LIBRARY, STATES, UPDATE
-from meshwright.script.bundles import Source
+from meshwright.lower.bundles import Source
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import PARTIAL, State
+from meshwright.sharding.unit import SAMPLE, Member, Unit
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.memory.shard_bytes import Standing
 from meshwright.simulate.problem import Problem

@@ -12,13 +12,13 @@ from random import Random
 
 import msgspec
 
+from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
-from meshwright.parallel.micro_batches import can_be_cut_by
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.question import Question
+from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.units import units
 from support.brute_force import REWRITES, algebra, allowed, brute_force, every_plan, reachable, size
 from support.small_graphs import small_graph
 

@@ -18,25 +18,25 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from meshwright.base.errors import InputError
 from meshwright.capture.execute import values_of
 from meshwright.capture.export import capture
 from meshwright.capture.zoo import entry
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout, checked_layout, factors
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.run.checkpoint import load_checkpoint, save_checkpoint, sharded_state
-from meshwright.run.executor import Executor
-from meshwright.run.gpus import device_of_rank
-from meshwright.run.initial import initialise
-from meshwright.run.optimizing import sharded_optimizer_state
-from meshwright.run.sharded import Sharded
-from meshwright.run.state import full_state, load_state, take_constants
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.exec.executor import Executor
+from meshwright.run.launch.gpus import device_of_rank
+from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint, sharded_state
+from meshwright.run.state.initial_weights import initialise
+from meshwright.run.state.model_state import full_state, load_state, take_constants
+from meshwright.run.state.optimizer_state import sharded_optimizer_state
+from meshwright.run.state.sharded import Sharded
 from meshwright.run.step import real_example
-from meshwright.run.wire import Wire
+from meshwright.sharding.layout import Layout, checked_layout, factors
+from meshwright.sharding.units import units
 from support.executed import Arrays, tensors
 
 

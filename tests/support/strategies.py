@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
+from meshwright.base.integers import factorizations
+from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
-from meshwright.foundation.integers import factorizations
-from meshwright.foundation.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
-from meshwright.price.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, Use
 
 DEVICE = Device(
     name="test",

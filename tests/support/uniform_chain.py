@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from meshwright.base.units import BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import BytesPerSecond, Seconds
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL
+from meshwright.cost.operator import OperatorPrice, OperatorPricer, PassPrice
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Layout, factors
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import NCCL
-from meshwright.price.operator import OperatorPrice, OperatorPricer, PassPrice
+from meshwright.sharding.layout import Layout, factors
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE

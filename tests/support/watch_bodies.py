@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
-from meshwright.run.agreement import Statement, agree
-from meshwright.run.watch import LIMIT, Watch
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.run.health.consistency import Statement, agree
+from meshwright.run.health.watchdog import LIMIT, Watch
 
 
 def speak_to(folder: str, rank: int) -> None:

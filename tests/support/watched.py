@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from meshwright.run.ranks import PRELOADED, Home, Meeting, meetings
+from meshwright.run.launch.ranks import PRELOADED, Home, Meeting, meetings
 
 
 @contextmanager

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import meshwright
+from meshwright.base.errors import InputError
+from meshwright.calibrate.comm_overhead import measure_toll
 from meshwright.cluster.model import Toll
-from meshwright.foundation.errors import InputError
-from meshwright.price.collective import Collective
-from meshwright.price.traffic import ring_parts, sent_bytes
-from meshwright.reduce.plan import ReductionPlan
-from meshwright.run import hook
-from meshwright.run.gpus import device_of_rank
-from meshwright.run.programs import Reducer
-from meshwright.run.tolls import measure_toll
-from meshwright.run.wire import Wire
+from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.cost.collective import Collective
+from meshwright.cost.traffic import ring_parts, sent_bytes
+from meshwright.run.comm import ddp_hook as hook
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.programs import Reducer
+from meshwright.run.launch.gpus import device_of_rank
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 SIZES = ((3, 3, 3, 3), (5, 0, 1, 2), (0, 0, 0, 0), (1, 0, 0, 0), (70_000, 1, 40_000, 3))

@@ -13,9 +13,9 @@ from typing import cast
 
 import pytest
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.run.ranks import RankError
+from meshwright.run.launch.ranks import RankError
 from support.bed_bodies import rates, reduced, reduced_in_runs
 from support.bed_clusters import two_by_two
 from support.rank_bodies import failing

@@ -8,7 +8,7 @@ import os
 import pytest
 from pyroute2 import IPRoute, NetlinkError
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from support.bed_clusters import two_by_two
 from testbed import Testbed, netlink, unavailable
 from testbed.owners import NOBODY, Owner, read_name

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.units import Bytes, BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
-from meshwright.price.alpha_beta import Line, Pricer, cheapest_line
-from meshwright.price.backend import RINGS
-from meshwright.price.collective import Collective
-from meshwright.price.pattern import Digit, Pattern, Use
-from meshwright.reduce.dsl import ALL_REDUCE, Program
-from meshwright.reduce.predict import PricedProgram, StepPrice
+from meshwright.collectives.dsl import ALL_REDUCE, Program
+from meshwright.collectives.predict import PricedProgram, StepPrice
+from meshwright.cost.alpha_beta import Line, Pricer, cheapest_line
+from meshwright.cost.backend import RINGS
+from meshwright.cost.collective import Collective
+from meshwright.cost.pattern import Digit, Pattern, Use
 from meshwright.validate.bed_rows import (
     Calibration,
     Case,

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
-from meshwright.price.protocol import (
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
+from meshwright.cost.protocol import (
     CHUNK,
     MACHINES,
     PUBLISHED_AT,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.cost.table import MeasuredCall, Origin, PriceTable
+from meshwright.cost.tables import table_of
 from meshwright.graph.model import Call, Spec
-from meshwright.price.table import MeasuredCall, Origin, PriceTable
-from meshwright.price.tables import table_of
 from meshwright.validate.device import compare_steps, embedded_findings
 from meshwright.validate.operators import compare_operators, errors_by_kind
 

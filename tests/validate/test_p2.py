@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.foundation.errors import InputError
-from meshwright.place.placement import parse_matrix
+from meshwright.base.errors import InputError
+from meshwright.sharding.placement import parse_matrix
 from meshwright.validate.p2 import Comparison, compare
 from meshwright.validate.rows import embedded_rows, load_rows
 from meshwright.validate.summary import summarize

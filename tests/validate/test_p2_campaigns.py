@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.foundation.errors import InputError
-from meshwright.reduce.dsl import ALL_REDUCE
+from meshwright.base.errors import InputError
+from meshwright.collectives.dsl import ALL_REDUCE
 from meshwright.validate.bed_rows import Result, cases
 from p2_testbed_cases import (
     Campaign,

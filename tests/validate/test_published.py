@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
+from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.rates import Software
-from meshwright.foundation.units import Bytes, Seconds
 from meshwright.validate.published.configs import layout_of
 from meshwright.validate.published.folds import folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of

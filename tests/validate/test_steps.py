@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.collective import Collective
+from meshwright.cost.pattern import groups
 from meshwright.graph.families import family_of
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.collective import Collective
-from meshwright.price.pattern import groups
 from meshwright.validate.megatron import (
     Sizes,
     embedding_calls,

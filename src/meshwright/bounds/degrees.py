@@ -26,12 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.integers import divisors, prime_factors
-from meshwright.graph.families import family_of
-from meshwright.graph.family import Split
-from meshwright.graph.model import Call
-from meshwright.parallel.unit import SAMPLE, Unit
-from meshwright.price.operator import (
+from meshwright.base.integers import divisors, prime_factors
+from meshwright.cost.operator import (
     EVEN,
     OperatorPricer,
     PassPrice,
@@ -40,6 +36,10 @@ from meshwright.price.operator import (
     half_of,
     window_of,
 )
+from meshwright.graph.families import family_of
+from meshwright.graph.family import Split
+from meshwright.graph.model import Call
+from meshwright.sharding.unit import SAMPLE, Unit
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.operator_table import Durations
 

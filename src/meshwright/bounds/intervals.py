@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
-from meshwright.parallel.unit import Unit
+from meshwright.base.compiled import compiled
+from meshwright.sharding.unit import Unit
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

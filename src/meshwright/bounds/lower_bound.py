@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.base.units import Seconds
 from meshwright.bounds.degrees import Cutter
 from meshwright.bounds.inequalities import Schedule
 from meshwright.bounds.intervals import Floats, Phases, phases
@@ -39,16 +40,15 @@ from meshwright.bounds.pairwise_bound import Pairs
 from meshwright.bounds.pairwise_tables import choices, effort, travelled
 from meshwright.bounds.unary_bound import Alone, Kind
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Seconds
+from meshwright.cost.backend import NCCL, Backend
+from meshwright.cost.memory import Optimizer
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.tables import pricer_of
+from meshwright.cost.training import TRAFFIC
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
-from meshwright.price.backend import NCCL, Backend
-from meshwright.price.memory import Optimizer
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.tables import pricer_of
-from meshwright.price.training import TRAFFIC
-from meshwright.script.bundles import Bundle, bundles
+from meshwright.lower.bundles import Bundle, bundles
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.operator_table import Times
 from meshwright.solvers.fictitious_play import value

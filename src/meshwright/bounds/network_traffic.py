@@ -24,14 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.base.integers import divisors
 from meshwright.bounds.degrees import Ways
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.integers import divisors
-from meshwright.parallel.states import PARTIAL, WHOLE, State
-from meshwright.parallel.unit import Port, Unit
-from meshwright.price.backend import NCCL, Backend, Shape
-from meshwright.price.double_tree import tree_depth
-from meshwright.script.bundles import Bundle
+from meshwright.cost.backend import NCCL, Backend, Shape
+from meshwright.cost.double_tree import tree_depth
+from meshwright.lower.bundles import Bundle
+from meshwright.sharding.states import PARTIAL, WHOLE, State
+from meshwright.sharding.unit import Port, Unit
 from meshwright.simulate.collective_table import NANO
 
 Floats = NDArray[np.float64]

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.base.compiled import compiled, inlined
 from meshwright.bounds.inequalities import Schedule, Shares, Spent
 from meshwright.bounds.packed import Shelf
 from meshwright.bounds.pairwise_tables import Choices, Trip
-from meshwright.foundation.compiled import compiled, inlined
 from meshwright.solvers.cost_network import NONE, Rest, connect, rest_of, restart
 from meshwright.solvers.variable_elimination import settled
 

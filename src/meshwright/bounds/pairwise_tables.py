@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from meshwright.bounds.network_traffic import Beside, Network, States, Trips
 from meshwright.bounds.unary_bound import Kind
-from meshwright.parallel.states import PARTIAL, WHOLE
+from meshwright.sharding.states import PARTIAL, WHOLE
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch._ops import OpOverload
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.model import Attributes, Value
 
 Operand = TypeVar("Operand")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.judged import UndecidedError
 from meshwright.capture.reading import Read
 from meshwright.capture.tracing import Trace, rehearsed, replayed
-from meshwright.foundation.errors import InputError
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from meshwright.base.errors import InputError
 from meshwright.capture.aten import attribute, overloads
 from meshwright.capture.kernels import NOTES
 from meshwright.capture.trial import tried
-from meshwright.foundation.errors import InputError
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.families import BUILT_IN, family_of
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL, ShapeError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from torch import Tensor, nn
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 
 MODEL = "model"
 """Where a `Step` keeps the user's model; no name in the graph shows it."""

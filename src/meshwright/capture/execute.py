@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import MODEL, Example, Step
 from meshwright.capture.export import exported
 from meshwright.capture.guarding import refuse_other_branches
 from meshwright.capture.kernels import run_operator
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 
 

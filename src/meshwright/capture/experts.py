@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.expert_body import ENDS, IDS, OPERANDS, ROWS, Stage, operand, parse_body
 from meshwright.graph.model import Attributes, Value
 

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError
 from meshwright.capture.branches import decided, warnings_of
 from meshwright.capture.example import MODEL, Example
 from meshwright.capture.lines import user_line
@@ -36,7 +37,6 @@ from meshwright.capture.settings import (
 )
 from meshwright.capture.state_writes import refuse_state_writes
 from meshwright.capture.tracing import Trace, replayed, traced
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Alike, Traced
 

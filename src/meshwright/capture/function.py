@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError, nearest
 from meshwright.capture.example import Example
 from meshwright.capture.lines import user_line
 from meshwright.capture.options import Source, plain_value
-from meshwright.foundation.errors import InputError, nearest
 
 _RETURNS = "return (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets)"
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from meshwright.base.errors import InputError
 from meshwright.capture.kernels import run_operator
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Guard, OperatorGraph
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from torch import Tensor, contiguous_format
 from torch.nn import functional
 
+from meshwright.base.errors import InputError
 from meshwright.capture import aten
 from meshwright.capture.ctc import ctc_losses
 from meshwright.capture.experts import routed
@@ -21,7 +22,6 @@ from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
 from meshwright.capture.own_functions import apply_function
 from meshwright.capture.zoo.grouped import grouped_mm
-from meshwright.foundation.errors import InputError
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
 from meshwright.graph.model import Attributes, Value
 

@@ -27,6 +27,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.units import Bytes
 from meshwright.capture.defined import with_definitions
 from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
@@ -40,8 +42,6 @@ from meshwright.capture.rows import with_rows_apart
 from meshwright.capture.tracing import has_values, silent
 from meshwright.capture.transformers import example_of_class
 from meshwright.capture.zoo import entry
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.units import Bytes
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition

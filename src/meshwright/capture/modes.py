@@ -20,9 +20,9 @@ from torch.export import ExportedProgram
 from torch.nn.modules import batchnorm, dropout
 from torch.nn.modules import module as torch_module
 
+from meshwright.base.errors import InputError
 from meshwright.capture.lines import calling_line, is_the_user_s
 from meshwright.capture.nodes import kind_of_node
-from meshwright.foundation.errors import InputError
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import Attributes, Operator, OperatorGraph
 

@@ -12,9 +12,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from meshwright.base.errors import InputError
 from meshwright.capture.aten import kind_of, tensors_in
 from meshwright.capture.names import layer_path
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Spec
 
 _LOCATION = re.compile(r'File "([^"]+)", line (\d+)')

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import parse_whole
+from meshwright.base.errors import InputError
+from meshwright.base.integers import parse_whole
 
 Form = Literal["zoo", "hf", "function", "program", "graph"]
 

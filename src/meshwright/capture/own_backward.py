@@ -22,10 +22,10 @@ from torch.autograd.function import Function
 from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
+from meshwright.base.errors import InputError
 from meshwright.capture.derivative import FunctionCall, described_call, doubt, unsettled
 from meshwright.capture.lines import called_by_the_user, calling_line, line_of
 from meshwright.capture.own_functions import is_importable
-from meshwright.foundation.errors import InputError
 
 WITH_DETACH = (
     "write it with detach, as y = x + (f(x) - x).detach() for a gradient that goes straight "

@@ -24,8 +24,8 @@ from torch.autograd.function import Function
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError
 from meshwright.capture.derivative import forward_alone
-from meshwright.foundation.errors import InputError
 
 Class = type[Function]
 TENSOR = "tensor"

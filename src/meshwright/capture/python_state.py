@@ -21,8 +21,8 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError
 from meshwright.capture.lines import calling_line, line_of
-from meshwright.foundation.errors import InputError
 
 OF_TORCH = frozenset((*vars(nn.Module()), "_output_capturing_hooks_installed"))
 """Attributes that every module has, and that with which Transformers knows whether its hooks, which

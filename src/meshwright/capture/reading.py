@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
+from meshwright.base.errors import InputError
 from meshwright.capture.lines import model_line
-from meshwright.foundation.errors import InputError
 
 Number = bool | int | float
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
+from meshwright.base.errors import InputError
 from meshwright.capture.execute import refuse_missing
 from meshwright.capture.kernels import run_operator
 from meshwright.capture.shards import Pieces, in_one_piece, moved, without_overlap
 from meshwright.capture.tasks import defined_work, run_tasks, structural_work
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read

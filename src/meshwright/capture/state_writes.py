@@ -15,8 +15,8 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
+from meshwright.base.errors import InputError
 from meshwright.capture.nodes import kind_of_node, place, source_of_view, written_by
-from meshwright.foundation.errors import InputError
 
 COUNTER, STATISTIC = "num_batches_tracked", "running_mean"
 

@@ -17,9 +17,9 @@ import msgspec
 import torch
 from torch import Tensor
 
+from meshwright.base.errors import InputError
 from meshwright.capture.pieces import run_call
 from meshwright.capture.shards import Pieces, piece
-from meshwright.foundation.errors import InputError
 from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
 from meshwright.graph.notation import Definition, Label

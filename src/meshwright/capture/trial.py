@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from meshwright.base.errors import InputError
 from meshwright.capture.pieces import run_call
-from meshwright.foundation.errors import InputError
 from meshwright.graph.counts import is_real
 from meshwright.graph.families import family_of
 from meshwright.graph.family import DEFINITION, Split, integer, replaced
@@ -60,7 +60,7 @@ def tried(call: Call, *, learns: bool) -> str | None:
     >>> tried(own, learns=True)
     Traceback (most recent call last):
     ...
-    meshwright.foundation.errors.InputError: the kernel of exp does not compute 'twice(x)[i..] = \
+    meshwright.base.errors.InputError: the kernel of exp does not compute 'twice(x)[i..] = \
 3 * x[i..]': element [0, 0] is 0.0992204 by the kernel and -6.93124 by the line; correct one of \
 them.
     """

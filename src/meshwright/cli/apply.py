@@ -65,8 +65,8 @@ def apply_rules(
     """
     import msgspec
 
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.files import require_writable, write_whole
+    from meshwright.base.errors import InputError
+    from meshwright.base.files import require_writable, write_whole
     from meshwright.report.rule_documents import applied_document
     from meshwright.report.rules import describe_applied
     from meshwright.rewrite.graphs.chain import apply_chain
@@ -115,7 +115,7 @@ def _show_matches(
     top: int,
     json: bool,
 ) -> None:
-    from meshwright.foundation.units import counted
+    from meshwright.base.units import counted
     from meshwright.report.rule_documents import matches_document
     from meshwright.report.rules import table_of_matches
     from meshwright.rewrite.graphs.match import Matcher

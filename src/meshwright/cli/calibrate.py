@@ -14,9 +14,9 @@ from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import BatchOption, JsonOption, chosen
 
 if TYPE_CHECKING:
+    from meshwright.calibrate.profile_calls import Calibration
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import Call
-    from meshwright.run.calibrate import Calibration
 
 
 def calibrate(
@@ -54,7 +54,7 @@ def calibrate(
 
     Example:  meshwright calibrate zoo:mlp/tiny --device cpu --budget 5 --out prices.jsonl
     """
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
     from meshwright.report.measurements import calibration_document
 
     if links:
@@ -92,8 +92,8 @@ def calibrate(
 
 def _described(file: str, out: str) -> Cluster:
     """The cluster of a file that shall name the prices."""
+    from meshwright.base.errors import InputError
     from meshwright.cluster.toml import load_cluster
-    from meshwright.foundation.errors import InputError
 
     for option, text, ending in (("--cluster", file, ".toml"), ("--out", out, ".jsonl")):
         if not text.endswith(ending):
@@ -107,8 +107,8 @@ def _name_prices(cluster: Cluster, prices: str, file: str) -> None:
     """Write a cluster's file so that its device is priced by what was measured."""
     import msgspec
 
+    from meshwright.base.files import write_whole
     from meshwright.cluster.toml import dump_cluster
-    from meshwright.foundation.files import write_whole
 
     device = msgspec.structs.replace(cluster.device, prices=str(Path(prices).resolve()))
     write_whole(file, dump_cluster(msgspec.structs.replace(cluster, device=device)).encode())
@@ -120,7 +120,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 def _device(given: str, ranks: int | None) -> str:
     import torch
 
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     kind = chosen(given, ("cpu", "cuda"), "--device")
     if kind == "cuda" and ranks is not None:
@@ -131,8 +131,8 @@ def _device(given: str, ranks: int | None) -> str:
 
 
 def _calls(model: str, batch: int | None, dtype: str, largest: int) -> tuple[Call, ...]:
+    from meshwright.calibrate.calls import calls_to_measure
     from meshwright.capture.load import load_model
-    from meshwright.run.calls import calls_to_measure
 
     degrees = tuple(d for d in (1, 2, 4, 8, 16, 32, 64) if d <= largest)
     narrower = None if dtype == "float32" else dtype
@@ -144,9 +144,9 @@ def _measure_operators(
 ) -> Calibration:
     import torch
 
-    from meshwright.foundation.units import Seconds
-    from meshwright.run.calibrate import calibrate as measure
-    from meshwright.run.company import company
+    from meshwright.base.units import Seconds
+    from meshwright.calibrate.background_load import company
+    from meshwright.calibrate.profile_calls import calibrate as measure
 
     total = None if budget is None else Seconds(budget)
     command = shlex.join(["meshwright", *sys.argv[1:]])

@@ -12,14 +12,14 @@ from meshwright.cli.exits import Exit
 from meshwright.cli.options import chosen_cluster, require_place
 
 if TYPE_CHECKING:
+    from meshwright.calibrate.link_calibration import Calibrated
     from meshwright.cluster.model import Cluster
-    from meshwright.run.link_calibration import Calibrated
 
 
 def calibrate_links(cluster: str, out: str | None, *, json: bool) -> None:
     """Measure the links of a cluster here, or as one of the ranks that torchrun started."""
-    from meshwright.run.joining import started_by_torchrun
-    from meshwright.run.link_calibration import calibrate_links_here
+    from meshwright.calibrate.link_calibration import calibrate_links_here
+    from meshwright.run.launch.torchrun import started_by_torchrun
 
     if started_by_torchrun():
         _as_a_rank(cluster, out, json)
@@ -34,9 +34,9 @@ def _as_a_rank(name: str, out: str | None, json: bool) -> None:
     """All ranks end alike, and the first one speaks."""
     import torch.distributed as dist
 
-    from meshwright.foundation.errors import InputError
-    from meshwright.run.joining import joined, together
-    from meshwright.run.link_calibration import calibrate_links_together
+    from meshwright.base.errors import InputError
+    from meshwright.calibrate.link_calibration import calibrate_links_together
+    from meshwright.run.launch.torchrun import joined, together
 
     def load() -> Cluster:
         described = chosen_cluster(name, None, None, None)
@@ -61,7 +61,7 @@ def _as_a_rank(name: str, out: str | None, json: bool) -> None:
 
 def _file(cluster: str, out: str | None) -> str:
     """Where the measured cluster is written: over the one that was given if nothing is said."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if out is None and not cluster.endswith(".toml"):
         raise InputError(
@@ -73,8 +73,8 @@ def _file(cluster: str, out: str | None) -> str:
 
 
 def _finish(done: Calibrated, file: str, json: bool) -> None:
+    from meshwright.base.files import write_whole
     from meshwright.cluster.toml import dump_cluster
-    from meshwright.foundation.files import write_whole
     from meshwright.report.documents import cluster_document
     from meshwright.report.drawing import draw_cluster
 

@@ -27,10 +27,10 @@ from meshwright.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from meshwright.configs.judge import Checked
+    from meshwright.cost.backend import Backend
     from meshwright.graph.model import OperatorGraph
-    from meshwright.price.backend import Backend
     from meshwright.search.budget import Budget
-    from meshwright.search.configured.judge import Checked
 
 
 def check(
@@ -74,8 +74,8 @@ def check(
 
     Example:  meshwright check zoo:llama3-8b --data 4 --tensor 8 --batch 8 --cluster dgx-h100
     """
-    from meshwright.price.backend import backend_named
-    from meshwright.search.configured.judge import judge
+    from meshwright.configs.judge import judge
+    from meshwright.cost.backend import backend_named
 
     machine, library = chosen_cluster(cluster, nodes, gpus, resize), backend_named(backend)
     limit, allowed = plan_options.chosen_memory(memory, machine), chosen_budget(budget)
@@ -105,7 +105,7 @@ def _with_plan(
     checked: Checked, graph: OperatorGraph, budget: Budget, backend: Backend, seed: int
 ) -> Checked:
     """The answer with the plan of the joint search, which starts from the best configuration."""
-    from meshwright.foundation.processes import most_processes
+    from meshwright.base.processes import most_processes
     from meshwright.plan.model import Options
     from meshwright.search.joint.planner import best_plan
     from meshwright.search.joint.question import Question

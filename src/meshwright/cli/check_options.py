@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from meshwright.search.configured.written import Written
+    from meshwright.configs.written import Written
 
 FlagsOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Megatron flags, in quotes, instead of CONFIG.")
@@ -51,7 +51,7 @@ def parted(
     config: str | None, model: str | None, flags: str | None, degrees: Given
 ) -> tuple[str | None, str | None]:
     """Which word is the file and which the model: with degrees or flags there is no file."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if degrees and flags is not None:
         raise InputError("--flags and degrees are both given", "give one of them")
@@ -74,9 +74,9 @@ def parted(
 
 def written(file: str | None, flags: str | None, degrees: Given, devices: int) -> Written:
     """What there is to check."""
-    from meshwright.foundation.errors import InputError
-    from meshwright.search.configured.megatron_flags import read_megatron
-    from meshwright.search.configured.torchtitan import read_torchtitan
+    from meshwright.base.errors import InputError
+    from meshwright.configs.megatron_flags import read_megatron
+    from meshwright.configs.torchtitan import read_torchtitan
 
     if flags is not None:
         return read_megatron(flags, devices)
@@ -92,7 +92,7 @@ def written(file: str | None, flags: str | None, degrees: Given, devices: int) -
 
 def chosen_model(named: str | None, what: Written) -> str:
     """The model that is given, or the one that the configuration is about."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     source = named or what.model
     if source is None:
@@ -105,7 +105,7 @@ def chosen_model(named: str | None, what: Written) -> str:
 
 def chosen_batch(batch: int | None, what: Written, source: str) -> int | None:
     """Samples of a step; a trace has its own."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if batch is not None and what.batch is not None and batch != what.batch:
         raise InputError(
@@ -120,8 +120,8 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
 
     import msgspec
 
-    from meshwright.search.configured.config import ParallelConfig
-    from meshwright.search.configured.written import Written
+    from meshwright.configs.config import ParallelConfig
+    from meshwright.configs.written import Written
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
     rest = {"data": max(1, devices // taken), "sequence": degrees.get("tensor", 1) > 1}
@@ -131,7 +131,7 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
 def _text(file: str) -> str:
     from pathlib import Path
 
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if file.endswith(TRACES) or ":" in file:
         raise InputError(

@@ -25,9 +25,9 @@ def clusters(
 
     Example:  meshwright clusters gcp-v100
     """
+    from meshwright.base.errors import InputError
     from meshwright.cluster.catalogue import catalogue_names, catalogued
     from meshwright.cluster.toml import dump_cluster
-    from meshwright.foundation.errors import InputError
     from meshwright.report.documents import cluster_document
     from meshwright.report.drawing import draw_cluster
     from meshwright.report.tables import table_of_clusters

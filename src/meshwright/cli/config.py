@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meshwright.foundation.errors import InputError, nearest, shown
+from meshwright.base.errors import InputError, nearest, shown
 
 if TYPE_CHECKING:
     # The parser's own types have no public name that all versions of typer share.

@@ -39,7 +39,7 @@ def print_parts(*parts: str | Table) -> None:
 
 def print_left_out(console: Console, total: int, top: int, noun: str) -> None:
     """Say how many lines of a table --top left out, if any."""
-    from meshwright.foundation.units import counted
+    from meshwright.base.units import counted
 
     if total > top:
         console.print(f"... {counted(total - top, f'more {noun}')} (--top)")

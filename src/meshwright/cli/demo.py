@@ -33,7 +33,7 @@ def demo(
 
     Example:  meshwright demo
     """
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     place = Path(folder)
     if place.exists() and not place.is_dir():

@@ -13,7 +13,7 @@ from meshwright.cli.plan_options import MemoryOption, chosen_memory
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from meshwright.search.explain.explanation import Explained
+    from meshwright.explain.explanation import Explained
 
 SECONDS = 20.0
 """How long an explanation may take."""
@@ -37,7 +37,7 @@ def explain(
     loaded = load_plan(plan)
     limit = chosen_memory(memory, loaded.cluster)
 
-    from meshwright.search.explain.explanation import explained
+    from meshwright.explain.explanation import explained
 
     with share_bar("explaining (the first time compiles for a minute or two)") as show:
         found = explained(loaded, seconds=SECONDS, memory=limit, progress=show)

@@ -61,8 +61,8 @@ def generate_rules(
     """
     from functools import partial
 
-    from meshwright.foundation.files import require_writable, write_whole
-    from meshwright.foundation.units import counted, format_seconds
+    from meshwright.base.files import require_writable, write_whole
+    from meshwright.base.units import counted, format_seconds
     from meshwright.report.rule_documents import generated_document
     from meshwright.report.rules import table_of_tallies
     from meshwright.rewrite.generate.sets import chosen_set
@@ -103,7 +103,7 @@ def _forms(
     own: dict[str, Definition], seconds: float, jobs: int
 ) -> tuple[tuple[Rule, ...], dict[str, object], list[str | Table]]:
     """Rules for every way to cut the operators of a file, or all shipped ones."""
-    from meshwright.foundation.units import counted
+    from meshwright.base.units import counted
     from meshwright.report.rule_documents import forms_document
     from meshwright.rewrite.language.definitions import DEFINITIONS
     from meshwright.rewrite.library.forms import forms
@@ -170,7 +170,7 @@ def _general(rules: Sequence[Rule], certain: Prove) -> tuple[Rule, ...]:
 
 def _folder(path: str | None) -> Path | None:
     """A folder that is there when it is used."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if path is None:
         return None

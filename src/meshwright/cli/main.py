@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from meshwright import __version__
+from meshwright.base.errors import InputError
 from meshwright.cli.calibrate import calibrate
 from meshwright.cli.check import check
 from meshwright.cli.clusters import clusters
@@ -33,7 +34,6 @@ from meshwright.cli.rules import rules
 from meshwright.cli.run import run
 from meshwright.cli.sweep import sweep
 from meshwright.cli.validate import validate
-from meshwright.foundation.errors import InputError
 
 WIDEST_HELP = 120
 """Columns of a help text in a terminal that has more."""

@@ -14,7 +14,7 @@ from meshwright.cli.rule_options import OperatorsOption, defined_operators
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from meshwright.price.figures import ModelFigures
+    from meshwright.cost.figures import ModelFigures
 
 OptimizerOption = Annotated[str, typer.Option(help="sgd, momentum or adam, for the memory.")]
 
@@ -70,10 +70,10 @@ def capture(
     """
     import msgspec
 
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.files import write_whole
-    from meshwright.price.figures import model_figures
-    from meshwright.price.memory import OPTIMIZERS
+    from meshwright.base.errors import InputError
+    from meshwright.base.files import write_whole
+    from meshwright.cost.figures import model_figures
+    from meshwright.cost.memory import OPTIMIZERS
     from meshwright.report.documents import figures_document
     from meshwright.report.words import describe_model
 
@@ -95,8 +95,8 @@ def capture(
 def _figures(sources: Iterable[str], optimizer: str) -> list[ModelFigures]:
     """Figures of each model; those there are when interrupted."""
     from meshwright.capture.load import load_model
-    from meshwright.price.figures import model_figures
-    from meshwright.price.memory import OPTIMIZERS
+    from meshwright.cost.figures import model_figures
+    from meshwright.cost.memory import OPTIMIZERS
 
     kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
     found: list[ModelFigures] = []

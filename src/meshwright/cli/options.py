@@ -73,9 +73,9 @@ def chosen_cluster(
     name: str, nodes: int | None, gpus: int | None, resize: list[str] | None
 ) -> Cluster:
     """The cluster that the options name, resized."""
+    from meshwright.base.errors import InputError, shown
+    from meshwright.base.integers import parse_whole
     from meshwright.cluster.model import Cluster
-    from meshwright.foundation.errors import InputError, shown
-    from meshwright.foundation.integers import parse_whole
 
     sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
     for text in resize or ():
@@ -92,7 +92,7 @@ def chosen_cluster(
 
 def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
     """The allowed value that was given."""
-    from meshwright.foundation.errors import InputError, nearest
+    from meshwright.base.errors import InputError, nearest
 
     for value in allowed:
         if value == given:
@@ -121,7 +121,7 @@ def captured_graph(
 
 def chosen_budget(text: str) -> Budget:
     """How long a search may go on."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
     from meshwright.search.budget import Budget
 
     try:
@@ -132,8 +132,8 @@ def chosen_budget(text: str) -> Budget:
 
 def require_place(option: str, path: str | None) -> None:
     """Refuse a file that could not be written, before the work whose result it is for."""
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.files import require_writable
+    from meshwright.base.errors import InputError
+    from meshwright.base.files import require_writable
 
     if path is not None:
         try:
@@ -144,7 +144,7 @@ def require_place(option: str, path: str | None) -> None:
 
 def require_lines(top: int) -> None:
     """Refuse a table of no lines."""
-    from meshwright.foundation.integers import require_whole
+    from meshwright.base.integers import require_whole
 
     require_whole(top, "--top is")
 
@@ -153,11 +153,11 @@ def chosen_ranker(
     cluster: Cluster, backend: str, algorithm: str, limit: int, rules: str, hierarchy: str
 ) -> Ranker:
     """What the options say about prices and programs."""
-    from meshwright.foundation.errors import InputError
-    from meshwright.price.alpha_beta import Pricer
-    from meshwright.price.backend import ALGORITHMS, backend_named
-    from meshwright.reduce.hierarchy import HIERARCHY_KINDS
-    from meshwright.reduce.synthesize import RULES
+    from meshwright.base.errors import InputError
+    from meshwright.collectives.hierarchy import HIERARCHY_KINDS
+    from meshwright.collectives.synthesize import RULES
+    from meshwright.cost.alpha_beta import Pricer
+    from meshwright.cost.backend import ALGORITHMS, backend_named
     from meshwright.search.rank import Ranker
 
     way, library = chosen(algorithm, ALGORITHMS, "--algorithm"), backend_named(backend)

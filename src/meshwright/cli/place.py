@@ -68,10 +68,10 @@ def place(
     Example:  meshwright place --cluster gcp-a100 --nodes 4 --axes data=4,tensor=16
     --reduce data --bytes 8GiB
     """
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import parse_bytes
-    from meshwright.place.axes import parse_axes
+    from meshwright.base.errors import InputError
+    from meshwright.base.units import parse_bytes
     from meshwright.search.rank import Reduction, rank
+    from meshwright.sharding.axes import parse_axes
 
     require_lines(top)
     if sweep and all_programs:
@@ -94,7 +94,7 @@ def place(
 
 
 def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
-    from meshwright.foundation.units import counted
+    from meshwright.base.units import counted
     from meshwright.report import documents, drawing, tables, words
 
     if json:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from meshwright.cost.backend import Backend
+    from meshwright.explain.decisions import Decision
     from meshwright.plan.model import Plan
-    from meshwright.price.backend import Backend
     from meshwright.report.documents import Document
     from meshwright.search.budget import Budget
-    from meshwright.search.explain.decisions import Decision
     from meshwright.search.joint.planner import Doing
     from meshwright.search.joint.question import Planned, Question
 
@@ -82,9 +82,9 @@ def plan(
     """
     import msgspec
 
-    from meshwright.foundation.processes import most_processes
+    from meshwright.base.processes import most_processes
+    from meshwright.cost.backend import backend_named
     from meshwright.plan.file import save_plan
-    from meshwright.price.backend import backend_named
     from meshwright.rewrite.verify.user_rules import user_rules
     from meshwright.search.joint.constraints import parse_constraints
     from meshwright.search.joint.question import MINIMIZE, Question
@@ -170,7 +170,7 @@ def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planne
 
 def _shown(show: Callable[[float, str], None]) -> Callable[[Doing], None]:
     """Shows on a bar how a search goes on."""
-    from meshwright.foundation.units import counted, format_seconds
+    from meshwright.base.units import counted, format_seconds
 
     def told(now: Doing) -> None:
         words = f"{now.doing}: {counted(now.simulated, 'plan')} simulated"

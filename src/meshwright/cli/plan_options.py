@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from meshwright.base.units import Bytes
     from meshwright.cluster.model import Cluster
-    from meshwright.foundation.units import Bytes
     from meshwright.plan.model import Options, Plan
 
 DEFAULT = "plan.json"
@@ -81,8 +81,8 @@ def chosen_place(save: str | None) -> str:
     """The file of the plan. What was not named by the user replaces nothing but a plan."""
     from pathlib import Path
 
+    from meshwright.base.errors import InputError
     from meshwright.cli.options import require_place
-    from meshwright.foundation.errors import InputError
     from meshwright.plan.file import looks_like_plan
 
     path = save or DEFAULT
@@ -94,8 +94,8 @@ def chosen_place(save: str | None) -> str:
 
 def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:
     """What a plan may hold on a device."""
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import format_bytes, parse_bytes
+    from meshwright.base.errors import InputError
+    from meshwright.base.units import format_bytes, parse_bytes
 
     has = cluster.device.memory
     if text is None:
@@ -117,15 +117,15 @@ def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:
 def chosen_training(optimizer: str, mixed: bool) -> Options:
     """What the user decides about training."""
     from meshwright.cli.options import chosen
+    from meshwright.cost.memory import OPTIMIZERS
     from meshwright.plan.model import Options
-    from meshwright.price.memory import OPTIMIZERS
 
     return Options(optimizer=chosen(optimizer, OPTIMIZERS, "--optimizer"), mixed=mixed)
 
 
 def chosen_start(path: str | None, devices: int | None) -> Plan | None:
     """The plan that a search starts from."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
     from meshwright.plan.file import load_plan
 
     if path is None:
@@ -142,7 +142,7 @@ def chosen_start(path: str | None, devices: int | None) -> Plan | None:
 
 def require_devices(devices: int | None, cluster: Cluster) -> None:
     """Refuse more devices than there are."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if devices is not None and devices > cluster.devices:
         raise InputError(

@@ -56,8 +56,8 @@ def simulate(
     """
     import msgspec
 
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.files import require_writable, write_whole
+    from meshwright.base.errors import InputError
+    from meshwright.base.files import require_writable, write_whole
     from meshwright.plan.file import load_plan
     from meshwright.plan.fits import require_cluster
 
@@ -74,9 +74,9 @@ def simulate(
     if model is not None:
         _require_model(loaded, model, batch)
 
+    from meshwright.explain.utilisation import costliest, occupancies
     from meshwright.report import plans
     from meshwright.report.trace import trace_document
-    from meshwright.search.explain.utilisation import costliest, occupancies
     from meshwright.simulate.engines import ENGINES
     from meshwright.simulate.simulation import simulate as simulated
 
@@ -127,7 +127,7 @@ def compare(
     """
     import msgspec
 
-    from meshwright.price.backend import backend_named
+    from meshwright.cost.backend import backend_named
 
     ways: tuple[Engine, ...] = ("delta", "full")
     allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")
@@ -174,7 +174,7 @@ def _require_places(save: str | None, checkpoint: str | None) -> None:
     """Refuse files that could not be written, before the search that they are for."""
     from pathlib import Path
 
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     require_place("--save", save)
     require_place("--checkpoint", checkpoint)

@@ -29,9 +29,9 @@ from meshwright.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from meshwright.reduce.dsl import Program
-    from meshwright.reduce.hierarchy import Hierarchy
-    from meshwright.reduce.predict import PricedProgram
+    from meshwright.collectives.dsl import Program
+    from meshwright.collectives.hierarchy import Hierarchy
+    from meshwright.collectives.predict import PricedProgram
 
 
 def reduce(
@@ -67,14 +67,14 @@ def reduce(
 
     Example:  meshwright reduce --nodes 2 --gpus 4 --axes data=8 --reduce data --torch
     """
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import parse_bytes
-    from meshwright.place.axes import fitted, parse_axes
-    from meshwright.place.placement import Placement, parse_matrix
-    from meshwright.reduce.dsl import Program
-    from meshwright.reduce.predict import predict
+    from meshwright.base.errors import InputError
+    from meshwright.base.units import parse_bytes
+    from meshwright.collectives.dsl import Program
+    from meshwright.collectives.predict import predict
     from meshwright.report import documents
     from meshwright.search.rank import Reduction, rank
+    from meshwright.sharding.axes import fitted, parse_axes
+    from meshwright.sharding.placement import Placement, parse_matrix
 
     require_lines(top)
     if len(reduce) > 1:
@@ -108,7 +108,7 @@ def reduce(
 
 
 def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) -> None:
-    from meshwright.foundation.units import counted
+    from meshwright.base.units import counted
     from meshwright.report import tables
 
     console = new_console()
@@ -121,8 +121,8 @@ def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) ->
 
 
 def _show_script(levels: Hierarchy, program: Program) -> None:
-    from meshwright.reduce.lower import lower, reduction_groups
-    from meshwright.reduce.verify import verified
+    from meshwright.collectives.lowering import lower, reduction_groups
+    from meshwright.collectives.verify import verified
     from meshwright.report.script import torch_script
 
     steps, groups = lower(levels, verified(levels, program)), reduction_groups(levels)

@@ -12,7 +12,7 @@ from meshwright.cli.options import JsonOption, require_place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from meshwright.search.explain.decisions import Decision
+    from meshwright.explain.decisions import Decision
     from meshwright.search.joint.question import Planned
     from meshwright.simulate.collective_table import Prices
 
@@ -53,7 +53,7 @@ def report(
     require_place("--trace", trace)
     loaded = load_plan(plan)
 
-    from meshwright.search.explain.evaluate_plan import judged
+    from meshwright.explain.evaluate_plan import judged
     from meshwright.simulate.simulation import prices_of
 
     with share_bar("simulating baselines (the first time compiles for a minute or two)"):
@@ -71,7 +71,7 @@ def chosen_place(save: str | None) -> str:
     """The file of the report. What was not named by the user replaces nothing but a report."""
     from pathlib import Path
 
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
     from meshwright.report.page.page import looks_like_report
 
     path = save or DEFAULT
@@ -85,8 +85,8 @@ def explained(planned: Planned, prices: Prices) -> tuple[Decision, ...]:
     """What the runner-up of each decision costs; nothing if the user has no time."""
     import time
 
-    from meshwright.price.tables import pricer_of
-    from meshwright.search.explain.decisions import explain
+    from meshwright.cost.tables import pricer_of
+    from meshwright.explain.decisions import explain
 
     if planned.stopped == "interrupted":
         return ()
@@ -113,7 +113,7 @@ def write(
     """The report and the trace of the best plan, as far as they are wanted."""
     import msgspec
 
-    from meshwright.foundation.files import write_whole
+    from meshwright.base.files import write_whole
     from meshwright.report.page.page import page
     from meshwright.report.trace import trace_document
     from meshwright.simulate.simulation import simulate

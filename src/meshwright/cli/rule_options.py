@@ -38,7 +38,7 @@ def named_rule(name: str, found: Iterable[Rule]) -> Rule:
     """The rule of that name; there are too many to list them all in a sentence."""
     import difflib
 
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     named = {rule.name: rule for rule in found}
     if name in named:
@@ -52,7 +52,7 @@ def all_rules(
     file: str | None, certificates: str | None, known: dict[str, Definition]
 ) -> tuple[Rule, ...]:
     """The library and the rules of a file, which are proved if their certificates are not given."""
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
     from meshwright.rewrite.library import library
     from meshwright.rewrite.verify.user_rules import proved_rules
 
@@ -65,8 +65,8 @@ def all_rules(
 
 def chosen_parameters(given: list[str]) -> dict[str, list[int]]:
     """What --set says: a name with the values that are tried for it."""
-    from meshwright.foundation.errors import InputError, shown
-    from meshwright.foundation.integers import parse_whole
+    from meshwright.base.errors import InputError, shown
+    from meshwright.base.integers import parse_whole
 
     found: dict[str, list[int]] = {}
     for text in given:
@@ -81,7 +81,7 @@ def require_seconds(seconds: float) -> None:
     """Refuse a time in which nothing can be proved, or that has no end."""
     import math
 
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
 
     if not 0 < seconds < math.inf:
         raise InputError(f"--seconds is {seconds:g}", "give a number above 0")

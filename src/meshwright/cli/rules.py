@@ -39,7 +39,7 @@ def list_rules(
 
     Example:  meshwright rules list 'linear-cut-*'
     """
-    from meshwright.foundation.units import counted
+    from meshwright.base.units import counted
     from meshwright.report.rule_documents import library_document
     from meshwright.report.rules import describe_section
     from meshwright.rewrite.library import sections, shipped_certificates
@@ -119,8 +119,8 @@ def verify_rules(
 
     Example:  meshwright rules verify found.rules --certify found.json
     """
-    from meshwright.foundation.files import require_writable, write_whole
-    from meshwright.foundation.units import counted
+    from meshwright.base.files import require_writable, write_whole
+    from meshwright.base.units import counted
     from meshwright.report.rule_documents import verdicts_document
     from meshwright.report.rules import describe_tally, table_of_verdicts
     from meshwright.rewrite.library import shipped_rules

@@ -71,8 +71,8 @@ def run(
 
     Example:  meshwright run plan.json --steps 3
     """
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import Seconds
+    from meshwright.base.errors import InputError
+    from meshwright.base.units import Seconds
     from meshwright.plan.file import load_plan
 
     loaded = load_plan(plan)
@@ -81,7 +81,7 @@ def run(
         raise InputError(
             f"plan {plan!r} does not say which model it is for", "name it with --model"
         )
-    from meshwright.run.joining import started_by_torchrun
+    from meshwright.run.launch.torchrun import started_by_torchrun
     from meshwright.run.training import Task, require_sources
 
     task = Task(
@@ -117,7 +117,7 @@ def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
     import torch
     import torch.distributed as dist
 
-    from meshwright.run.joining import joined, ranks_here, together
+    from meshwright.run.launch.torchrun import joined, ranks_here, together
     from meshwright.run.training import train
 
     with joined(backend) as device:
@@ -134,12 +134,12 @@ def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
     """Ranks as processes of this machine: on its CPUs, or several on each of its GPUs."""
     import torch
 
-    from meshwright.foundation.errors import InputError
-    from meshwright.foundation.units import counted
+    from meshwright.base.errors import InputError
+    from meshwright.base.units import counted
+    from meshwright.calibrate.link_calibration import torchrun_words
     from meshwright.plan.model import Measurement
-    from meshwright.run.gpus import gpus_for, sharing_service
-    from meshwright.run.link_calibration import torchrun_words
-    from meshwright.run.ranks import Home, RankError, run_ranks
+    from meshwright.run.launch.gpus import gpus_for, sharing_service
+    from meshwright.run.launch.ranks import Home, RankError, run_ranks
     from meshwright.run.training import train
 
     ranks = task.plan.cluster.devices
@@ -171,11 +171,11 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
     """
     import msgspec
 
-    from meshwright.foundation.units import Bytes
-    from meshwright.price.backend import NCCL, RINGS
-    from meshwright.run.enough import require_planned, require_real
-    from meshwright.script.script import Script
-    from meshwright.script.traffic import sent_bytes_of
+    from meshwright.base.units import Bytes
+    from meshwright.cost.backend import NCCL, RINGS
+    from meshwright.lower.script import Script
+    from meshwright.lower.traffic import sent_bytes_of
+    from meshwright.run.memory_check import require_planned, require_real
     from meshwright.simulate.memory.memory_timeline import together
     from meshwright.simulate.simulation import simulate
 
@@ -191,7 +191,7 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
 
 
 def _told(number: int, loss: float, seconds: float) -> None:
-    from meshwright.foundation.units import Seconds, format_seconds
+    from meshwright.base.units import Seconds, format_seconds
 
     what = "warm-up" if number == 0 else f"step {number}"
     typer.echo(f"{what}: loss {loss:.6g}, {format_seconds(Seconds(seconds))} (measured)", err=True)

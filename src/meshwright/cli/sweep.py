@@ -46,7 +46,7 @@ def sweep(
 
     Example:  meshwright sweep --example > sweep.toml && meshwright sweep sweep.toml
     """
-    from meshwright.foundation.errors import InputError
+    from meshwright.base.errors import InputError
     from meshwright.report import sweeps
     from meshwright.search.jobs import load_jobs
     from meshwright.search.sweep import WHERE

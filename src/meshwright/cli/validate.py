@@ -61,10 +61,10 @@ def validate_operators(
 
     Example:  meshwright validate operators
     """
+    from meshwright.base.errors import InputError
     from meshwright.cluster.model import Cluster
-    from meshwright.foundation.errors import InputError
-    from meshwright.price.table import load_table
-    from meshwright.price.tables import table_of
+    from meshwright.cost.table import load_table
+    from meshwright.cost.tables import table_of
     from meshwright.report.validation_documents import operators_document
     from meshwright.report.validations import table_of_operator_errors
     from meshwright.validate.operators import compare_operators, errors_by_kind
@@ -98,9 +98,9 @@ def validate_device(
     """
     import msgspec
 
+    from meshwright.base.errors import InputError, nearest
     from meshwright.capture.load import load_model
     from meshwright.cluster.model import Cluster
-    from meshwright.foundation.errors import InputError, nearest
     from meshwright.report.validation_documents import device_document
     from meshwright.report.validations import table_of_steps_measured
     from meshwright.validate.device import compare_steps, embedded_findings

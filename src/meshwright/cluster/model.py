@@ -14,13 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.cluster.overhead import Overhead
-from meshwright.cluster.rates import Rates, Software
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.integers import MOST, require_whole
-from meshwright.foundation.names import require_name
-from meshwright.foundation.sheet import Sheet, printed
-from meshwright.foundation.units import (
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.integers import MOST, require_whole
+from meshwright.base.names import require_name
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import (
     Bytes,
     BytesPerSecond,
     OpsPerSecond,
@@ -31,6 +29,8 @@ from meshwright.foundation.units import (
     format_ops,
     format_seconds,
 )
+from meshwright.cluster.overhead import Overhead
+from meshwright.cluster.rates import Rates, Software
 
 Duplex = Literal["full", "half"]
 Kind = Literal["port", "ring"]

@@ -10,8 +10,8 @@ import math
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):

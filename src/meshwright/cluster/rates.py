@@ -1,4 +1,4 @@
-"""What software reaches of a device: the constants of the roofline in `price.operator`, and which
+"""What software reaches of a device: the constants of the roofline in `cost.operator`, and which
 software it is. Enters: nothing, or fitted numbers. Leaves: `Rates` and `Software`. What they are
 applied to is not known here.
 """
@@ -10,8 +10,8 @@ import math
 import msgspec
 from msgspec.structs import fields
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,11 +13,8 @@ from typing import TypeVar, get_args
 from msgspec import UNSET
 from msgspec.structs import fields, replace
 
-from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link, Toll
-from meshwright.cluster.overhead import Overhead
-from meshwright.cluster.rates import Rates, Software
-from meshwright.foundation.errors import InputError, nearest, shown
-from meshwright.foundation.units import (
+from meshwright.base.errors import InputError, nearest, shown
+from meshwright.base.units import (
     BytesPerSecond,
     Seconds,
     parse_bandwidth,
@@ -25,6 +22,9 @@ from meshwright.foundation.units import (
     parse_ops,
     parse_seconds,
 )
+from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link, Toll
+from meshwright.cluster.overhead import Overhead
+from meshwright.cluster.rates import Rates, Software
 
 _T = TypeVar("_T")
 

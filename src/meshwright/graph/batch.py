@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.check import check
 from meshwright.graph.families import family_of
 from meshwright.graph.family import ShapeError, Split

@@ -18,8 +18,8 @@ from functools import lru_cache
 
 import msgspec
 
-from meshwright.foundation.once import once
-from meshwright.foundation.units import Bytes
+from meshwright.base.once import once
+from meshwright.base.units import Bytes
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Family, Wanted
 from meshwright.graph.model import Call, Operator, OperatorGraph

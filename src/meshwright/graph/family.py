@@ -28,7 +28,7 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.graph.model import Attributes, Call, Spec, Value
 
 Role = Literal["sample", "attribute", "parameter", "reduction"]

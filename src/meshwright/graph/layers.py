@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.once import once
+from meshwright.base.once import once
 from meshwright.graph.model import Operator, OperatorGraph
 
 Tokens = NDArray[np.int64]

@@ -4,7 +4,7 @@ the sentence that says what is wrong. The parser has seen to the grammar; here a
 
 from __future__ import annotations
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.notation import (
     Apply,
     Definition,
@@ -28,7 +28,7 @@ def require_meaning(own: Definition) -> None:
     >>> require_meaning(parse_definition("f(x)[i, j] = x[i]"))
     Traceback (most recent call last):
     ...
-    meshwright.foundation.errors.InputError: no operand is read at j, so its size is not known; \
+    meshwright.base.errors.InputError: no operand is read at j, so its size is not known; \
 read one there, or write 'j < n' with an attribute n that says its size.
     """
     _require_distinct("operand", own.operands)

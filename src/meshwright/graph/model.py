@@ -18,9 +18,9 @@ from functools import cached_property
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.sheet import Sheet, printed
-from meshwright.foundation.units import Bytes
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import Bytes
 from meshwright.graph.traced import Traced
 
 Value = bool | int | float | str | tuple[int, ...] | None

@@ -21,8 +21,8 @@ from functools import cache, cached_property
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.reader import Reader
+from meshwright.base.errors import InputError
+from meshwright.base.reader import Reader
 
 
 class Label(msgspec.Struct, frozen=True, tag=True):

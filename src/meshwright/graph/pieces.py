@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Family, Split, replaced
 from meshwright.graph.model import Call, Spec

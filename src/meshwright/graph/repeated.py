@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.layers import Repeat, layers
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 

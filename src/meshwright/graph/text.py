@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.base.errors import InputError, nearest
 from meshwright.graph.model import (
     NAME,
     Attributes,

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
 from meshwright.graph.assembly import Assembly, Names, resized
 from meshwright.graph.families import family_of
 from meshwright.graph.families.recurrent import Recurrent

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.files import write_whole
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.files import write_whole
+from meshwright.collectives.dsl import Program
+from meshwright.cost.backend import NCCL
+from meshwright.cost.collective import Collective
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import VERSION, Options, Plan, PlannedChain, PlannedReduction
-from meshwright.price.backend import NCCL
-from meshwright.price.collective import Collective
-from meshwright.reduce.dsl import Program
 
 STEPWISE = tuple(own.value for own in Collective if own is not Collective.ALL_REDUCE)
 """What several of a kind can carry out; sums on everybody have programs."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import msgspec
 
+from meshwright.base.errors import InputError, shown
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError, shown
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 

@@ -15,11 +15,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.integers import require_whole
-from meshwright.foundation.sheet import Sheet, printed
-from meshwright.foundation.units import (
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.integers import require_whole
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import (
     Bytes,
     Seconds,
     counted,
@@ -27,13 +26,14 @@ from meshwright.foundation.units import (
     format_seconds,
     format_traffic,
 )
+from meshwright.cluster.model import Cluster
+from meshwright.cost.backend import NCCL, backend_named
+from meshwright.cost.memory import OPTIMIZERS, Optimizer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Factor, Layout, checked_layout, factors
-from meshwright.parallel.micro_batches import cut_by_micro_batches
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
-from meshwright.price.backend import NCCL, backend_named
-from meshwright.price.memory import OPTIMIZERS, Optimizer
+from meshwright.sharding.layout import Factor, Layout, checked_layout, factors
+from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -202,7 +202,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         layouts: Sequence[Layout],
         options: Options | None = None,
     ) -> Plan:
-        """A plan from one layout for each unit, in the order of `parallel.units`."""
+        """A plan from one layout for each unit, in the order of `sharding.units`."""
         named = zip((unit.name for unit in units(graph)), map(str, layouts), strict=True)
         return Plan(
             origin=origin,

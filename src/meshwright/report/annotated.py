@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from rich.table import Table
 
+from meshwright.base.integers import from_digits
+from meshwright.base.units import counted
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.integers import from_digits
-from meshwright.foundation.units import counted
+from meshwright.explain.utilisation import Spent, spent_by_unit
 from meshwright.graph.layers import layer_of
-from meshwright.parallel.layout import IDLE, Layout, factors
-from meshwright.parallel.unit import Unit
 from meshwright.report.tables import new_table
-from meshwright.search.explain.utilisation import Spent, spent_by_unit
+from meshwright.sharding.layout import IDLE, Layout, factors
+from meshwright.sharding.unit import Unit
 from meshwright.simulate.simulation import Simulation
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     counted,
     format_count,
     format_gibibytes,
     format_seconds,
 )
+from meshwright.configs.better import Trial
+from meshwright.configs.judge import BUBBLE, COMPUTING, Checked, Load, matrix_text
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
     Row,
@@ -20,8 +22,6 @@ from meshwright.report.predictions import (
     parts_of,
     strategies_table,
 )
-from meshwright.search.configured.better import Trial
-from meshwright.search.configured.judge import BUBBLE, COMPUTING, Checked, Load, matrix_text
 
 ALMOST = 0.01
 """A gain of less than this is no gain."""

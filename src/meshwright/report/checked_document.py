@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from meshwright.configs.better import Trial
+from meshwright.configs.judge import Checked
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
-from meshwright.search.configured.better import Trial
-from meshwright.search.configured.judge import Checked
 from meshwright.search.joint.question import Planned
 
 

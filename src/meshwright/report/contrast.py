@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from meshwright.base.units import Seconds, counted, format_gibibytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Seconds, counted, format_gibibytes
+from meshwright.explain.critical_path import Piece, critical_path
+from meshwright.explain.exposed import collective_costs
+from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.graph.layers import first_copies
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout
 from meshwright.plan.model import Plan
 from meshwright.report.annotated import by_level, named_row, seatless
 from meshwright.report.predictions import describe_machine
-from meshwright.search.explain.critical_path import Piece, critical_path
-from meshwright.search.explain.exposed import collective_costs
-from meshwright.search.explain.path_breakdown import by_category, stretches
+from meshwright.sharding.layout import Layout
 from meshwright.simulate.simulation import Simulation
 
 

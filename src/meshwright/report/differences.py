@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     counted,
     format_gibibytes,
     format_seconds,
     format_traffic,
 )
+from meshwright.collectives.dsl import Program
 from meshwright.plan.model import Plan
-from meshwright.reduce.dsl import Program
 from meshwright.report.contrast import Amount, CollectiveChange, Contrast, LayoutChange, in_rows
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description

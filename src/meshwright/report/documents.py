@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from meshwright.cluster.model import Cluster
-from meshwright.place.placement import Placement
-from meshwright.reduce.predict import PricedProgram
+from meshwright.collectives.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
+from meshwright.sharding.placement import Placement
 
 if TYPE_CHECKING:
-    from meshwright.price.figures import ModelFigures
+    from meshwright.cost.figures import ModelFigures
 
 Document = dict[str, object]
 

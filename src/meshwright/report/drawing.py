@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from meshwright.cluster.model import WHOLE, Cluster, Link
-from meshwright.foundation.integers import to_digits
-from meshwright.foundation.units import (
+from meshwright.base.integers import to_digits
+from meshwright.base.units import (
     counted,
     format_bandwidth,
     format_bytes,
     format_ops,
     format_seconds,
 )
-from meshwright.place.axes import IDLE
-from meshwright.place.placement import Placement
+from meshwright.cluster.model import WHOLE, Cluster, Link
+from meshwright.sharding.axes import IDLE
+from meshwright.sharding.placement import Placement
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "bright_cyan", "bright_yellow")
 MOST_ROWS = 16

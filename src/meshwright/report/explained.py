@@ -8,24 +8,24 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     counted,
     format_bytes,
     format_gibibytes,
     format_seconds,
     format_traffic,
 )
-from meshwright.reduce.dsl import Program
+from meshwright.collectives.dsl import Program
+from meshwright.explain.decisions import Decision
+from meshwright.explain.explanation import Explained
+from meshwright.explain.exposed import CollectiveCost, KindCost, LinkCost
+from meshwright.explain.path_breakdown import Stretch, by_category
+from meshwright.explain.what_if import Help
 from meshwright.report.outline import short_description
 from meshwright.report.planned import describe_bound, describe_held, missing
 from meshwright.report.predictions import describe_machine
 from meshwright.report.tables import new_table
 from meshwright.report.words import describe_program
-from meshwright.search.explain.decisions import Decision
-from meshwright.search.explain.explanation import Explained
-from meshwright.search.explain.exposed import CollectiveCost, KindCost, LinkCost
-from meshwright.search.explain.path_breakdown import Stretch, by_category
-from meshwright.search.explain.what_if import Help
 from meshwright.search.joint.question import Planned
 
 CATEGORIES = {
@@ -60,7 +60,7 @@ def describe_explained(own: Explained) -> str:
 def describe_categories(found: Sequence[Stretch]) -> str:
     """What the critical path is made of, in a line.
 
-    >>> from meshwright.foundation.units import Seconds
+    >>> from meshwright.base.units import Seconds
     >>> describe_categories([Stretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
     'critical path: updates of parameters 100.0%'
     """

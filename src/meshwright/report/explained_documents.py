@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from meshwright.explain.explanation import Explained, Spending
+from meshwright.explain.path_breakdown import by_category
+from meshwright.explain.what_if import Help
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing
 from meshwright.report.planned_documents import decision_document
 from meshwright.report.predictions import machine_document, prediction_document
-from meshwright.search.explain.explanation import Explained, Spending
-from meshwright.search.explain.path_breakdown import by_category
-from meshwright.search.explain.what_if import Help
 
 
 def explained_document(own: Explained) -> Document:

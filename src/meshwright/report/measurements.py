@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from rich.table import Table
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     Bytes,
     Seconds,
     counted,
@@ -25,7 +25,7 @@ from meshwright.report.predictions import describe_machine, exposed, parts_of
 from meshwright.report.tables import new_table
 
 if TYPE_CHECKING:
-    from meshwright.run.calibrate import Calibration
+    from meshwright.calibrate.profile_calls import Calibration
 
 MOST = 12
 """Lines of each part of a table."""

@@ -17,12 +17,12 @@ from itertools import product
 
 import msgspec
 
-from meshwright.foundation.units import counted
-from meshwright.parallel.layout import IDLE, REPLICA, Layout
-from meshwright.parallel.unit import SAMPLE, Unit
+from meshwright.base.units import counted
+from meshwright.baselines.roles import work
 from meshwright.plan.model import Options, Plan
 from meshwright.report.documents import Document
-from meshwright.search.baselines.roles import work
+from meshwright.sharding.layout import IDLE, REPLICA, Layout
+from meshwright.sharding.unit import SAMPLE, Unit
 
 STAGE = "stage"
 """The axis along which units sit at different coordinates."""

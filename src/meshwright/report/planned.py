@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     counted,
     format_bytes,
     format_gibibytes,
     format_seconds,
 )
+from meshwright.explain.decisions import Decision
 from meshwright.plan.model import Held
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
@@ -25,7 +26,6 @@ from meshwright.report.predictions import (
 )
 from meshwright.report.tables import new_table
 from meshwright.search.candidate import Candidate
-from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 
 FOUND = "plan"

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from meshwright.explain.decisions import Decision
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing, speedup
 from meshwright.report.predictions import machine_document, prediction_document, refused_document
 from meshwright.search.candidate import Candidate
-from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 
 

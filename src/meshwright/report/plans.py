@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     counted,
     format_gibibytes,
     format_seconds,
     format_traffic,
 )
+from meshwright.cluster.model import Cluster
+from meshwright.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.plan.model import Plan, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.outline import describe_options
@@ -33,7 +34,6 @@ from meshwright.report.predictions import (
 from meshwright.report.tables import new_table
 from meshwright.search.candidate import Candidate
 from meshwright.search.compare import Comparison
-from meshwright.search.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.search.mcmc.parallel_chains import Found
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from rich.table import Table
 
+from meshwright.base.units import Bytes, format_gibibytes, format_seconds, format_traffic
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes, format_gibibytes, format_seconds, format_traffic
 from meshwright.plan.model import Held, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from meshwright.foundation.units import counted
+from meshwright.base.units import counted
 from meshwright.graph.notation import Definition
 from meshwright.report.tables import new_table
 from meshwright.rewrite.generate.pairs import Tally

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.reduce.dsl import Program
-from meshwright.reduce.lower import Groups, LoweredStep
+from meshwright.collectives.dsl import Program
+from meshwright.collectives.lowering import Groups, LoweredStep
 from meshwright.report.words import describe_program
 
 

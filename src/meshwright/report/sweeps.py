@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from meshwright.foundation.units import format_gibibytes, format_seconds
+from meshwright.base.units import format_gibibytes, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
 from meshwright.search.jobs import Job, Row

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Literal
 from rich import box
 from rich.table import Table
 
-from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     format_bandwidth,
     format_bytes,
     format_count,
     format_gibibytes,
     format_seconds,
 )
-from meshwright.place.placement import Placement
-from meshwright.reduce.predict import PricedProgram
+from meshwright.cluster.model import Cluster
+from meshwright.collectives.predict import PricedProgram
 from meshwright.report.words import describe_program
 from meshwright.search.rank import RankedPlacement, Reduction
+from meshwright.sharding.placement import Placement
 
 if TYPE_CHECKING:
-    from meshwright.price.figures import ModelFigures
+    from meshwright.cost.figures import ModelFigures
 
 
 def table_of_clusters(clusters: Sequence[Cluster]) -> Table:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.search.explain.utilisation import (
+from meshwright.explain.utilisation import (
     bytes_of,
     resources_of_devices,
     runs_unit,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from meshwright.price.table import Origin
+from meshwright.cost.table import Origin
 from meshwright.report.documents import Document
 from meshwright.validate.collectives import AllReduceComparison, CollectiveSummary
 from meshwright.validate.device import StepComparison

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     format_bandwidth,
     format_gibibytes,
     format_seconds,
 )
-from meshwright.place.placement import format_matrix
-from meshwright.price.protocol import Constants
+from meshwright.cost.protocol import Constants
 from meshwright.report.tables import new_table
 from meshwright.report.words import describe_program
+from meshwright.sharding.placement import format_matrix
 from meshwright.validate.bed_summary import BedSummary
 from meshwright.validate.collectives import CollectiveSummary
 from meshwright.validate.device import StepComparison

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     Seconds,
     format_bytes,
     format_count,
     format_gibibytes,
     format_seconds,
 )
+from meshwright.collectives.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
 from meshwright.graph.model import OperatorGraph
-from meshwright.place.placement import Placement
-from meshwright.reduce.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
 from meshwright.search.rank import RankedPlacement, ReductionPrice
+from meshwright.sharding.placement import Placement
 
 if TYPE_CHECKING:
-    from meshwright.price.figures import ModelFigures
+    from meshwright.cost.figures import ModelFigures
 
 
 def describe_program(program: Program) -> str:

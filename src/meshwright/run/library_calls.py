@@ -20,7 +20,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn import utils
 from torch.nn.utils import clip_grad
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 
 
 class Pieced(Protocol):

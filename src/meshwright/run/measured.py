@@ -16,12 +16,12 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from meshwright.base.integers import to_digits
+from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.integers import to_digits
-from meshwright.foundation.units import Bytes, Seconds
 from meshwright.plan.model import Held, Measurement
+from meshwright.run.exec.recording import TRAVELLING, Recorded, computing, waiting
 from meshwright.run.module import Parallelized
-from meshwright.run.recording import TRAVELLING, Recorded, computing, waiting
 
 MOST = 40
 """Names that a list of a measurement has at most."""

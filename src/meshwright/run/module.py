@@ -25,24 +25,24 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import Function
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds, counted
 from meshwright.capture.own_backward import refuse_parameter_hooks
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds, counted
 from meshwright.graph.canonical import canonical_hash
 from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
-from meshwright.run.agreement import Statement, agree, digest
-from meshwright.run.checkpoint import load_checkpoint, save_checkpoint
-from meshwright.run.constants import as_described, constants_of
-from meshwright.run.entering import Entering
-from meshwright.run.executor import Executor
-from meshwright.run.initial import initialise
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.exec.executor import Executor
+from meshwright.run.health.consistency import Statement, agree, digest
+from meshwright.run.health.watchdog import LIMIT, Watch
 from meshwright.run.library_calls import know
-from meshwright.run.norms import Norms
 from meshwright.run.same_model import other_model
-from meshwright.run.state import full_state, load_state, take_constants
-from meshwright.run.watch import LIMIT, Watch
-from meshwright.run.wire import Wire
+from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint
+from meshwright.run.state.constants import as_described, constants_of
+from meshwright.run.state.gradient_norms import Norms
+from meshwright.run.state.initial_weights import initialise
+from meshwright.run.state.model_state import full_state, load_state, take_constants
+from meshwright.run.step_inputs import Entering
 
 
 class Parallelized(nn.Module):

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from meshwright.base.errors import InputError
 from meshwright.capture.own_backward import refuse_gradient_hooks
 from meshwright.capture.settings import modules_of
-from meshwright.foundation.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Traced
-from meshwright.run.state import names_of
+from meshwright.run.state.model_state import names_of
 
 REMEDY = "give the model that the plan was made for, or plan for this one"
 

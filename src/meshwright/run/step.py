@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.units import Bytes, Seconds
 from meshwright.capture.example import Example, Step
 from meshwright.capture.zoo import entry
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.units import Bytes, Seconds
 
 OptimizerName = Literal["sgd", "momentum", "adam"]
 

@@ -17,15 +17,20 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds, counted
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.example import Example
 from meshwright.capture.execute import values_of
 from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds, counted
 from meshwright.plan.model import Measurement, Plan
-from meshwright.run.alone import (
+from meshwright.run.health.watchdog import LIMIT
+from meshwright.run.launch.gpus import device_of_rank
+from meshwright.run.measured import Memory, Ran, measurement
+from meshwright.run.module import Parallelized, parallelize
+from meshwright.run.plan_example import fitting_example, in_planned_dtypes
+from meshwright.run.single_device import (
     Batch,
     Doubled,
     Trained,
@@ -33,14 +38,9 @@ from meshwright.run.alone import (
     refuse_incomparable,
     train_alone,
 )
-from meshwright.run.fitting import fitting_example, in_planned_dtypes
-from meshwright.run.gpus import device_of_rank
-from meshwright.run.measured import Memory, Ran, measurement
-from meshwright.run.module import Parallelized, parallelize
-from meshwright.run.state import full_gradients
+from meshwright.run.state.model_state import full_gradients
 from meshwright.run.step import optimizer_for, wait
 from meshwright.run.verdict import EXACT, compared_plan, dtype_of, verdict
-from meshwright.run.watch import LIMIT
 
 WARM_UP = 1
 """Steps whose time does not count: the first one allocates."""

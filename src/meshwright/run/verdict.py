@@ -20,7 +20,7 @@ from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.counts import is_real
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import OneDevice, Plan, Tolerance
-from meshwright.run.alone import Trained
+from meshwright.run.single_device import Trained
 
 EXACT = "float64"
 MOST = 50_000_000

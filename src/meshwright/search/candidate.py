@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.plan.model import Plan, Prediction
 
 

@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from meshwright.base.errors import InputError
+from meshwright.baselines import applied
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL, Backend
+from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import NCCL, Backend
-from meshwright.price.tables import pricer_of
-from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.mcmc.metropolis import Engine, space, stranger
+from meshwright.search.mcmc.metropolis import Engine
 from meshwright.search.mcmc.parallel_chains import Found, Progress, random_roles, search
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.layout_space import space, stranger
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate

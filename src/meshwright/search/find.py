@@ -1,31 +1,27 @@
-"""The planner from Python. Enters: a model, a cluster, what counts. Leaves: a `Planned`, reasons.
+"""The planner from Python. Enters: a model, a cluster, what counts. Leaves: a `Planned`.
 
 The verb `plan` asks `best_plan` the same question, with sentences about its options.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, parse_bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes, parse_bytes
+from meshwright.cost.backend import backend_named
+from meshwright.cost.memory import Optimizer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
-from meshwright.price.backend import backend_named
-from meshwright.price.memory import Optimizer
-from meshwright.price.tables import pricer_of
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
-from meshwright.search.explain.decisions import Decision, explain
 from meshwright.search.joint.constraints import parse_constraints
 from meshwright.search.joint.planner import Progress, best_plan
 from meshwright.search.joint.question import Minimize, Planned, Question
-from meshwright.simulate.simulation import prices_of
 
 
 def find_plan(
@@ -70,7 +66,7 @@ def find_plan(
     question = Question(
         graph=graph,
         cluster=machine,
-        memory=_memory(memory, machine),
+        memory=memory_limit(memory, machine),
         training=Options(optimizer=optimizer, mixed=mixed),
         minimize=minimize,
         constraints=parse_constraints(pin, forbid, fix, exclude_rules),
@@ -89,26 +85,6 @@ def find_plan(
     named = model if isinstance(model, str) else ""
     plan = msgspec.structs.replace(planned.best.plan, model=named)
     return planned._replace(best=planned.best._replace(plan=plan))
-
-
-def explain_plan(
-    plan: Plan, *, memory: str | Bytes | None = None, seconds: float = 20.0
-) -> tuple[Decision, ...]:
-    """For every decision of a plan, what the best other choice would have cost; dearest first.
-
-    >>> from meshwright import Cluster, capture_model, compare, explain_plan, Budget
-    >>> graph, laptop = capture_model("zoo:lenet/tiny", batch=8), Cluster.named("laptop")
-    >>> plan = compare(graph, laptop, Budget.parse("10")).searched.plan
-    >>> "zero" in [decision.subject for decision in explain_plan(plan)]
-    True
-    """
-    return explain(
-        plan,
-        prices=prices_of(plan),
-        operators=pricer_of(plan.cluster.device),
-        memory=_memory(memory, plan.cluster),
-        deadline=time.monotonic() + seconds,
-    )
 
 
 def _graph(
@@ -136,7 +112,8 @@ def _cluster(given: str | Cluster) -> Cluster:
     return Cluster.load(given) if given.endswith(".toml") else Cluster.named(given)
 
 
-def _memory(given: str | Bytes | None, cluster: Cluster) -> Bytes:
+def memory_limit(given: str | Bytes | None, cluster: Cluster) -> Bytes:
+    """What a device may hold: as given, or all that it has."""
     if given is None:
         return cluster.device.memory
     return parse_bytes(given) if isinstance(given, str) else given

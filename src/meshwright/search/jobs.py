@@ -17,14 +17,14 @@ from pathlib import Path
 
 import msgspec
 
+from meshwright.base.errors import InputError
+from meshwright.base.integers import parse_whole, require_whole
+from meshwright.base.units import Bytes, parse_bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import parse_whole, require_whole
-from meshwright.foundation.units import Bytes, parse_bytes
+from meshwright.cost.backend import backend_named
+from meshwright.cost.memory import Optimizer
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
-from meshwright.price.backend import backend_named
-from meshwright.price.memory import Optimizer
 from meshwright.search.budget import Budget
 from meshwright.search.joint.question import Minimize, Planned, Question
 

@@ -13,10 +13,10 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, shown
-from meshwright.foundation.integers import parse_whole
-from meshwright.foundation.sheet import Sheet, printed
-from meshwright.foundation.units import (
+from meshwright.base.errors import InputError, shown
+from meshwright.base.integers import parse_whole
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import (
     Bytes,
     Seconds,
     counted,
@@ -24,14 +24,20 @@ from meshwright.foundation.units import (
     format_seconds,
     parse_bytes,
 )
-from meshwright.place.axes import Axis, axis_indices, checked_axes
-from meshwright.place.placement import Placement, interchangeable, placements
-from meshwright.price.alpha_beta import Pricer
-from meshwright.reduce.dsl import ALL_REDUCE, Program
-from meshwright.reduce.hierarchy import Hierarchy, HierarchyKind
-from meshwright.reduce.predict import NoProgramError, PricedProgram, cheapest, predict, predict_all
-from meshwright.reduce.synthesize import SIZE_LIMIT, Rules, count_programs
-from meshwright.reduce.verify import verified
+from meshwright.collectives.dsl import ALL_REDUCE, Program
+from meshwright.collectives.hierarchy import Hierarchy, HierarchyKind
+from meshwright.collectives.predict import (
+    NoProgramError,
+    PricedProgram,
+    cheapest,
+    predict,
+    predict_all,
+)
+from meshwright.collectives.synthesize import SIZE_LIMIT, Rules, count_programs
+from meshwright.collectives.verify import verified
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.sharding.axes import Axis, axis_indices, checked_axes
+from meshwright.sharding.placement import Placement, interchangeable, placements
 
 MOST_STEPS = 20
 """The longest programs that may be asked for: their number grows exponentially."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.files import require_writable
+from meshwright.base.errors import InputError
+from meshwright.base.files import require_writable
 from meshwright.search.jobs import Job, Row
 
 

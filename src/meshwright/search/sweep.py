@@ -14,8 +14,8 @@ from contextlib import closing
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.processes import spread
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.processes import spread
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

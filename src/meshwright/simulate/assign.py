@@ -1,7 +1,7 @@
 """Layouts written into a task graph. Enters: the role of every factor for every unit. Leaves: which
 tasks and edges are live, how long tasks take, and which resources they hold. Compiled.
 
-A role is a number: that of a split, or a state (`parallel.states`) for replica and idle. Along a
+A role is a number: that of a split, or a state (`sharding.states`) for replica and idle. Along a
 factor a tensor is in the state that its unit's split gives it, or in that of the unit's role. A
 bundle is carried once for each different need of its readers, one after the other in one task, and
 so are gradients back. In layers that run again what was carried there is carried again, before the
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
-from meshwright.parallel.reshard import Codes, resharding
+from meshwright.base.compiled import compiled
+from meshwright.sharding.reshard import Codes, resharding
 from meshwright.simulate.collective_table import Table
 from meshwright.simulate.edge_collectives import (
     FOUND,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.compiled import compiled
+from meshwright.base.compiled import compiled
 from meshwright.simulate.edges import Joined
 from meshwright.simulate.resources import Places
 from meshwright.simulate.stages import Label

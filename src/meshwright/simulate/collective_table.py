@@ -21,19 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.base.compiled import compiled
+from meshwright.base.integers import divisors, set_bits
 from meshwright.cluster.model import Cluster, Link
-from meshwright.foundation.compiled import compiled
-from meshwright.foundation.integers import divisors, set_bits
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import NAMES
-from meshwright.price.alpha_beta import Line, Lost, Pricer
-from meshwright.price.collective import Collective, Movement, Operation
-from meshwright.price.pattern import Digit, Pattern, Use, concurrent, members
-from meshwright.reduce.dsl import Program
-from meshwright.reduce.factors import summed_hierarchy
-from meshwright.reduce.predict import PricedProgram, cheapest
-from meshwright.reduce.synthesize import Space
-from meshwright.reduce.verify import verified
+from meshwright.collectives.dsl import Program
+from meshwright.collectives.factors import summed_hierarchy
+from meshwright.collectives.predict import PricedProgram, cheapest
+from meshwright.collectives.synthesize import Space
+from meshwright.collectives.verify import verified
+from meshwright.cost.alpha_beta import Line, Lost, Pricer
+from meshwright.cost.collective import Collective, Movement, Operation
+from meshwright.cost.pattern import Digit, Pattern, Use, concurrent, members
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import NAMES
 
 NANO = 1e9
 COMPUTE = 0
@@ -45,7 +45,7 @@ PAYLOADS = tuple(float(1 << bits) for bits in range(12, 36, 4))
 OPERATIONS: tuple[Operation, ...] = tuple(
     next(op for op in (*Collective, *Movement) if op.value == name) for name in NAMES
 )
-"""By their numbers in `parallel.reshard`."""
+"""By their numbers in `sharding.reshard`."""
 
 
 class Way(NamedTuple):

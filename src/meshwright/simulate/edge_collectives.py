@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
-from meshwright.parallel.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes
-from meshwright.parallel.states import PARTIAL, WHOLE
+from meshwright.base.compiled import compiled
+from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes
+from meshwright.sharding.states import PARTIAL, WHOLE
 from meshwright.simulate.collective_table import Table, price
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.task_template import Bytes8, Skeleton

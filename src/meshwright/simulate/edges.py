@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from meshwright.foundation.once import once
+from meshwright.base.once import once
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
-from meshwright.parallel.states import State
-from meshwright.parallel.unit import Statistics, Unit
-from meshwright.parallel.units import units
-from meshwright.script.bundles import Bundle, Leg, bucketed, bundles
+from meshwright.lower.bundles import Bundle, Leg, bucketed, bundles
+from meshwright.sharding.states import State
+from meshwright.sharding.unit import Statistics, Unit
+from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.task_template import NONE, Bytes8, Floats
 from meshwright.simulate.tasks import Indices

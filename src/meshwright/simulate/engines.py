@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from meshwright.simulate import full, reference
-from meshwright.simulate.delta import Delta
+from meshwright.simulate.delta.engine import Delta
 from meshwright.simulate.tasks import TaskGraph, Timeline
 
 

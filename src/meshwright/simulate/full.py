@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.compiled import compiled
+from meshwright.base.compiled import compiled
 from meshwright.simulate.queue import bits_of_numbers, drop_first, push
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph, Timeline
 

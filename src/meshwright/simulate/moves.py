@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.base.integers import set_bits
+from meshwright.base.units import Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.integers import set_bits
-from meshwright.foundation.units import Seconds
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import (
+from meshwright.lower.bundles import Bundle, Leg
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import (
     ALL_REDUCE,
     ALL_TO_ALL,
     MOST,
@@ -26,8 +27,7 @@ from meshwright.parallel.reshard import (
     Codes,
     resharding,
 )
-from meshwright.parallel.states import PARTIAL, WHOLE
-from meshwright.script.bundles import Bundle, Leg
+from meshwright.sharding.states import PARTIAL, WHOLE
 from meshwright.simulate.collective_table import Way
 from meshwright.simulate.edge_collectives import SHARD
 from meshwright.simulate.problem import Problem

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.compiled import compiled
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
-from meshwright.parallel.allowed import ANYTHING, Allowed
-from meshwright.parallel.unit import Unit
-from meshwright.price.operator import OperatorPricer
+from meshwright.base.compiled import compiled
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
+from meshwright.cost.operator import OperatorPricer
+from meshwright.sharding.allowed import ANYTHING, Allowed
+from meshwright.sharding.unit import Unit
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.tasks import Indices, Ints
 

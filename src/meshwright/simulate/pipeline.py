@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.script.schedule import Schedule, Slot, order
+from meshwright.lower.schedule import Schedule, Slot, order
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 

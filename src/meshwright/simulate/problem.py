@@ -15,22 +15,22 @@ from functools import cached_property
 
 import numpy as np
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.tables import pricer_of
+from meshwright.cost.training import TRAFFIC
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.allowed import ANYTHING, Allowed
-from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE, at, coordinate_of, is_at
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
+from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.model import Options, Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.tables import pricer_of
-from meshwright.price.training import TRAFFIC
-from meshwright.script.script import WHOLLY_SHARDED
+from meshwright.sharding.allowed import ANYTHING, Allowed
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, at, coordinate_of, is_at
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from meshwright.simulate.assign import Rates
 from meshwright.simulate.build_template import skeleton
 from meshwright.simulate.collective_table import NANO, Prices

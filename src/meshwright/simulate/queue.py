@@ -6,7 +6,7 @@ first.
 
 from __future__ import annotations
 
-from meshwright.foundation.compiled import compiled, inlined
+from meshwright.base.compiled import compiled, inlined
 from meshwright.simulate.tasks import Ints
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from meshwright.parallel.reshard import ALL_REDUCE, NAMES
+from meshwright.collectives import dsl
 from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
-from meshwright.reduce import dsl
+from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.simulate.moves import Move, moves
 from meshwright.simulate.problem import Problem
 

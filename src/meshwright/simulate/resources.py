@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.base.compiled import compiled
+from meshwright.base.integers import from_digits
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.compiled import compiled
-from meshwright.foundation.integers import from_digits
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import PARTIAL
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import PARTIAL
 from meshwright.simulate.tasks import Indices, Ints
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.base.units import Bytes, Seconds
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import backend_named
+from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Plan, Prediction
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import backend_named
-from meshwright.price.operator import OperatorPricer
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import COMPUTE, NANO, Prices
 from meshwright.simulate.memory.memory_timeline import fullest
@@ -46,7 +46,7 @@ def simulate(
 
     >>> from meshwright import Cluster, simulate_plan
     >>> from meshwright.graph.text import parse_graph
-    >>> from meshwright.search.baselines.data import data_parallel
+    >>> from meshwright.baselines.data import data_parallel
     >>> graph = parse_graph('''graph tiny
     ... input x: float32[n=8, k=8]
     ... parameter w: float32[o=8, k=8]

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from meshwright.parallel.layout import Layout
-from meshwright.parallel.unit import Unit
+from meshwright.lower.bundles import Bundle
+from meshwright.lower.prefetch import AHEAD
+from meshwright.lower.schedule import Slot, order
+from meshwright.lower.stage_runs import runs_of, stages_of
 from meshwright.plan.model import Options
-from meshwright.script.bundles import Bundle
-from meshwright.script.prefetch import AHEAD
-from meshwright.script.schedule import Slot, order
-from meshwright.script.stage_runs import runs_of, stages_of
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.unit import Unit
 
 Label = tuple[str, int, int]
 """Of a task: its kind, the number of its unit, its micro-batch."""

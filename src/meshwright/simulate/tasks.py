@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
+from meshwright.base.compiled import compiled
 
 Ints = NDArray[np.int64]
 Indices = NDArray[np.int32]

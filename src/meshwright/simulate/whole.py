@@ -5,8 +5,8 @@ each bundle takes longer than what it does.
 
 from __future__ import annotations
 
-from meshwright.foundation.compiled import compiled
-from meshwright.parallel.reshard import Codes
+from meshwright.base.compiled import compiled
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.assign import Rates, lay_bundle, lay_unit
 from meshwright.simulate.collective_table import Table
 from meshwright.simulate.edge_collectives import FOUND, Work

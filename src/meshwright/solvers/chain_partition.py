@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled
+from meshwright.base.compiled import compiled
 
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
 """How much slower than possible the slowest stage may be if less crosses."""

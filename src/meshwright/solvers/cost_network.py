@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.compiled import compiled, inlined
+from meshwright.base.compiled import compiled, inlined
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.foundation.compiled import compiled, inlined
+from meshwright.base.compiled import compiled, inlined
 from meshwright.solvers.cost_network import (
     ALIVE,
     EDGES,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.grouped import grouped
+from meshwright.base.grouped import grouped
 from meshwright.solvers.cost_network import ALIVE, EDGES, Rest, load, rest_of, with_room
 from meshwright.solvers.eliminate import await_all, eliminate, loosen, settle
 

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from meshwright.base.units import Bytes, BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster, Level, Link
-from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
-from meshwright.place.axes import Axis
-from meshwright.place.placement import Placement, placements
-from meshwright.reduce.hierarchy import Hierarchy
+from meshwright.collectives.hierarchy import Hierarchy
+from meshwright.sharding.axes import Axis
+from meshwright.sharding.placement import Placement, placements
 
 Key = tuple[str, str, str, str]
 """A case as a results file names it: network, axes, those reduced over, matrix."""

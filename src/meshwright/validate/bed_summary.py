@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.foundation.units import Seconds
-from meshwright.reduce.dsl import ALL_REDUCE, Program
-from meshwright.reduce.predict import PricedProgram
+from meshwright.base.units import Seconds
+from meshwright.collectives.dsl import ALL_REDUCE, Program
+from meshwright.collectives.predict import PricedProgram
 from meshwright.validate.bed_rows import Case, Key, Record, Result
 from meshwright.validate.summary import Errors, Gains, errors, gains
 

@@ -15,9 +15,9 @@ from statistics import fmean
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, nearest, shown
-from meshwright.foundation.units import Bytes, Seconds
-from meshwright.price.protocol import (
+from meshwright.base.errors import InputError, nearest, shown
+from meshwright.base.units import Bytes, Seconds
+from meshwright.cost.protocol import (
     MACHINES,
     Constants,
     Protocol,

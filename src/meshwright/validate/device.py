@@ -11,13 +11,13 @@ from importlib.resources import files
 
 import msgspec
 
+from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Device
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.cost.memory import Optimizer, training_memory
+from meshwright.cost.tables import pricer_of
+from meshwright.cost.training import Host, training_step
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.price.memory import Optimizer, training_memory
-from meshwright.price.tables import pricer_of
-from meshwright.price.training import Host, training_step
 
 
 class MeasuredStep(msgspec.Struct, frozen=True):

@@ -14,12 +14,12 @@ from statistics import median, quantiles
 
 import msgspec
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.cluster.model import Device
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.cost.operator import SHORTEST, OperatorPricer, Pass, Source
+from meshwright.cost.table import MeasuredCall, PriceTable
 from meshwright.graph.model import Call
-from meshwright.price.operator import SHORTEST, OperatorPricer, Pass, Source
-from meshwright.price.table import MeasuredCall, PriceTable
 
 
 class OperatorComparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,12 +14,12 @@ from typing import Literal
 
 import msgspec
 
+from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes, Seconds
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import NCCL, Algorithm
-from meshwright.reduce.dsl import Program
-from meshwright.reduce.predict import PricedProgram
+from meshwright.collectives.dsl import Program
+from meshwright.collectives.predict import PricedProgram
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL, Algorithm
 from meshwright.search.rank import Ranker, Reduction
 from meshwright.validate.rows import CLUSTERS, Row
 

@@ -1,4 +1,4 @@
-"""Constants of `price.protocol` from measured rows. Enters: rows of one machine. Leaves: constants.
+"""Constants of `cost.protocol` from measured rows. Enters: rows of one machine. Leaves: constants.
 
 They minimise, averaged over the group sizes,
 
@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import BytesPerSecond, Seconds
-from meshwright.price.protocol import MACHINES, Constants, Floats, Machine, all_reduce_times
+from meshwright.base.errors import InputError
+from meshwright.base.units import BytesPerSecond, Seconds
+from meshwright.cost.protocol import MACHINES, Constants, Floats, Machine, all_reduce_times
 from meshwright.validate.collectives import AllReduceRow, Evidence, Group, embedded_rows
 
 START = Constants(

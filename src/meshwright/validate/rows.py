@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, nearest, shown
-from meshwright.foundation.units import Seconds
-from meshwright.place.axes import Axis
-from meshwright.place.placement import Matrix, Placement, parse_matrix
+from meshwright.base.errors import InputError, nearest, shown
+from meshwright.base.units import Seconds
+from meshwright.sharding.axes import Axis
+from meshwright.sharding.placement import Matrix, Placement, parse_matrix
 from meshwright.validate.table import (
     Cells,
     embedded_table,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.validate.step_constants import KNOWN, StepConstants
 from meshwright.validate.step_rows import IterationRow
 from meshwright.validate.steps import StepPredictor

@@ -10,8 +10,8 @@ from itertools import combinations
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.validate.megatron import Sizes
 from meshwright.validate.table import (
     Cells,

@@ -15,7 +15,7 @@ from statistics import mean, median
 import msgspec
 import numpy as np
 
-from meshwright.foundation.units import Seconds
+from meshwright.base.units import Seconds
 from meshwright.validate.step_constants import Shipped, StepConstants
 from meshwright.validate.step_fit import Floats, halves
 from meshwright.validate.step_rows import (

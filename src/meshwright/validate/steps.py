@@ -1,7 +1,7 @@
 """Training steps of a GPT on vTrain's machine. Enters: rows, constants. Leaves: predicted seconds.
 
 With r the all-reduce of a layer's output over the tensor group, D the seconds of a layer's
-operators (`price.operator`) in a pass and K how many kernels they are, L_s the layers of stage s,
+operators (`cost.operator`) in a pass and K how many kernels they are, L_s the layers of stage s,
     f, b                 = D + 2 r on the device beside (K + 2) dispatch_s on the host
                            (`price.host`), of the forward and of the backward pass
     forward of stage s   = L_s f                                      plus embedding or head
@@ -28,17 +28,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.rates import Rates
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes, BytesPerSecond, Seconds
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.collective import Collective
+from meshwright.cost.host_overhead import together
+from meshwright.cost.operator import OperatorPricer, all_gradients
+from meshwright.cost.pattern import Digit, Pattern, Use, members
+from meshwright.cost.protocol import MACHINES, all_reduce_seconds
 from meshwright.graph.model import Call
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.collective import Collective
-from meshwright.price.host_overhead import together
-from meshwright.price.operator import OperatorPricer, all_gradients
-from meshwright.price.pattern import Digit, Pattern, Use, members
-from meshwright.price.protocol import MACHINES, all_reduce_seconds
 from meshwright.simulate import full
 from meshwright.simulate.pipeline import Part, pipeline, timed
 from meshwright.validate.megatron import (

@@ -12,8 +12,8 @@ from statistics import fmean, median
 
 import msgspec
 
+from meshwright.base.units import BytesPerSecond
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import BytesPerSecond
 from meshwright.validate.p2 import Comparison
 from meshwright.validate.rows import CLUSTERS
 

@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
-from meshwright.foundation.errors import InputError, shown
-from meshwright.foundation.integers import parse_whole
+from meshwright.base.errors import InputError, shown
+from meshwright.base.integers import parse_whole
 
 Cells = dict[str, str]
 Row = TypeVar("Row")

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshwright.base.units import Bytes
+from meshwright.baselines import applicable
+from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.collectives.dsl import Program
+from meshwright.explain.evaluate_plan import judged
+from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options, Plan
-from meshwright.reduce.dsl import Program
 from meshwright.report.page.machine import kinds_of, roles_of
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import blocks, graph_document
 from meshwright.report.page.page import looks_like_report, page
 from meshwright.report.page.sums import sums_of
 from meshwright.report.page.timeline import coarser, rows_of, timeline_document
-from meshwright.search.baselines import applicable
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.explain.evaluate_plan import judged
-from meshwright.search.explain.utilisation import spent_by_unit
 from meshwright.simulate.simulation import simulate
 from meshwright.simulate.tasks import loads
 from support.baseline_graphs import convolutional, transformer

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.foundation.errors import InputError
-from meshwright.parallel.reshard import Codes
+from meshwright.base.errors import InputError
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Options, Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
-from meshwright.search.additive import Costing
+from meshwright.sharding.reshard import Codes
+from meshwright.simulate.additive import Costing
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import Problem, codes_of
 from meshwright.simulate.tasks import Indices

@@ -7,14 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.memory import LIBRARY
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import factors
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.memory import LIBRARY
-from meshwright.price.operator import OperatorPricer
 from meshwright.search.joint.coarse_search import sketches
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.global_config import (
@@ -29,6 +28,7 @@ from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.violations import violations
+from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import Prices
 from support.baseline_graphs import convolutional, transformer
 

@@ -11,18 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.exact.duration_tables import choices
+from meshwright.exact.exhaustive import exhaustive
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Layout, factors, layouts
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
-from meshwright.search.exact.duration_tables import choices
-from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import (
     OPTIONS,
@@ -36,11 +32,16 @@ from meshwright.search.joint.constraints import (
 )
 from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.violations import violations
-from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, space, stroll
-from meshwright.search.mcmc.move import board, undo
+from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, stroll
 from meshwright.search.mcmc.parallel_chains import random_roles, search
+from meshwright.sharding.layout import Layout, factors, layouts
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.layout_space import space
+from meshwright.simulate.move import board, undo
 from meshwright.simulate.problem import Problem
 from support.plan_strategies import plans
 

@@ -10,11 +10,11 @@ from functools import cache
 
 import pytest
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
+from meshwright.exact.duration_tables import choices
+from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
-from meshwright.search.exact.duration_tables import choices
-from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.simulate.collective_table import NANO

@@ -23,11 +23,11 @@ from meshwright.capture.export import capture
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
 from meshwright.cluster.model import Cluster
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import Contents, canonical_hash
 from meshwright.graph.check import check
 from meshwright.graph.model import Call, Operator, OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.explore_rewrites import Costs, algebra, replayed, variants

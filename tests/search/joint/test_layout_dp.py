@@ -12,23 +12,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import layouts
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
+from meshwright.sharding.layout import layouts
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import codes_of
 from meshwright.solvers.variable_elimination import cheapest

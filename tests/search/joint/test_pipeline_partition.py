@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE, at
+from meshwright.lower.bundles import bundles
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
-from meshwright.script.bundles import bundles
-from meshwright.search.additive import Costing
 from meshwright.search.joint.layout_dp import nodes
 from meshwright.search.joint.pipeline_partition import Pipelines
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, at
+from meshwright.simulate.additive import Costing
 from meshwright.simulate.collective_table import Prices
 from meshwright.solvers.chain_partition import staged
 from support.training_graphs import tiny

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.cost.memory import LIBRARY
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.reshard import Codes
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.model import Options
-from meshwright.price.memory import LIBRARY
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner as best
 from meshwright.search.joint.constraints import Constraints, parse_constraints
@@ -31,6 +30,7 @@ from meshwright.search.joint.planner import UNTIDY, Doing, best_plan
 from meshwright.search.joint.question import Planned, Question
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.warm_starts import Start
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 from support.machines import machine

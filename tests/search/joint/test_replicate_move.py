@@ -8,13 +8,13 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Layout, factors
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.replicate_move import copied
+from meshwright.sharding.layout import Layout, factors
+from meshwright.sharding.units import units
 from meshwright.simulate.problem import codes_of, layouts_of
 
 GRAPH = parse_graph("""graph pair

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.rewrites import _cheapest, rewritten

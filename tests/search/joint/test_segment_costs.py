@@ -9,22 +9,22 @@ import msgspec
 import numpy as np
 import pytest
 
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.layout import Factor, factors, layouts
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.unit import Unit
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.operator import OperatorPricer
-from meshwright.search.additive import Costing, Costs
 from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.segment_costs import SUMS, Boundaries
 from meshwright.search.joint.segments import Segment
+from meshwright.sharding.layout import Factor, factors, layouts
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.unit import Unit
+from meshwright.simulate.additive import Costing, Costs
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import codes_of
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from meshwright.base.units import Bytes
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
-from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.unify_layers import tidied
+from meshwright.sharding.reshard import Codes
 
 
 @given(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.text import parse_graph
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.rewrite.verify.user_rules import user_rules

@@ -7,21 +7,21 @@ from functools import cache
 import numpy as np
 import pytest
 
+from meshwright.base.units import Bytes
+from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import Bytes
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.memory import LIBRARY, Optimizer
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.memory import LIBRARY, Optimizer
-from meshwright.price.operator import OperatorPricer
-from meshwright.search.baselines.data import data_parallel
 from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.memory import memory_timeline as held_module
 from meshwright.simulate.memory.shard_bytes import Lying, lying_each

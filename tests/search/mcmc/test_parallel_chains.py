@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
+from meshwright.exact.lagrangian import Relaxation
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.parallel.reshard import Codes
 from meshwright.search.budget import Budget
-from meshwright.search.exact.lagrangian import Relaxation
-from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, space, stroll
-from meshwright.search.mcmc.move import board, undo
+from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, stroll
 from meshwright.search.mcmc.parallel_chains import TURN, Found, Progress, random_roles, search
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.layout_space import space
+from meshwright.simulate.move import board, undo
 from meshwright.simulate.problem import Problem
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)

@@ -11,10 +11,10 @@ import os
 import numpy as np
 import pytest
 
+from meshwright.baselines.data import data_parallel
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.search.baselines.data import data_parallel
 from meshwright.search.mcmc.metropolis import (
     BEST,
     COST,
@@ -22,16 +22,15 @@ from meshwright.search.mcmc.metropolis import (
     PROPOSED,
     Desk,
     Engine,
-    Space,
     Walk,
     desk,
-    space,
     stroll,
 )
-from meshwright.search.mcmc.move import Undo, board, undo
 from meshwright.simulate import full, reference
-from meshwright.simulate.delta import timeline_of
+from meshwright.simulate.delta.engine import timeline_of
 from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.layout_space import Space, space
+from meshwright.simulate.move import Undo, board, undo
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Timeline
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.overhead import Overhead
-from meshwright.foundation.units import Bytes
+from meshwright.cost.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Layout, factors
-from meshwright.parallel.units import units
 from meshwright.plan.model import Held, Options, Plan
-from meshwright.price.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
+from meshwright.sharding.layout import Layout, factors
+from meshwright.sharding.units import units
 from meshwright.simulate.memory.memory_timeline import Curve, curves
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import FUSED, PLAIN, convolutional, recommendation, transformer

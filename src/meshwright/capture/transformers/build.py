@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 import torch
 
+from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.options import Source, plain_value
 from meshwright.capture.transformers.classes import Choice, chosen_class, library
 from meshwright.capture.transformers.inputs import Sizes, example_inputs
 from meshwright.capture.transformers.settings import Settings, configuration
 from meshwright.capture.transformers.tiny import as_deep, shrunk
-from meshwright.foundation.errors import InputError
 
 BATCH = 8
 SIZES, TINY_SIZES = {"sequence": 128, "image": 224}, {"sequence": 16, "image": 64}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.base.errors import InputError, nearest
 
 MODEL_TYPE = "model_type"
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from meshwright.base.errors import InputError
 from meshwright.capture.transformers.images import (
     image_tokens,
     images,
@@ -26,7 +27,6 @@ from meshwright.capture.transformers.labels import labels_of
 from meshwright.capture.transformers.reading import setting, text_part
 from meshwright.capture.transformers.sounds import features, waves
 from meshwright.capture.zoo.entry import tokens
-from meshwright.foundation.errors import InputError
 
 CHOICES = 2
 """Answers of a question with several."""

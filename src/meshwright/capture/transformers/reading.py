@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 
 MISSING = object()
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from meshwright.base.errors import InputError, nearest
 from meshwright.capture.transformers.classes import Choice
-from meshwright.foundation.errors import InputError, nearest
 
 Settings = Mapping[str, Any]
 """By name; a part of a configuration is a mapping of its own."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshwright.base.errors import InputError, nearest
 from meshwright.capture.zoo.alexnet import ALEXNET
 from meshwright.capture.zoo.dense import CANDLE_UNO, MLP
 from meshwright.capture.zoo.encoder import BERT_LARGE, VIT_LARGE
@@ -21,7 +22,6 @@ from meshwright.capture.zoo.recommendation import DLRM, XDL
 from meshwright.capture.zoo.recurrent import NMT, RNNLM, RNNTC
 from meshwright.capture.zoo.resnet import RESNET50, RESNET101, RESNEXT50
 from meshwright.capture.zoo.t5 import T5_LARGE
-from meshwright.foundation.errors import InputError, nearest
 
 FLEXFLOW = (ALEXNET, INCEPTION_V3, RESNET101, RNNTC, RNNLM, NMT)
 """Measured in FlexFlow's paper."""

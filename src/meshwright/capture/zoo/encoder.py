@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.base.errors import InputError
 from meshwright.capture.zoo.entry import Entry, class_loss, token_loss, tokens
-from meshwright.foundation.errors import InputError
 
 
 class BertSizes(msgspec.Struct, frozen=True, kw_only=True):

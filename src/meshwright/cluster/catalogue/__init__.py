@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
+from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.toml import parse_cluster
-from meshwright.foundation.errors import InputError, nearest
 
 
 @cache

@@ -1,8 +1,8 @@
 """Random tensors: rand, randn, bernoulli, uniform, exponential ...; multinomial, randperm.
 
 Each element is drawn by itself, so that every dim may be cut: parts are the same in distribution
-as the whole, and a run that draws by place (`run.randomness`) gives each element what it has on any
-plan. Rows of multinomial are drawn by themselves; a permutation stays whole.
+as the whole, and a run that draws by place (`run.exec.random_bits`) gives each element what it has
+on any plan. Rows of multinomial are drawn by themselves; a permutation stays whole.
 """
 
 from __future__ import annotations

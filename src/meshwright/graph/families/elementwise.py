@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, final
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import final
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.graph.expert_body import OPERANDS, ROWS, Told, experts_held, inside, operand
 from meshwright.graph.family import (
     Family,

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.graph.broadcasting import broadcast, stretched
 from meshwright.graph.family import (
     Family,

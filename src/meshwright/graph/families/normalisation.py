@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.graph.families.convolution import SPATIAL_NAMES
 from meshwright.graph.family import (
     Family,

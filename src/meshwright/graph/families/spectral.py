@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, final
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.graph.families.elementwise import COMPLEX, PARTS
 from meshwright.graph.families.sections import with_size
 from meshwright.graph.family import (

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from meshwright.base.units import format_bandwidth, format_gibibytes, format_seconds
+from meshwright.baselines.roles import work
 from meshwright.cluster.model import Cluster, Link
-from meshwright.foundation.units import format_bandwidth, format_gibibytes, format_seconds
-from meshwright.parallel.layout import IDLE, REPLICA, Factor, Layout, matrix
-from meshwright.parallel.unit import SAMPLE
+from meshwright.explain.utilisation import occupancies
 from meshwright.plan.model import Plan
 from meshwright.report.outline import STAGE, UNUSED
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.page.picture import Picture, Role
-from meshwright.search.baselines.roles import work
-from meshwright.search.explain.utilisation import occupancies
+from meshwright.sharding.layout import IDLE, REPLICA, Factor, Layout, matrix
+from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.simulation import Simulation
 
 KINDS_SHOWN = 4

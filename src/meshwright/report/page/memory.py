@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.foundation.units import Bytes
+from meshwright.base.units import Bytes
 from meshwright.report.documents import Document
 from meshwright.simulate.memory.memory_timeline import Curve, curves
 from meshwright.simulate.simulation import Simulation

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import Operator
-from meshwright.parallel.layout import IDLE, Layout
 from meshwright.plan.model import Plan
 from meshwright.report.annotated import by_level
 from meshwright.report.documents import Document
-from meshwright.search.explain.utilisation import spent_by_unit
+from meshwright.sharding.layout import IDLE, Layout
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation
 

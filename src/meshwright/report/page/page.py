@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from meshwright.explain.decisions import Decision
 from meshwright.report.page.machine import machine_section
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.report.page.memory import memory_document
@@ -26,7 +27,6 @@ from meshwright.report.page.summary import summary_section
 from meshwright.report.page.sums import sums_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
-from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 from meshwright.simulate.simulation import Simulation
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from meshwright.base.integers import from_digits, to_digits
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.integers import from_digits, to_digits
-from meshwright.parallel.layout import REPLICA, Factor
-from meshwright.parallel.unit import SAMPLE
 from meshwright.report.page.markup import Markup, element, joined
+from meshwright.sharding.layout import REPLICA, Factor
+from meshwright.sharding.unit import SAMPLE
 
 MOST, MOST_CELLS = 8, 16
 """Members of a level, and of the innermost one, that are drawn each by itself."""

@@ -4,7 +4,7 @@ over time, and time against memory.
 
 from __future__ import annotations
 
-from meshwright.foundation.units import counted, format_seconds
+from meshwright.base.units import counted, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.search.candidate import Candidate

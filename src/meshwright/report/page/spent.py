@@ -4,10 +4,10 @@ busy links are, what collectives take.
 
 from __future__ import annotations
 
-from meshwright.foundation.units import counted, format_bytes, format_seconds, format_traffic
+from meshwright.base.units import counted, format_bytes, format_seconds, format_traffic
+from meshwright.explain.explanation import Spending, spending
 from meshwright.report.explained import describe_categories
 from meshwright.report.page.markup import Markup, bar, element, joined, table
-from meshwright.search.explain.explanation import Spending, spending
 from meshwright.simulate.simulation import Simulation
 
 MOST = 20

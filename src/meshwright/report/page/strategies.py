@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.foundation.units import format_gibibytes, format_seconds, format_traffic
+from meshwright.base.units import format_gibibytes, format_seconds, format_traffic
+from meshwright.explain.decisions import Decision
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.planned import FOUND, missing, speedup
 from meshwright.report.predictions import describe_refused, exposed
 from meshwright.search.candidate import Candidate
-from meshwright.search.explain.decisions import Decision
 from meshwright.search.joint.question import Planned
 
 STRATEGIES = (

@@ -4,7 +4,7 @@ matter and what was decided, in words.
 
 from __future__ import annotations
 
-from meshwright.foundation.units import (
+from meshwright.base.units import (
     counted,
     format_gibibytes,
     format_seconds,

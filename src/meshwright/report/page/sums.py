@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from meshwright.base.units import counted, format_seconds, format_traffic
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.units import counted, format_seconds, format_traffic
+from meshwright.collectives.dsl import Program
+from meshwright.collectives.factors import summed_devices, summed_hierarchy
+from meshwright.collectives.lowering import Groups, lower, reduction_groups
+from meshwright.collectives.predict import PricedProgram, StepPrice, predict
+from meshwright.cost.alpha_beta import Pricer
 from meshwright.plan.model import Plan, PlannedReduction
-from meshwright.price.alpha_beta import Pricer
-from meshwright.reduce.dsl import Program
-from meshwright.reduce.factors import summed_devices, summed_hierarchy
-from meshwright.reduce.lower import Groups, lower, reduction_groups
-from meshwright.reduce.predict import PricedProgram, StepPrice, predict
 from meshwright.report.page.markup import Markup, bar, element, joined
 from meshwright.report.page.picture import COLOURS
 from meshwright.report.words import describe_program

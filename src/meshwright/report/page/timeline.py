@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from meshwright.explain.utilisation import resources_of_devices, subject_of, uses
 from meshwright.report.documents import Document
-from meshwright.search.explain.utilisation import resources_of_devices, subject_of, uses
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.simulation import Simulation
 

@@ -18,9 +18,9 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.files import write_whole
-from meshwright.foundation.processes import leave_interrupts_alone
+from meshwright.base.errors import InputError
+from meshwright.base.files import write_whole
+from meshwright.base.processes import leave_interrupts_alone
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
 from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing

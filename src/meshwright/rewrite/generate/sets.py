@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.base.errors import InputError, nearest
 from meshwright.graph.notation import Apply, Definition, parts
 from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates, defined, parallel
 from meshwright.rewrite.language.definitions import DEFINITIONS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.files import require_writable, write_whole
+from meshwright.base.errors import InputError
+from meshwright.base.files import require_writable, write_whole
 from meshwright.rewrite.language.terms import Rule
 
 Prove = Callable[[Rule], bool]

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import counted
+from meshwright.base.errors import InputError
+from meshwright.base.units import counted
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.fit import Parameters

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.apply import Change, replace

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.graphs.readings import Settings, normal
 from meshwright.rewrite.language.definitions import DEFINITIONS

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
 from meshwright.graph.model import Tensor as GraphTensor
 from meshwright.graph.notation import Definition, MisfitError

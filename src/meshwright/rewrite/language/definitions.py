@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.base.errors import InputError, nearest
 from meshwright.graph.notation import Definition, parse_definitions
 
 OPERATORS = "operators.txt"

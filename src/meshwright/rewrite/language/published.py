@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.foundation.errors import InputError, nearest
+from meshwright.base.errors import InputError, nearest
 from meshwright.rewrite.language.terms import (
     COPIES,
     Attribute,

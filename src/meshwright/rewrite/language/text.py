@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.reader import Reader
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.reader import Reader
 from meshwright.rewrite.language.terms import (
     Attribute,
     Condition,
@@ -66,7 +66,7 @@ def parse_rule(text: str, arity: Mapping[str, tuple[int, ...]] | None = None) ->
     >>> parse_rule("fuse: relu(linear(x, w) => y")
     Traceback (most recent call last):
     ...
-    meshwright.foundation.errors.InputError: 'fuse: relu(linear(x, w) => y' has '=>' at column 25; \
+    meshwright.base.errors.InputError: 'fuse: relu(linear(x, w) => y' has '=>' at column 25; \
 expected ',' or ')'.
     """
     reader = Reader(text, _WORDS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.family import DEFINITION, PYTHON_KERNEL
 from meshwright.graph.meaning import require_meaning
 from meshwright.graph.notation import Apply, Definition, parts
@@ -32,7 +32,7 @@ def require_rule(rule: Rule, known: Mapping[str, Definition]) -> None:
     >>> require_rule(parse_rule("r: partition[d](x) => x"), DEFINITIONS)
     Traceback (most recent call last):
     ...
-    meshwright.foundation.errors.InputError: rule 'r': partition[d](x) has 1 attribute; give it 2.
+    meshwright.base.errors.InputError: rule 'r': partition[d](x) has 1 attribute; give it 2.
     """
     if not rule.source:
         raise InputError(f"rule {rule.name!r} replaces no tensor", "give it an output")
@@ -96,7 +96,7 @@ def require_definition(own: Definition, known: Mapping[str, Definition]) -> None
     >>> require_definition(parse_definition("f(x)[i, j] = x[i]"), DEFINITIONS)
     Traceback (most recent call last):
     ...
-    meshwright.foundation.errors.InputError: operator 'f': no operand is read at j, so its size \
+    meshwright.base.errors.InputError: operator 'f': no operand is read at j, so its size \
 is not known; read one there, or write 'j < n' with an attribute n that says its size.
     """
     try:

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Rule, nodes

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.notation import Definition, parse_definitions
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import (

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from meshwright.foundation.processes import spread
+from meshwright.base.processes import spread
 from meshwright.graph.notation import Definition, parse_definition
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import for_plain_inputs

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
 from meshwright.graph.families import BUILT_IN
 from meshwright.graph.family import DEFINITION
 from meshwright.graph.model import OperatorGraph

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from meshwright.foundation.units import counted
+from meshwright.base.units import counted
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import for_plain_inputs

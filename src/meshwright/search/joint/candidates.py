@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.foundation.units import Seconds
-from meshwright.parallel.reshard import Codes
+from meshwright.base.units import Seconds
 from meshwright.plan.model import Options
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.graph_context import Bench, Sketch
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.violations import violations
+from meshwright.sharding.reshard import Codes
 
 
 class Entry(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from meshwright.price.memory import LIBRARY
+from meshwright.cost.memory import LIBRARY
 from meshwright.search.joint.global_config import Frame, Saving, framed, savings, shapes
 from meshwright.search.joint.graph_context import Bench, Sketch
 from meshwright.search.joint.layout_dp import Weights

@@ -9,10 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
+from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.parallel.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.parallel.unit import Unit
 from meshwright.search.joint.constraints import (
     ALONE,
     MICRO_BATCHES,
@@ -23,6 +21,8 @@ from meshwright.search.joint.constraints import (
     can_be_cut,
 )
 from meshwright.search.joint.contradictions import contradiction, runs
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.sharding.unit import Unit
 
 LISTED = 12
 """Names that a sentence lists at most."""

@@ -20,13 +20,13 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from meshwright.base.errors import InputError, nearest, shown
+from meshwright.base.integers import parse_whole
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError, nearest, shown
-from meshwright.foundation.integers import parse_whole
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.allowed import Allowed
-from meshwright.parallel.layout import IDLE, Layout, factors
-from meshwright.parallel.unit import Unit
+from meshwright.sharding.allowed import Allowed
+from meshwright.sharding.layout import IDLE, Layout, factors
+from meshwright.sharding.unit import Unit
 
 OPTIONS = ("stages", "micro-batches", "zero", "recompute", "bucket")
 STAGES, MICRO_BATCHES, ZERO, RECOMPUTE, BUCKET = OPTIONS

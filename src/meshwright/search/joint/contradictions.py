@@ -17,9 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from meshwright.cluster.model import Cluster
-from meshwright.parallel.allowed import Allowed
-from meshwright.parallel.layout import IDLE, REPLICA, divides, factors
-from meshwright.parallel.unit import Unit
 from meshwright.search.joint.constraints import (
     STAGE,
     STAGES,
@@ -28,6 +25,9 @@ from meshwright.search.joint.constraints import (
     option,
     pins_of,
 )
+from meshwright.sharding.allowed import Allowed
+from meshwright.sharding.layout import IDLE, REPLICA, divides, factors
+from meshwright.sharding.unit import Unit
 
 MOST_NAMED = 3
 """Contradicting constraints that are looked for in all their combinations."""

@@ -17,24 +17,24 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
+from meshwright.cost.operator import OperatorPricer
+from meshwright.exact.duration_tables import choices
+from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.allowed import Allowed
-from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options
-from meshwright.price.operator import OperatorPricer
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.candidate import Candidate
-from meshwright.search.exact.duration_tables import choices
-from meshwright.search.exact.exhaustive import NEVER, exhaustive
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings
 from meshwright.search.joint.question import Question
+from meshwright.sharding.allowed import Allowed
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import NANO, Prices
 from meshwright.simulate.memory.memory_timeline import within

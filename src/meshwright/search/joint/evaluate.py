@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from meshwright.foundation.errors import InputError
+from meshwright.base.errors import InputError
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options, Plan
-from meshwright.price.operator import OperatorPricer
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.candidates import Entry, Kept
 from meshwright.search.joint.coarse_search import finer, varied
@@ -21,6 +20,7 @@ from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench, Sketch
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 

@@ -14,12 +14,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from meshwright.foundation.integers import divisors
-from meshwright.foundation.once import once
+from meshwright.base.integers import divisors
+from meshwright.base.once import once
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import Factor, factors
-from meshwright.parallel.micro_batches import can_be_cut_by
-from meshwright.parallel.units import units
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import (
     BUCKET,
@@ -31,6 +28,9 @@ from meshwright.search.joint.constraints import (
 )
 from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.question import Question
+from meshwright.sharding.layout import Factor, factors
+from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.units import units
 
 MOST_STAGES = 64
 MOST_MICRO = 128

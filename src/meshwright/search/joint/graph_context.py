@@ -16,19 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.integers import to_digits
+from meshwright.base.integers import to_digits
+from meshwright.cost.memory import LIBRARY
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.allowed import Allowed
-from meshwright.parallel.layout import IDLE, REPLICA, Layout, factors
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE, at
-from meshwright.parallel.unit import Unit
-from meshwright.parallel.units import units
+from meshwright.lower.bundles import bundles
 from meshwright.plan.model import Options, Plan
-from meshwright.price.memory import LIBRARY
-from meshwright.price.operator import OperatorPricer
-from meshwright.script.bundles import bundles
-from meshwright.search.additive import Costing, Costs
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
 from meshwright.search.joint.global_config import Frame
@@ -36,6 +29,13 @@ from meshwright.search.joint.layout_dp import Field, Totals, Weights, nodes
 from meshwright.search.joint.pipeline_partition import Pipelines
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.weigh import Scales
+from meshwright.sharding.allowed import Allowed
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, at
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
+from meshwright.simulate.additive import Costing, Costs
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate

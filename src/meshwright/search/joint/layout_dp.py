@@ -25,12 +25,12 @@ import numpy as np
 
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.layout import REPLICA
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.unit import Unit
-from meshwright.script.bundles import Bundle
-from meshwright.search.additive import Costing, Costs
+from meshwright.lower.bundles import Bundle
+from meshwright.sharding.layout import REPLICA
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.unit import Unit
+from meshwright.simulate.additive import Costing, Costs
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 LEAST = 1e-3

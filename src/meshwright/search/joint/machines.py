@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Seconds
-from meshwright.price.backend import NCCL, Backend
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.cost.backend import NCCL, Backend
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import Progress, best_plan
 from meshwright.search.joint.question import Planned, Question

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from meshwright.foundation.processes import most_processes, spread
-from meshwright.foundation.units import Seconds
+from meshwright.base.processes import most_processes, spread
+from meshwright.base.units import Seconds
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import Backend
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import Backend
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
 from meshwright.search.joint.constraints import allowed, sitting
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.warm_starts import Start
-from meshwright.search.mcmc.metropolis import space, stranger
 from meshwright.search.mcmc.parallel_chains import Progress, search
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.layout_space import space, stranger
 from meshwright.simulate.problem import Problem
 
 PROPOSALS = 600_000

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshwright.foundation.grouped import grouped
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import at
-from meshwright.search.additive import Costing, Costs
+from meshwright.base.grouped import grouped
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import at
+from meshwright.simulate.additive import Costing, Costs
 from meshwright.solvers.chain_partition import Staging, staged
 
 

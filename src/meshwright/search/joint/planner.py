@@ -20,19 +20,16 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from meshwright.base.errors import InputError
+from meshwright.base.garbage import rarely_collected
+from meshwright.base.units import Seconds
+from meshwright.baselines import applied
 from meshwright.bounds.lower_bound import lower_bound
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.garbage import rarely_collected
-from meshwright.foundation.units import Seconds
-from meshwright.parallel.micro_batches import cut_by_micro_batches
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.units import units
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL, Backend
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import NCCL, Backend
-from meshwright.price.operator import OperatorPricer
-from meshwright.price.tables import pricer_of
-from meshwright.search.baselines import applied
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.candidates import Entry
@@ -55,6 +52,9 @@ from meshwright.search.joint.unify_layers import tidied
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.warm import warm_up
 from meshwright.search.joint.warm_starts import starts
+from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate

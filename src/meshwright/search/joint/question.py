@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.sheet import Sheet, printed
-from meshwright.foundation.units import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.library import UserRules

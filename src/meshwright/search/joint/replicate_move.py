@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from meshwright.parallel.layout import Factor
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE
-from meshwright.parallel.unit import Unit
+from meshwright.sharding.layout import Factor
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.unit import Unit
 
 
 def copied(units: Sequence[Unit], roles: Codes, factors: Sequence[Factor]) -> Iterator[Codes]:

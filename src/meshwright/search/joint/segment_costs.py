@@ -16,18 +16,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.family import Split
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
-from meshwright.parallel.layout import factors
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import WHOLE, State, made, needed
 from meshwright.plan.model import Options
-from meshwright.price.operator import OperatorPricer
-from meshwright.search.additive import Costing, Costs
 from meshwright.search.joint.constraints import allowed
 from meshwright.search.joint.layout_dp import Field, Weights
 from meshwright.search.joint.question import Question
 from meshwright.search.joint.segments import Segment
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, State, made, needed
+from meshwright.simulate.additive import Costing, Costs
 from meshwright.simulate.collective_table import Prices
 from meshwright.solvers.variable_elimination import between
 

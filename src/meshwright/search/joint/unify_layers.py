@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from meshwright.parallel.reshard import Codes
+from meshwright.sharding.reshard import Codes
 
 
 def tidied(roles: Codes, node: Sequence[int], cheap: Callable[[Codes], bool]) -> Codes:

@@ -23,7 +23,7 @@ def violations(plan: Plan, constraints: Constraints) -> list[str]:
     >>> from meshwright import Cluster
     >>> from meshwright.graph.text import parse_graph
     >>> text = "graph g\ninput x: float32[n=8]\noperator y: y: float32[n=8] = exp(x)"
-    >>> from meshwright.parallel.layout import Layout
+    >>> from meshwright.sharding.layout import Layout
     >>> layouts = [Layout.parse("sample replica")]
     >>> plan = Plan.of("mine", parse_graph(text), Cluster.named("laptop"), layouts)
     >>> violations(plan, Constraints(fixed=(("sample", "4"), ("zero", "0"))))

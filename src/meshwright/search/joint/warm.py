@@ -9,18 +9,18 @@ from itertools import combinations
 
 import numpy as np
 
+from meshwright.base.compiled import compilations
+from meshwright.baselines.data import data_parallel
+from meshwright.baselines.optcnn import optcnn
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.compiled import compilations
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.tables import pricer_of
+from meshwright.exact.exhaustive import exhaustive
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.tables import pricer_of
-from meshwright.search.baselines.data import data_parallel
-from meshwright.search.baselines.optcnn import optcnn
 from meshwright.search.budget import Budget
-from meshwright.search.exact.exhaustive import exhaustive
 from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench
 from meshwright.search.joint.layout_dp import Weights

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from meshwright.parallel.reshard import Codes
 from meshwright.plan.model import Options
 from meshwright.search.joint.candidates import Entry
 from meshwright.search.joint.graph_context import Bench
+from meshwright.sharding.reshard import Codes
 
 SETS = 2
 """Graphs with a set of options that are walked with."""

@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.once import once
+from meshwright.base.once import once
+from meshwright.cost.memory import STATES, UPDATE
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import PARTIAL
-from meshwright.parallel.unit import Member
-from meshwright.parallel.units import units
-from meshwright.price.memory import STATES, UPDATE
-from meshwright.script.script import WHOLLY_SHARDED
-from meshwright.search.additive import Costing, Costs
+from meshwright.lower.script import WHOLLY_SHARDED
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import PARTIAL
+from meshwright.sharding.unit import Member
+from meshwright.sharding.units import units
+from meshwright.simulate.additive import Costing, Costs
 
 
 class Bytes(NamedTuple):

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.compiled import compiled, inlined
-from meshwright.search.mcmc.move import TASKS, Undo
-from meshwright.simulate.delta_resources import has
+from meshwright.base.compiled import compiled, inlined
+from meshwright.simulate.delta.resource_lists import has
+from meshwright.simulate.move import TASKS, Undo
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from meshwright.foundation.compiled import compiled, copy_row
+from meshwright.base.compiled import compiled, copy_row
 from meshwright.search.mcmc.metropolis import (
     ACCEPTED,
     BEST,
@@ -21,14 +21,14 @@ from meshwright.search.mcmc.metropolis import (
     PROPOSED,
     REFUSED,
     Desk,
-    Space,
     Walk,
     cost_of,
     keep,
     refuse,
 )
-from meshwright.search.mcmc.move import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
+from meshwright.simulate.layout_space import Space
+from meshwright.simulate.move import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
 from meshwright.simulate.task_template import Floats
 from meshwright.simulate.tasks import Ints
 

@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.errors import InputError
-from meshwright.parallel.reshard import Codes
+from meshwright.base.errors import InputError
 from meshwright.search.budget import Budget
 from meshwright.search.mcmc.local_search import VAIN, descend, layouts_of, place
 from meshwright.search.mcmc.metropolis import (
@@ -29,18 +28,17 @@ from meshwright.search.mcmc.metropolis import (
     PROPOSED,
     Desk,
     Engine,
-    Space,
     Walk,
     desk,
-    space,
-    stranger,
     stroll,
 )
-from meshwright.search.mcmc.move import Undo, board, undo
 from meshwright.search.mcmc.sample_layout import random_layout
 from meshwright.search.mcmc.search_checkpoint import ChainState, Checkpoint, Keeper
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.layout_space import Space, space, stranger
+from meshwright.simulate.move import Undo, board, undo
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import Ints
 

@@ -19,10 +19,11 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.foundation.errors import InputError
-from meshwright.parallel.reshard import Codes
-from meshwright.search.mcmc.metropolis import Space, below
+from meshwright.base.errors import InputError
+from meshwright.search.mcmc.metropolis import below
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate.assign import key_of
+from meshwright.simulate.layout_space import Space
 from meshwright.simulate.problem import Problem
 
 TRIES = 10_000

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.files import write_whole
-from meshwright.parallel.reshard import Codes
-from meshwright.search.mcmc.metropolis import space
+from meshwright.base.errors import InputError
+from meshwright.base.files import write_whole
+from meshwright.sharding.reshard import Codes
+from meshwright.simulate.layout_space import space
 from meshwright.simulate.problem import Problem
 
 VERSION = 1

@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.overhead import Overhead
-from meshwright.foundation.units import Bytes, Seconds
-from meshwright.parallel.reshard import Codes
+from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.model import Held
-from meshwright.script.script import WHOLLY_SHARDED
+from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.memory.shard_bytes import (

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.foundation.once import once
+from meshwright.base.once import once
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import Operator, OperatorGraph, Spec
-from meshwright.parallel.unit import Member, Unit
-from meshwright.parallel.units import units
+from meshwright.sharding.unit import Member, Unit
+from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.tasks import Flags, Indices, Ints
 

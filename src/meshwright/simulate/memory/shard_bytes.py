@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.parallel.reshard import Codes
-from meshwright.parallel.states import PARTIAL
-from meshwright.parallel.unit import SAMPLE
-from meshwright.price.memory import LIBRARY, STATES, UPDATE
-from meshwright.script.script import WHOLLY_SHARDED
+from meshwright.cost.memory import LIBRARY, STATES, UPDATE
+from meshwright.lower.script import WHOLLY_SHARDED
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import PARTIAL
+from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.memory.saved_tensors import (
     FOREIGN,

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
-from meshwright.search.configured.config import (
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
+from meshwright.configs.config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
     ParallelConfig,

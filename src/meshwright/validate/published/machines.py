@@ -8,11 +8,11 @@ import re
 
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.integers import divisors
+from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.rates import Software
-from meshwright.foundation.errors import InputError, nearest
-from meshwright.foundation.integers import divisors
-from meshwright.foundation.units import Bytes
 from meshwright.validate.published.rows import PublishedRow
 
 MACHINES = {

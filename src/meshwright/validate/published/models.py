@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
 from meshwright.validate.published.rows import PublishedRow
 from meshwright.validate.published.shapes import Sizes, Structure
 

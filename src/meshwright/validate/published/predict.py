@@ -3,7 +3,7 @@
 why there is no prediction.
 
 A row becomes a model (`models`), a machine (`machines`) and a configuration (`configs`), these a
-plan (`search.configured`), and the plan is simulated (`simulate.simulation`). Nothing is corrected
+plan (`configs`), and the plan is simulated (`simulate.simulation`). Nothing is corrected
 afterwards. A structure is captured once (`shapes`); rows that ask the same are predicted once.
 """
 
@@ -16,18 +16,18 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
+from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.integers import divisors
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL
+from meshwright.cost.tables import pricer_of
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
-from meshwright.price.alpha_beta import Pricer
-from meshwright.price.backend import NCCL
-from meshwright.price.tables import pricer_of
-from meshwright.search.configured.config import ParallelConfig
-from meshwright.search.configured.plan import configured
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
 from meshwright.validate.published.configs import ORDERS, Layout, layout_of

@@ -12,8 +12,8 @@ import math
 
 import msgspec
 
-from meshwright.foundation.errors import InputError
-from meshwright.foundation.units import Bytes, Seconds
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, Seconds
 from meshwright.validate.table import embedded_table, read_table
 
 EMBEDDED = "steps_published.csv"

@@ -1,0 +1,67 @@
+"""Strategies that need no search. Enters: a graph, a cluster. Leaves: a `Plan` from each that
+applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.data import data_parallel, zero
+from meshwright.baselines.expert import expert
+from meshwright.baselines.mixture import expert_parallel, has_experts
+from meshwright.baselines.optcnn import optcnn
+from meshwright.baselines.placement import operator_placement
+from meshwright.baselines.stages import model_parallel
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Options, Plan
+
+Strategy = Callable[[OperatorGraph, Cluster], Plan]
+
+BASELINES: Mapping[str, Strategy] = {
+    "data parallel": data_parallel,
+    "model parallel": model_parallel,
+    "expert": expert,
+    "expert parallel": expert_parallel,
+    "zero 1": zero(1),
+    "zero 2": zero(2),
+    "zero 3": zero(3),
+    "operator placement": operator_placement,
+    "optcnn": optcnn,
+}
+"""By name; each raises an `InputError` where it does not apply. "expert" is what a person who knows
+the kind of model would choose, "expert parallel" cuts the experts of a mixture."""
+
+_ONLY_FOR: Mapping[str, Callable[[OperatorGraph], bool]] = {"expert parallel": has_experts}
+"""Strategies for one kind of model, of which nothing is said for others."""
+
+
+def applied(
+    graph: OperatorGraph, cluster: Cluster, training: Options | None = None
+) -> Iterator[tuple[str, Plan | InputError]]:
+    """The plan of every strategy, or why it does not apply.
+
+    Of the training's options the optimizer and mixed precision count; the rest is the strategy's.
+    """
+    own = training or Options()
+    for name, strategy in BASELINES.items():
+        if name in _ONLY_FOR and not _ONLY_FOR[name](graph):
+            continue
+        try:
+            plan = strategy(graph, cluster)
+        except InputError as error:
+            yield name, error
+        else:
+            options = replace(plan.options, optimizer=own.optimizer, mixed=own.mixed)
+            yield name, replace(plan, options=options)
+
+
+def applicable(
+    graph: OperatorGraph, cluster: Cluster, training: Options | None = None
+) -> dict[str, Plan]:
+    """The plans of all strategies that apply."""
+    found = applied(graph, cluster, training)
+    return {name: own for name, own in found if isinstance(own, Plan)}

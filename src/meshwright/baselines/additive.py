@@ -1,0 +1,92 @@
+"""OptCNN's graph of costs. Enters: a graph, a cluster. Leaves: a `CostGraph` in nanoseconds, and
+the layouts that it chooses among.
+
+All that `simulate.additive` knows but updates, added up: nothing overlaps here. Units that share
+parameters and can be cut alike, as the steps of a recurrent layer, are one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.baselines.choices import choices_of
+from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.tables import pricer_of
+from meshwright.graph.model import OperatorGraph
+from meshwright.lower.bundles import Bundle
+from meshwright.plan.model import Options
+from meshwright.sharding.layout import REPLICA, Layout
+from meshwright.sharding.states import WHOLE
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
+from meshwright.simulate.additive import Costing, Costs
+from meshwright.simulate.collective_table import Prices
+from meshwright.solvers.variable_elimination import CostGraph
+
+
+class Space(NamedTuple):
+    """Costs, for each node the layouts that are its choices, and for each unit its node."""
+
+    costs: CostGraph
+    layouts: tuple[tuple[Layout, ...], ...]
+    node: tuple[int, ...]
+
+    def chosen(self, choice: Sequence[int]) -> list[Layout]:
+        """The layouts of all units."""
+        return [self.layouts[node][choice[node]] for node in self.node]
+
+
+def space(graph: OperatorGraph, cluster: Cluster) -> Space:
+    """The costs of all layouts that split samples, attributes and parameters on all devices."""
+    own = choices_of(units(graph), cluster)
+    prices = Prices(Pricer(cluster, algorithm="best"))
+    costing = Costing(graph, cluster, prices, pricer_of(cluster.device), Options())
+    node = _nodes(costing.bundles, own)
+    numbered = {
+        id(chosen): _numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)
+    }
+    roles = [numbered[id(chosen)] for chosen in own]
+    choosing = {at: own[unit] for unit, at in enumerate(node)}
+    costs = [np.zeros(len(choosing[at])) for at in range(len(choosing))]
+    for unit, at in enumerate(node):
+        there, back, sums, _ = costing.unit(unit, roles[unit])
+        costs[at] = costs[at] + there + back + sums
+    edges: dict[tuple[int, int], Costs] = {}
+    known: dict[object, Costs] = {}
+    for joint in costing.joints:
+        # Layers that repeat share their choices, and what they cost.
+        key = (joint.kind, id(own[joint.maker]), id(own[joint.reader]))
+        if key not in known:
+            legs = costing.leg(joint.kind, roles[joint.maker], roles[joint.reader])
+            known[key] = legs.there + legs.back + legs.sums
+        found = known[key]
+        i, j = node[joint.maker], node[joint.reader]
+        if i == j:
+            costs[i] = costs[i] + np.diagonal(found)
+        else:
+            pair, edge = ((i, j), found) if i < j else ((j, i), found.T)
+            edges[pair] = edges[pair] + edge if pair in edges else edge
+    return Space(CostGraph(costs, edges), tuple(choosing.values()), tuple(node))
+
+
+def _nodes(joined: Sequence[Bundle], own: Sequence[tuple[Layout, ...]]) -> list[int]:
+    """The node of each unit: one for all that share a parameter and can be cut alike."""
+    first = list(range(len(own)))
+    for bundle in joined:
+        for leg in bundle.legs:
+            if bundle.parameters and own[leg.unit] is own[bundle.maker]:
+                first[leg.unit] = min(first[leg.unit], first[bundle.maker])
+    number: dict[int, int] = {}
+    return [number.setdefault(unit, len(number)) for unit in first]
+
+
+def _numbered(unit: Unit, chosen: Sequence[Layout]) -> NDArray[np.int8]:
+    """For each layout and factor the number of the split, WHOLE for copies."""
+    number = {split.name: n for n, split in enumerate(unit.splits)} | {REPLICA: WHOLE}
+    rows = [[number[role] for role in own.roles] for own in chosen]
+    return np.array(rows, np.int8).reshape(len(chosen), -1)

@@ -1,0 +1,56 @@
+"""The layouts among which OptCNN chooses. Enters: a unit, a cluster. Leaves: layouts on all devices
+that split samples, attributes and parameters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from meshwright.cluster.model import Cluster
+from meshwright.sharding.layout import Layout, layouts
+from meshwright.sharding.states import State
+from meshwright.sharding.unit import Unit
+
+FEW = 400
+"""Layouts of a unit, at most, unless those with a single role are more."""
+
+
+def choices_of(parts: Sequence[Unit], cluster: Cluster) -> list[tuple[Layout, ...]]:
+    """The choices of each unit; units that can be cut alike share them."""
+    known: dict[object, tuple[Layout, ...]] = {}
+    found = []
+    for unit in parts:
+        key = (unit.splits, tuple(unit.extents.items()), _order(unit))
+        if key not in known:
+            known[key] = choices(unit, cluster)
+        found.append(known[key])
+    return found
+
+
+def choices(unit: Unit, cluster: Cluster) -> tuple[Layout, ...]:
+    """The layouts on all devices that sum nothing; of many those with the fewest different roles.
+
+    A loss sums over samples and may be cut along them all the same. Splits are named in the order
+    of the dims that they cut, so that of layouts that exchanging factors makes equal neighbouring
+    units keep the same.
+    """
+    names = [n for n in _order(unit) if _adds_nothing(unit, n)]
+    extents = {unit.splits[n].name: unit.extents[unit.splits[n].name] for n in names}
+    found = list(layouts(extents, cluster, idle=False))
+    counted = Counter(len(set(own.roles)) for own in found)
+    most = 1
+    while most < max(counted) and sum(n for k, n in counted.items() if k <= most + 1) <= FEW:
+        most += 1
+    return tuple(own for own in found if len(set(own.roles)) <= most)
+
+
+def _order(unit: Unit) -> tuple[int, ...]:
+    """The splits in the order of the dims of the first output."""
+    states: tuple[State, ...] = unit.outputs[0].there if unit.outputs else ()
+    return tuple(sorted(range(len(unit.splits)), key=lambda n: (*states[n : n + 1], n)))
+
+
+def _adds_nothing(unit: Unit, number: int) -> bool:
+    split = unit.splits[number]
+    return split.role != "reduction" or split.name == "sample"

@@ -1,0 +1,23 @@
+"""OptCNN (Jia et al. 2018): dynamic programming over samples, attributes and parameters. Enters: a
+graph, a cluster. Leaves: a `Plan` in which every unit uses all devices and no product is summed up.
+
+The costs are those of `additive`, the minimum is found by `variable_elimination`; the plan's origin
+says over how many nodes (units, or units that share weights) it was not certain.
+"""
+
+from __future__ import annotations
+
+from meshwright.baselines.additive import space
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.solvers.variable_elimination import cheapest
+
+
+def optcnn(graph: OperatorGraph, cluster: Cluster) -> Plan:
+    """The layouts whose costs add up to the least."""
+    found = space(graph, cluster)
+    answer = cheapest(found.costs)
+    nodes = len(found.layouts)
+    how = f"beam over {answer.left} of {nodes} nodes" if answer.left else "exact"
+    return Plan.of(f"optcnn ({how})", graph, cluster, found.chosen(answer.choice))

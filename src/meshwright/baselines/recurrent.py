@@ -1,0 +1,91 @@
+"""Recurrent networks as Wu et al. (2016) train them. Enters: a graph with recurrent layers. Leaves:
+a `Plan`.
+
+Machines are data parallel; inside one, layers of equal depth sit on one device. The depth of a
+layer with weights is one more than that of what it reads, of a recurrent one than that of its input
+(not of its state), so that an encoder and a decoder lie side by side; everything else is as deep as
+what it reads. Steps of a layer share its weights, and so its depth. Each depth has a device of its
+own; if there are too few, contiguous depths of about equal work share one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.roles import (
+    batch_factors,
+    inside_machine,
+    seat,
+    with_samples,
+    work,
+)
+from meshwright.baselines.stages import contiguous
+from meshwright.cluster.model import Cluster
+from meshwright.graph.families.recurrent import KINDS
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import factors
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
+
+
+def layers_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
+    """Data parallel across machines, layers on devices inside."""
+    if not any(operator.kind in KINDS for operator in graph.operators):
+        raise InputError(
+            f"graph {graph.name!r} has no recurrent layers",
+            "use layers on devices for recurrent networks",
+        )
+    own, parts = factors(cluster), units(graph)
+    inside = inside_machine(cluster)
+    across = [factor for factor in range(len(own)) if factor not in inside]
+    batch = batch_factors(parts, across, own)
+    depth = depths(graph, parts)
+    loads = [0] * (max(depth) + 1)
+    for unit, level in zip(parts, depth, strict=True):
+        loads[level] += work(unit)
+    room = [own[factor] for factor in inside]
+    device = contiguous(loads, math.prod(factor.size for factor in room))
+    layouts = []
+    for unit, level in zip(parts, depth, strict=True):
+        roles = dict(zip(inside, seat(device[level], room), strict=True))
+        layouts.append(with_samples(roles, unit, batch, own))
+    return Plan.of("expert: layers on devices", graph, cluster, layouts)
+
+
+def depths(graph: OperatorGraph, parts: Sequence[Unit]) -> list[int]:
+    """How deep each unit lies."""
+    weights = {parameter.tensor.name for parameter in graph.parameters}
+    operators = {operator.name: operator for operator in graph.operators}
+    made: dict[str, int] = {}
+    layer: dict[frozenset[str], int] = {}
+    found: list[int | None] = []
+    for unit in parts:
+        anchor = operators[unit.name]
+        reads = {port.tensor for port in unit.inputs}
+        own = frozenset(reads & weights)
+        data = {anchor.inputs[0]} if anchor.kind in KINDS else reads - weights
+        before = max((made[name] for name in data if name in made), default=None)
+        depth = before
+        if own:
+            depth = layer.setdefault(own, 0 if before is None else before + 1)
+        found.append(depth)
+        if depth is not None:
+            made.update((port.tensor, depth) for port in unit.outputs)
+    return _with_sources(parts, found)
+
+
+def _with_sources(parts: Sequence[Unit], found: Sequence[int | None]) -> list[int]:
+    """What reads nothing that was made, as zeros, lies where it is first needed."""
+    settled = list(found)
+    readers: dict[str, list[int]] = {}
+    for number in reversed(range(len(parts))):
+        unit = parts[number]
+        if settled[number] is None:
+            own = [n for port in unit.outputs for n in readers.get(port.tensor, ())]
+            settled[number] = min((settled[n] or 0 for n in own), default=0)
+        for port in unit.inputs:
+            readers.setdefault(port.tensor, []).append(number)
+    return [depth or 0 for depth in settled]

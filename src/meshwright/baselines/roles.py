@@ -1,0 +1,121 @@
+"""What all strategies ask. Enters: units, a cluster's factors. Leaves: factors that can cut a
+split, the split that continues another, the place of a device, the work of a unit.
+
+Where not all factors can cut, the innermost are taken first: what is cut is summed up again, and
+the factors left over then hold copies across the slow links instead of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from meshwright.base.errors import InputError
+from meshwright.base.integers import to_digits
+from meshwright.cluster.model import Cluster
+from meshwright.graph.counts import backward, forward
+from meshwright.sharding.layout import IDLE, REPLICA, Factor, Layout, factors
+from meshwright.sharding.states import State
+from meshwright.sharding.unit import Unit
+
+SAMPLE = "sample"
+
+MOST_APART = 1024
+"""Devices that can be told apart one by one."""
+
+
+def inside_machine(cluster: Cluster) -> tuple[int, ...]:
+    """The factors along which devices share a machine, by number.
+
+    >>> inside_machine(Cluster.named("summit", node=2))
+    (1, 2)
+    """
+    outermost = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
+    return tuple(i for i, factor in enumerate(factors(cluster)) if factor.level >= outermost)
+
+
+def require_few(cluster: Cluster) -> None:
+    """Refuse a machine with too many devices to tell every one of them apart."""
+    if cluster.devices > MOST_APART:
+        raise InputError(
+            f"the strategy puts operators on single devices, and {cluster.devices} are too many to "
+            "be told apart",
+            f"use it on at most {MOST_APART}",
+        )
+
+
+def seat(device: int, own: Sequence[Factor]) -> tuple[str, ...]:
+    """The roles of an operator that sits on one device.
+
+    >>> seat(5, [Factor(0, 2), Factor(1, 3)])
+    ('@1', '@2')
+    """
+    digits = to_digits(device, [factor.size for factor in own])
+    return tuple(f"{IDLE}{digit}" for digit in digits)
+
+
+def work(unit: Unit) -> int:
+    """Floating-point operations of both passes."""
+    return sum(forward(m.call).flops + backward(m.call, m.wanted).flops for m in unit.members)
+
+
+def named_split(unit: Unit, name: str) -> int | None:
+    """A split by its name."""
+    return next((n for n, split in enumerate(unit.splits) if split.name == name), None)
+
+
+def cutting(
+    cuts: Iterable[tuple[Unit, int]], among: Iterable[int], own: Sequence[Factor], already: int = 1
+) -> tuple[int, ...]:
+    """The factors that can cut all these splits together, the innermost first; sorted.
+
+    `already` is how many ways they are cut besides: by micro-batches.
+    """
+    pairs, degree, found = tuple(cuts), already, []
+    for factor in sorted(among, reverse=True):
+        if all(unit.cuttable(split, degree * own[factor].size) for unit, split in pairs):
+            degree *= own[factor].size
+            found.append(factor)
+    return tuple(sorted(found))
+
+
+def batch_factors(
+    units: Sequence[Unit], among: Iterable[int], own: Sequence[Factor], micro_batches: int = 1
+) -> tuple[int, ...]:
+    """The factors that cut the samples of units with at least half of the work."""
+    shares = [(unit, unit.samples, work(unit)) for unit in units]
+    total = sum(share for _, _, share in shares)
+    degree, found = micro_batches, []
+    for factor in sorted(among, reverse=True):
+        ways = degree * own[factor].size
+        cut = sum(n for unit, s, n in shares if s is not None and unit.cuttable(s, ways))
+        if 2 * cut >= total:
+            degree = ways
+            found.append(factor)
+    return tuple(sorted(found))
+
+
+def with_samples(
+    roles: Mapping[int, str],
+    unit: Unit,
+    batch: Iterable[int],
+    own: Sequence[Factor],
+    micro_batches: int = 1,
+) -> Layout:
+    """A layout with some roles given, whose other factors cut samples if they can."""
+    split = unit.samples
+    filled = dict(roles)
+    if split is not None:
+        already = micro_batches if unit.cuttable(split, micro_batches) else 1
+        free = [factor for factor in batch if factor not in filled]
+        for factor in cutting([(unit, split)], free, own, already):
+            filled[factor] = unit.splits[split].name
+    return Layout(tuple(filled.get(factor, REPLICA) for factor in range(len(own))))
+
+
+def follower(unit: Unit, cut: Mapping[str, State]) -> int | None:
+    """The split that takes the pieces of all cut inputs as they come, by number."""
+    ports = [port for port in unit.inputs if port.tensor in cut]
+    for number in range(len(unit.splits) if ports else 0):
+        if all(port.there[number] == cut[port.tensor] for port in ports):
+            return number
+    return None

@@ -1,0 +1,115 @@
+"""Degrees of parallelism, as people write them. Enters: nothing. Leaves: the noun `ParallelConfig`.
+
+An axis is a form of parallelism; the axes multiply to the devices. Their order says how ranks are
+numbered: devices that differ only along the innermost axis are neighbours. Experts take no devices
+of their own: they are spread over those of the context and data axes. Files, models and machines
+are not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from meshwright.base.errors import InputError
+from meshwright.base.integers import require_whole
+from meshwright.cost.memory import Optimizer
+from meshwright.plan.model import Options, Schedule
+
+Axis = Literal["tensor", "context", "data", "pipeline"]
+
+INNERMOST_FIRST: tuple[Axis, ...] = ("tensor", "context", "data", "pipeline")
+"""torchtitan's mesh (pp, dp_replicate, dp_shard, cp, tp) and Megatron's order tp-cp-ep-dp-pp."""
+
+PIPELINE_INSIDE: tuple[Axis, ...] = ("tensor", "context", "pipeline", "data")
+"""Megatron's --use-tp-pp-dp-mapping: tp-cp-ep-pp-dp."""
+
+
+class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is laid out, as a person says it.
+
+    >>> str(ParallelConfig(data=4, tensor=8, zero=1))
+    'data 4, tensor 8; ZeRO 1'
+    """
+
+    data: int = 1
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    """How many ways experts are spread, over devices of the context and data axes."""
+    chunks: int = 1
+    """Runs of layers on each stage of the pipeline (virtual stages)."""
+    micro_batches: int = 1
+    schedule: Schedule = "1f1b"
+    zero: int = 0
+    recompute: bool = False
+    sequence: bool = False
+    """Whether norms and residuals are cut along the sequence by the tensor axis."""
+    uneven: bool = False
+    """Whether stages may have one layer more than others."""
+    optimizer: Optimizer = "adam"
+    mixed: bool = False
+    order: tuple[Axis, ...] = INNERMOST_FIRST
+
+    def __post_init__(self) -> None:
+        for name, value in (*self.degrees.items(), ("expert", self.expert)):
+            require_whole(value, f"the degree of {name} is")
+        require_whole(self.chunks, "the number of virtual stages on a device is")
+        if sorted(self.order) != sorted(INNERMOST_FIRST):
+            raise InputError(f"the order of axes is {self.order}", "name each axis once")
+        _ = self.options
+
+    @property
+    def degrees(self) -> Mapping[Axis, int]:
+        """How many ways each axis goes, the innermost first."""
+        own: dict[Axis, int] = {
+            "tensor": self.tensor,
+            "context": self.context,
+            "data": self.data,
+            "pipeline": self.pipeline,
+        }
+        return {axis: own[axis] for axis in self.order}
+
+    @property
+    def devices(self) -> int:
+        """What the degrees multiply to."""
+        return math.prod(self.degrees.values())
+
+    @property
+    def options(self) -> Options:
+        """What is decided for the whole graph."""
+        return Options(
+            optimizer=self.optimizer,
+            mixed=self.mixed,
+            micro_batches=self.micro_batches,
+            schedule="interleaved" if self.chunks > 1 else self.schedule,
+            recompute=self.recompute,
+            zero=self.zero,
+        )
+
+    def __str__(self) -> str:
+        named: dict[str, int] = {
+            "data": self.data,
+            "tensor": self.tensor,
+            "context": self.context,
+            "pipeline": self.pipeline,
+            "expert": self.expert,
+        }
+        words = [
+            ", ".join(f"{name} {n}" for name, n in named.items() if n > 1 or name == "data"),
+        ]
+        if self.chunks > 1:
+            words.append(f"{self.chunks} virtual stages a device")
+        if self.micro_batches > 1:
+            words.append(f"{self.micro_batches} micro-batches")
+        if self.sequence and self.tensor > 1:
+            words.append("sequence parallel")
+        if self.zero:
+            words.append(f"ZeRO {self.zero}")
+        if self.recompute:
+            words.append("layers run again")
+        return "; ".join(words)

@@ -1,0 +1,165 @@
+"""A configuration, judged. Enters: what is written, a graph, a machine. Leaves: `Checked`: whether
+it runs, whether it fits, what a step takes and what holds it up, and better ones.
+
+What a framework runs is priced with single collectives: it has no reduction programs. The plan of
+the joint search has them, and may rewrite the graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, Seconds
+from meshwright.cluster.model import Cluster
+from meshwright.configs.better import Trial, Trials
+from meshwright.configs.changes import changes, settings
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.facts import Facts, facts_of
+from meshwright.configs.placed import Rows, rows_of
+from meshwright.configs.refusals import refusals
+from meshwright.configs.written import Written, settled
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL, Backend
+from meshwright.cost.tables import pricer_of
+from meshwright.explain.utilisation import occupancies
+from meshwright.graph.model import OperatorGraph
+from meshwright.search.joint.question import Planned
+from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.simulation import Simulation
+
+COMPUTING, BUBBLE = "computing", "pipeline bubble"
+
+FIXES = 3
+"""Changes that make a configuration fit which are told, at most."""
+
+
+class Load(NamedTuple):
+    """How much of a step something takes."""
+
+    what: str
+    share: float
+    seconds: Seconds
+
+
+class Checked(NamedTuple):
+    """The answer."""
+
+    written: Written
+    config: ParallelConfig
+    facts: Facts
+    cluster: Cluster
+    memory: Bytes
+    """What a device may hold."""
+    problems: tuple[InputError, ...]
+    """Why it does not run; nothing if it does."""
+    rows: Rows | None
+    """The parallelism matrix, if it runs."""
+    simulation: Simulation | None
+    loads: tuple[Load, ...]
+    """What takes a step's time, the most first: they overlap."""
+    fixes: tuple[Trial, ...]
+    """If it does not fit: one setting changed, so that it does."""
+    best: Trial | None
+    """The best configuration of the same form; None if nobody asked."""
+    tried: int
+    """Configurations that were simulated."""
+    planned: Planned | None
+    """The best plan of the joint search; None if nobody asked."""
+
+    @property
+    def copies(self) -> Bytes:
+        """What HSDP holds besides: shards are as many times as large as there are replicas."""
+        if self.simulation is None:
+            return Bytes(0)
+        own = self.simulation.prediction.memory
+        sharded = own.parameters + own.gradients + own.optimizer
+        return Bytes((self.written.replicas - 1) * sharded)
+
+    @property
+    def missing(self) -> int:
+        """By how many bytes a device is too small; 0 if it fits or does not run."""
+        if self.simulation is None:
+            return 0
+        held = self.simulation.prediction.memory.total + self.copies
+        return max(0, held - self.memory)
+
+    def changes(self, to: Trial) -> tuple[str, ...]:
+        """What to write into the file instead; nothing that is tried has replicas of shards."""
+        form, samples = self.written.form, self.facts.samples
+        found = changes(form, self.config, to.config, samples)
+        if self.written.replicas == 1:
+            return found
+        kept = [line for line in settings(form, to.config, samples) if "data_parallel" in line]
+        return tuple(dict.fromkeys((*kept, *found)))
+
+    @property
+    def good(self) -> bool:
+        """Whether it runs and fits."""
+        return self.simulation is not None and not self.missing
+
+
+def judge(
+    written: Written,
+    graph: OperatorGraph,
+    cluster: Cluster,
+    memory: Bytes,
+    *,
+    backend: Backend = NCCL,
+    better: bool = True,
+) -> Checked:
+    """Everything but the joint search."""
+    facts = facts_of(graph)
+    config = settled(written, facts)
+    prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=False)
+    operators = pricer_of(cluster.device)
+    trials = Trials(graph, cluster, written.form, memory, prices, operators)
+    said = [InputError(*own) for own in written.problems]
+    problems = (*said, *refusals(graph, cluster, config))
+    simulation = None if problems else trials.simulation(config)
+    checked = Checked(
+        written=written,
+        config=config,
+        facts=facts,
+        cluster=cluster,
+        memory=memory,
+        problems=problems,
+        rows=None if problems else rows_of(config.degrees, cluster),
+        simulation=simulation,
+        loads=() if simulation is None else loads_of(simulation, config),
+        fixes=(),
+        best=None,
+        tried=trials.simulated,
+        planned=None,
+    )
+    if checked.missing:
+        checked = checked._replace(fixes=tuple(trials.fixes(config)[:FIXES]))
+    if better:
+        checked = checked._replace(best=trials.best(config))
+    return checked._replace(tried=trials.simulated)
+
+
+def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[Load, ...]:
+    """Computing on the busiest device, every kind of link where it is busiest, and the bubble.
+
+    Of a pipeline's slots, c runs of layers for each of m micro-batches, p - 1 are lost to filling
+    and draining: (p - 1) / (c m + p - 1).
+    """
+    step, compute = simulation.prediction.step, simulation.prediction.compute
+    found = [Load(COMPUTING, compute / step, compute)]
+    for own in occupancies(simulation)[1:]:
+        found.append(Load(own.kind, own.busiest_share, own.busiest))
+    lost = config.pipeline - 1
+    if lost:
+        share = lost / (config.chunks * config.micro_batches + lost)
+        found.append(Load(BUBBLE, share, Seconds(share * step)))
+    return tuple(sorted(found, key=lambda own: -own.share))
+
+
+def matrix_text(rows: Rows) -> str:
+    """A parallelism matrix in a line.
+
+    >>> matrix_text({"tensor": (1, 4), "data": (2, 2)})
+    'tensor [1 4], data [2 2]'
+    """
+    return ", ".join(f"{axis} [{' '.join(map(str, row))}]" for axis, row in rows.items())

@@ -1,0 +1,185 @@
+"""Megatron-LM's flags. Enters: text in which they stand, as a shell script or a list, and a number
+of devices. Leaves: a `Written`.
+
+Names are those of `megatron/training/arguments.py` (2025, commit 000c4ac2). Of a script the
+assignments NAME=VALUE are read, so that $NAME and ${NAME:-8} are known; nothing is run. Ranks are
+numbered tp-cp-ep-dp-pp, innermost first, or tp-cp-ep-pp-dp with --use-tp-pp-dp-mapping; data
+parallelism takes what is left of the devices.
+
+    --use-distributed-optimizer            ZeRO 1
+    --data-parallel-sharding-strategy      optim 1, optim_grads 2, optim_grads_params 3 (FSDP)
+    --recompute-granularity full           layers run again; selective is what attention here does
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from meshwright.base.errors import InputError, nearest
+from meshwright.base.integers import parse_whole
+from meshwright.configs.config import (
+    INNERMOST_FIRST,
+    PIPELINE_INSIDE,
+    ParallelConfig,
+)
+from meshwright.configs.megatron_model import SIZES, model_named, sizes_said
+from meshwright.configs.written import Written, micro_batches_of
+
+DEGREES = (
+    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size",
+    "expert-model-parallel-size",
+)  # fmt: skip
+COUNTED = {
+    *DEGREES, *SIZES, "num-layers-per-virtual-pipeline-stage",
+    "num-virtual-stages-per-pipeline-rank", "sequence-parallel", "use-distributed-optimizer",
+    "data-parallel-sharding-strategy", "use-tp-pp-dp-mapping", "recompute-granularity",
+    "recompute-activations", "micro-batch-size", "global-batch-size", "bf16", "fp16", "optimizer",
+}  # fmt: skip
+SILENT = {
+    "use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2", "recompute-method",
+    "recompute-num-layers", "recompute-modules", "overlap-p2p-communication",
+    "no-overlap-p2p-communication", "cp-comm-type", "expert-tensor-parallel-size",
+    "no-async-tensor-model-parallel-allreduce", "num-distributed-optimizer-instances",
+    "data-parallel-random-init", "moe-router-topk", "moe-grouped-gemm",
+}  # fmt: skip
+"""About parallelism, known, and not counted."""
+
+ABOUT = re.compile(r"parallel|pipeline|recompute|expert|fsdp|shard")
+"""What flags about parallelism are called."""
+
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+_COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
+_ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s(]+)\s*$", re.MULTILINE)
+_USED = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
+_WORD = re.compile(r"[^\s()\"']+")
+
+
+class _Flags(NamedTuple):
+    """Flags by name, without dashes; a switch has no value."""
+
+    values: Mapping[str, str | None]
+
+    def whole(self, name: str, default: int) -> int:
+        """A number, or what it is without the flag."""
+        if name not in self.values:
+            return default
+        text = self.values[name] or ""
+        try:
+            return parse_whole(text)
+        except InputError:
+            raise InputError(
+                f"--{name} is {text!r}", "write a number, or assign the variable in the same file"
+            ) from None
+
+    def has(self, name: str) -> bool:
+        """Whether a switch is set."""
+        return name in self.values
+
+
+def read_megatron(text: str, devices: int) -> Written:
+    """The flags in a text.
+
+    >>> read_megatron("--tensor-model-parallel-size 4 --bf16", 16).config.degrees
+    {'tensor': 4, 'context': 1, 'data': 4, 'pipeline': 1}
+    """
+    flags = _flags(text)
+    if not flags.values.keys() & {*COUNTED, *SILENT}:
+        raise InputError(
+            "there are no flags of Megatron in it",
+            "give a file with flags such as --tensor-model-parallel-size 8, or a torchtitan .toml",
+        )
+    tensor, pipeline, context, expert = (flags.whole(name, 1) for name in DEGREES)
+    taken = max(1, tensor * pipeline * context)
+    data = max(1, devices // taken)
+    micro_batch = max(1, flags.whole("micro-batch-size", 1))
+    batch = flags.whole("global-batch-size", micro_batch * data)
+    count, problems = micro_batches_of(batch, micro_batch, data, "--global-batch-size")
+    half = "bfloat16" if flags.has("bf16") else "float16" if flags.has("fp16") else None
+    config = ParallelConfig(
+        data=data,
+        tensor=tensor,
+        context=context,
+        pipeline=pipeline,
+        expert=expert,
+        chunks=flags.whole("num-virtual-stages-per-pipeline-rank", 1),
+        micro_batches=count,
+        zero=_zero(flags),
+        recompute=flags.values.get("recompute-granularity") == "full",
+        sequence=flags.has("sequence-parallel") and tensor > 1,
+        optimizer="sgd" if flags.values.get("optimizer") == "sgd" else "adam",
+        mixed=half is not None,
+        order=PIPELINE_INSIDE if flags.has("use-tp-pp-dp-mapping") else INNERMOST_FIRST,
+    )
+    each = flags.whole("num-layers-per-virtual-pipeline-stage", 0)
+    return Written(
+        form="megatron",
+        config=config,
+        batch=batch,
+        dtype=half or "float32",
+        layers_each=each or None,
+        model=model_named(flags.values),
+        sizes=sizes_said(flags.values),
+        problems=problems,
+        notes=tuple(_notes(flags, data)),
+        ignored=tuple(f"--{name}" for name in flags.values if not _about(name)),
+    )
+
+
+def _flags(text: str) -> _Flags:
+    plain = _COMMENT.sub("", text.replace("\\\n", " "))
+    known = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(plain)}
+
+    def value(match: re.Match[str]) -> str:
+        braced, default, bare = match.groups()
+        name = braced or bare
+        held = known.get(name, default)
+        # NAME=${NAME:-8} means 8: what the shell had before is not known.
+        return match[0] if held is None else (default or match[0]) if name in held else held
+
+    for name in known:
+        known[name] = _USED.sub(value, known[name])
+    found: dict[str, str | None] = {}
+    last: str | None = None
+    for word in _WORD.findall(_USED.sub(value, plain)):
+        if word.startswith("--") and len(word) > 2:
+            name, equals, given = word[2:].partition("=")
+            found[name] = given if equals else None
+            last = None if equals else name
+        elif last is not None:
+            found[last], last = word, None
+    return _Flags(found)
+
+
+def _zero(flags: _Flags) -> int:
+    strategy = flags.values.get("data-parallel-sharding-strategy")
+    fsdp = flags.has("use-megatron-fsdp") or flags.has("use-custom-fsdp")
+    if flags.has("use-torch-fsdp2"):
+        return 3
+    if fsdp and strategy is not None:
+        if strategy not in SHARDING:
+            raise InputError(
+                f"--data-parallel-sharding-strategy is {strategy!r}", nearest(strategy, SHARDING)
+            )
+        return SHARDING[strategy]
+    return 1 if flags.has("use-distributed-optimizer") else 0
+
+
+def _notes(flags: _Flags, data: int) -> list[str]:
+    notes = [
+        f"--{name} is not known here and not counted; {nearest(name, COUNTED)}"
+        for name in flags.values
+        if ABOUT.search(name) and name not in COUNTED and name not in SILENT
+    ]
+    selective = flags.values.get("recompute-granularity") == "selective"
+    if selective or flags.has("recompute-activations"):
+        notes.append("selective recomputation is priced as none: attention keeps no scores here")
+    if flags.has("bf16") and data > 1:
+        notes.append("gradients are held in bfloat16; Megatron sums them in float32")
+    return notes
+
+
+def _about(name: str) -> bool:
+    return name in COUNTED or name in SILENT or bool(ABOUT.search(name))

@@ -1,0 +1,206 @@
+"""A model laid out by degrees. Enters: a graph, a cluster, a `ParallelConfig`. Leaves: a `Plan`.
+
+    pipeline   stages of equally many layers sit at coordinates; with virtual stages each device
+               has several runs of layers
+    data       cuts samples
+    tensor     cuts layers inside as Megatron does (`tensor`), tables along words, heads along
+               their outputs; norms and residuals are copies or, with sequence parallelism, cut
+               along positions
+    context    cuts positions; keys and values are gathered in front of attention
+    expert     cuts the experts of grouped products, along the innermost of the context and data
+               factors; what is between them keeps the roles of those
+
+What a unit cannot be cut along it is cut along otherwise, if it holds no parameters: samples, then
+any dim that is not summed over. A loss, whose rows are positions, is so cut by all axes but the
+tensor axis, which cuts it along classes where the head is (vocabulary-parallel).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from meshwright.base.once import once
+from meshwright.baselines.roles import named_split, seat
+from meshwright.baselines.tensor import head_splits, tensor_splits
+from meshwright.cluster.model import Cluster
+from meshwright.configs.config import Axis, ParallelConfig
+from meshwright.configs.facts import EXPERT, layer_starts
+from meshwright.configs.placed import factors_of, rows_of
+from meshwright.configs.refusals import refusals
+from meshwright.configs.sequence import sequence_splits
+from meshwright.graph.families.embedding import KINDS as TABLES
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import REPLICA, Factor, Layout, factors
+from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units
+
+VOCABULARY = "vocabulary"
+"""The split of a table that cuts its rows."""
+
+
+def configured(graph: OperatorGraph, cluster: Cluster, config: ParallelConfig) -> Plan:
+    """The plan that a configuration means; refuses one that does not divide."""
+    for problem in refusals(graph, cluster, config):
+        raise problem
+    parts, own = units(graph), factors(cluster)
+    taken = factors_of(rows_of(config.degrees, cluster), cluster)
+    seats = _seats(graph, parts, own, taken["pipeline"], config)
+    layouts = _Layouts(graph, parts, own, taken, config)
+    planned = [layouts.of(number, seats[number]) for number in range(len(parts))]
+    return Plan.of(f"configuration: {config}", graph, cluster, planned, config.options)
+
+
+def _seats(
+    graph: OperatorGraph,
+    parts: Sequence[Unit],
+    own: Sequence[Factor],
+    along: Sequence[int],
+    config: ParallelConfig,
+) -> list[dict[int, str]]:
+    """Where each unit sits along the pipeline's factors."""
+    starts, runs = layer_starts(graph), config.pipeline * config.chunks
+    firsts = [starts[run * len(starts) // runs] for run in range(1, runs)]
+    position = {operator.name: number for number, operator in enumerate(graph.operators)}
+    room = [own[factor] for factor in along]
+    found = []
+    for unit in parts:
+        run = sum(position[unit.name] >= first for first in firsts)
+        found.append(dict(zip(along, seat(run % config.pipeline, room), strict=True)))
+    return found
+
+
+class _Splits(NamedTuple):
+    """For each unit that takes part in an axis the number of its split."""
+
+    tensor: Mapping[int, int]
+    sequence: Mapping[int, int]
+    head: int
+    """The first unit behind the layers that the tensor axis cuts along its outputs."""
+
+
+@once
+def _splits(graph: OperatorGraph) -> _Splits:
+    """What Megatron cuts: layers inside, tables of words, and what reads the last hidden states."""
+    parts = units(graph)
+    found = tensor_splits(graph, parts)
+    parameters = {parameter.tensor.name for parameter in graph.parameters}
+    behind = max(found, default=-1)
+    for number, unit in enumerate(parts):
+        if number in found:
+            continue
+        split = None
+        if unit.members[0].call.kind in TABLES:
+            split = named_split(unit, VOCABULARY)
+        elif number > behind and any(port.tensor in parameters for port in unit.inputs):
+            split = named_split(unit, "channel")
+        if split is not None:
+            found[number] = split
+    heads = [number for number in found if number > behind]
+    found |= {n: split for n, split in head_splits(graph, parts).items() if n > behind}
+    return _Splits(found, sequence_splits(parts), min(heads, default=len(parts)))
+
+
+class _Layouts:
+    """Roles of factors, unit by unit."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        parts: Sequence[Unit],
+        own: Sequence[Factor],
+        taken: Mapping[Axis, tuple[int, ...]],
+        config: ParallelConfig,
+    ) -> None:
+        self._parts, self._own, self._taken, self._config = parts, own, taken, config
+        self._splits = _splits(graph)
+        self._parameters = {parameter.tensor.name for parameter in graph.parameters}
+        self._maker = {port.tensor: n for n, unit in enumerate(parts) for port in unit.outputs}
+        inner = [f for axis in ("context", "data") for f in reversed(taken[axis])]
+        self._experts = _innermost(inner, own, config.expert)
+
+    def of(self, number: int, seated: Mapping[int, str]) -> Layout:
+        """The layout of one unit."""
+        unit, roles = self._parts[number], dict(seated)
+        tensor = self._splits.tensor.get(number)
+        sequence = self._splits.sequence.get(number)
+        for axis in ("data", "context", "tensor"):
+            free = [factor for factor in self._taken[axis] if factor not in roles]
+            if axis != "tensor" and EXPERT in unit.extents:
+                spread = [factor for factor in free if factor in self._experts]
+                self._cut(unit, roles, spread, [named_split(unit, EXPERT)])
+                free = [factor for factor in free if factor not in spread]
+            self._cut(unit, roles, free, self._choices(axis, number, tensor, sequence))
+        return Layout(tuple(roles.get(factor, REPLICA) for factor in range(len(self._own))))
+
+    def _choices(
+        self, axis: Axis, number: int, tensor: int | None, sequence: int | None
+    ) -> list[int | None]:
+        """The splits that an axis may cut, the one it means first."""
+        unit = self._parts[number]
+        if axis == "data":
+            return [unit.samples]
+        if axis == "tensor":
+            if tensor is not None and number <= self._splits.head:
+                return [tensor]
+            if tensor is None and not (self._config.sequence or self._between(number)):
+                return []
+        first = [tensor] if axis == "tensor" and tensor is not None else []
+        if sequence is not None:
+            return [*first, sequence]
+        return [*first, unit.samples, *self._others(unit)]
+
+    def _others(self, unit: Unit) -> Iterator[int]:
+        """Splits that sum nothing, of a unit without parameters."""
+        if not any(port.tensor in self._parameters for port in unit.inputs):
+            for number, split in enumerate(unit.splits):
+                if split.role != "reduction" and number != unit.samples:
+                    yield number
+
+    def _between(self, number: int) -> bool:
+        """Whether a unit without parameters reads what the tensor axis has cut, not summed; or
+        comes behind the head, where copies would be of all words.
+        """
+        unit = self._parts[number]
+        if any(port.tensor in self._parameters for port in unit.inputs):
+            return False
+        if number > self._splits.head:
+            return True
+        for port in unit.inputs:
+            maker = self._maker.get(port.tensor, -1)
+            split = self._splits.tensor.get(maker)
+            if split is not None and self._parts[maker].splits[split].role != "reduction":
+                return True
+        return False
+
+    def _cut(
+        self,
+        unit: Unit,
+        roles: dict[int, str],
+        along: Sequence[int],
+        choices: Iterable[int | None],
+    ) -> None:
+        """Give factors the first of some splits that they can cut, all of them together."""
+        ways = math.prod(self._own[factor].size for factor in along)
+        for split in choices:
+            if split is None or not along:
+                continue
+            name = unit.splits[split].name
+            before = math.prod(self._own[f].size for f, role in roles.items() if role == name)
+            micro = unit.micro_ways(split, self._config.micro_batches)
+            if unit.cuttable(split, ways * before * micro):
+                roles.update(dict.fromkeys(along, name))
+                return
+
+
+def _innermost(among: Iterable[int], own: Sequence[Factor], degree: int) -> frozenset[int]:
+    """The first of some factors that multiply to a degree."""
+    found: set[int] = set()
+    left = degree
+    for factor in among:
+        if left % own[factor].size == 0:
+            found.add(factor)
+            left //= own[factor].size
+    return frozenset(found)

@@ -1,0 +1,55 @@
+"""Which split of a unit cuts the positions of a sequence. Enters: units. Leaves: for each unit that
+has one its number.
+
+Attention names it: "query". From there it is followed along the wires, forwards and backwards: a
+unit takes part if under one split it takes, and makes, all the pieces beside it as they are. Keys
+and values are needed whole by every piece of the queries; they are gathered in front of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshwright.baselines.roles import named_split
+from meshwright.sharding.states import State
+from meshwright.sharding.unit import Unit
+
+QUERY = "query"
+
+
+def sequence_splits(parts: Sequence[Unit]) -> dict[int, int]:
+    """The units that can be cut along positions, with their splits, both by number."""
+    found: dict[int, int] = {}
+    cut: dict[str, State] = {}
+    for number, unit in enumerate(parts):
+        query = named_split(unit, QUERY)
+        if query is not None:
+            _take(unit, number, query, found, cut)
+    before = -1
+    while before < len(found):
+        before = len(found)
+        for numbers in (range(len(parts)), reversed(range(len(parts)))):
+            for number in numbers:
+                split = None if number in found else _following(parts[number], cut)
+                if split is not None:
+                    _take(parts[number], number, split, found, cut)
+    return found
+
+
+def _following(unit: Unit, cut: dict[str, State]) -> int | None:
+    """The split under which all that is cut beside a unit is as it needs or makes it."""
+    beside = [port for port in (*unit.inputs, *unit.outputs) if port.tensor in cut]
+    others = [number for number in range(len(unit.splits)) if number != unit.samples]
+    for number in others if beside else ():
+        if all(port.there[number] == cut[port.tensor] for port in beside):
+            return number
+    return None
+
+
+def _take(
+    unit: Unit, number: int, split: int, found: dict[int, int], cut: dict[str, State]
+) -> None:
+    found[number] = split
+    for port in (*unit.inputs, *unit.outputs):
+        if port.there[split] >= 0:
+            cut.setdefault(port.tensor, port.there[split])

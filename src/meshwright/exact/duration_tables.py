@@ -1,0 +1,163 @@
+"""How long the tasks of units and bundles take, for every layout. Enters: a small problem. Leaves:
+tables.
+
+A bundle's tasks depend on the layouts of its maker and of its readers, so a table has a number for
+all of their layouts together; a bundle for which that would be too many has none.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.base.compiled import compiled, copy_row
+from meshwright.base.errors import InputError
+from meshwright.sharding.reshard import Codes
+from meshwright.simulate.assign import key_of, lay_bundle
+from meshwright.simulate.collective_table import COMPUTE
+from meshwright.simulate.edge_collectives import FOUND
+from meshwright.simulate.layout_space import space
+from meshwright.simulate.move import Board, board
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.resources import subcube
+from meshwright.simulate.task_template import NONE
+from meshwright.simulate.tasks import Indices
+from meshwright.solvers.mini_buckets import Costs
+
+MOST = 2_000_000
+"""Layouts of a bundle's units together."""
+
+
+def choices(problem: Problem) -> tuple[Codes, ...]:
+    """For every unit its legal layouts that are allowed, [layouts, factors]."""
+    room, found = space(problem), []
+    table, times = problem.prices.table, problem.times.table
+    for unit, number in enumerate(problem.times.type):
+        every = product(
+            *(room.role[unit, f, :count].tolist() for f, count in enumerate(room.roles[unit]))
+        )
+        rows = list(every)
+        roles = np.array(rows, np.int8).reshape(len(rows), len(problem.factors))
+        legal = [key_of(int(number), own, table, times) >= 0 for own in roles]
+        if not any(legal):
+            raise InputError(
+                f"unit {problem.units[unit].name!r} may have none of its layouts",
+                "take away a constraint, or give fewer micro-batches",
+            )
+        found.append(roles[legal])
+    return tuple(found)
+
+
+class UnitTimes(NamedTuple):
+    """For each layout of a unit."""
+
+    there: Costs
+    back: Costs
+    share: Costs
+    """Of all devices, how many work for it."""
+
+
+def unit_times(problem: Problem, unit: int, layouts: Codes) -> UnitTimes:
+    """The durations of a unit's tasks in nanoseconds."""
+    rows = []
+    roles = problem.roles.copy()
+    for own in layouts:
+        roles[unit] = own
+        problem.lay(roles)
+        tasks = problem.tasks
+        first, second = problem.bones.forward[unit, 0], problem.bones.backward[unit, 0]
+        back = tasks.duration[second] if tasks.live[second] else 0
+        rows.append((tasks.duration[first], back, _share(problem, own)))
+    return UnitTimes(*np.array(rows, np.float64).T)
+
+
+def _share(problem: Problem, roles: Codes) -> float:
+    """The share of the devices that tell themselves apart on which a unit works."""
+    own, kind = problem.places, problem.places.kind
+    cube = subcube(roles, own.radix)
+    used = own.set_resource[own.set_start[cube] : own.set_start[cube + 1]]
+    return float((kind[used] == COMPUTE).sum() / (kind == COMPUTE).sum())
+
+
+class BundleTimes(NamedTuple):
+    """For all layouts of a bundle's units, which are in rising order."""
+
+    scope: tuple[int, ...]
+    there: Costs
+    """[layouts of the first unit, ... of the last, legs] what a leg waits for"""
+    back: Costs
+    """[layouts of the first unit, ... of the last, legs] what follows a leg"""
+    update: Costs
+    """[layouts of the first unit, ... of the last]"""
+
+    def restricted(self, unit: int, layout: int) -> BundleTimes:
+        """The same with one layout left for a unit."""
+        if unit not in self.scope:
+            return self
+        axis = self.scope.index(unit)
+        return BundleTimes(
+            self.scope,
+            *(np.take(own, [layout], axis) for own in (self.there, self.back, self.update)),
+        )
+
+
+def bundle_times(problem: Problem, b: int, layouts: tuple[Codes, ...]) -> BundleTimes | None:
+    """The durations of a bundle's tasks in nanoseconds, or None if there are too many."""
+    bundle = problem.bundles[b]
+    scope = tuple(sorted({bundle.maker, *(leg.unit for leg in bundle.legs)}))
+    sizes = [len(layouts[unit]) for unit in scope]
+    rows, legs = prod(sizes), len(bundle.legs)
+    if rows * max(1, legs) > MOST:
+        return None
+    padded = np.zeros((len(scope), max(sizes), len(problem.factors)), np.int8)
+    for i, unit in enumerate(scope):
+        padded[i, : sizes[i]] = layouts[unit]
+    there, back, update = np.zeros((rows, legs)), np.zeros((rows, legs)), np.zeros(rows)
+    units, counts = np.array(scope, np.int32), np.array(sizes, np.int32)
+    at = np.zeros(1, np.int64)
+    while True:
+        status = _fill(board(problem), b, units, counts, padded, there, back, update, at)
+        if status == FOUND:
+            break
+        problem.supply(status)
+    return BundleTimes(
+        scope, there.reshape(*sizes, legs), back.reshape(*sizes, legs), update.reshape(sizes)
+    )
+
+
+@compiled
+def _fill(
+    now: Board,
+    b: int,
+    units: Indices,
+    counts: Indices,
+    layouts: np.ndarray[tuple[int, int, int], np.dtype[np.int8]],
+    there: Costs,
+    back: Costs,
+    update: Costs,
+    at: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> int:
+    """Fill the rows from `at` on; FOUND, or what a table lacks."""
+    bones, tasks = now.bones, now.tasks
+    first = bones.leg_start[b]
+    while at[0] < len(update):
+        row, rest = at[0], at[0]
+        for i in range(len(units) - 1, -1, -1):
+            copy_row(layouts[i], rest % counts[i], now.roles, units[i])
+            rest //= counts[i]
+        status = lay_bundle(bones, tasks, now.table, now.rates, now.radix, b, now.roles, now.room)
+        if status != FOUND:
+            return status
+        carry, returns, changes = bones.carry[b, 0], bones.back[b, 0], bones.update[b]
+        for leg in range(there.shape[1]):
+            if tasks.live[carry] and tasks.edge_live[bones.leg_edge[first + leg, 0]]:
+                there[row, leg] = tasks.duration[carry]
+            if tasks.live[returns] and tasks.edge_live[bones.leg_back_edge[first + leg, 0]]:
+                back[row, leg] = tasks.duration[returns]
+        if changes != NONE and tasks.live[changes]:
+            update[row] = tasks.duration[changes]
+        at[0] += 1
+    return FOUND

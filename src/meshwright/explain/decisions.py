@@ -1,0 +1,218 @@
+"""Why a plan is what it is. Enters: a plan and prices. Leaves: for every decision what the best
+other choice would have cost.
+
+A runner-up is the plan with this one decision changed and everything else kept, simulated:
+    options, stages, placement   `alternatives`
+    the algebra                  the plan of the original graph, if it is given
+    collectives                  the prices without the way that was taken: the next cheapest
+    layouts                      `counterfactuals`, by classes of units, the most expensive first
+Of several the fastest that fits into memory counts. The largest difference comes first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, Seconds, format_bytes, format_seconds
+from meshwright.collectives import dsl
+from meshwright.cost.collective import Collective
+from meshwright.cost.operator import OperatorPricer
+from meshwright.explain.alternatives import alternatives
+from meshwright.explain.counterfactuals import Class, Trials, classes
+from meshwright.plan.model import Plan, Prediction
+from meshwright.sharding.reshard import ALL_REDUCE, NAMES
+from meshwright.simulate.collective_table import NANO, Prices, Way
+from meshwright.simulate.moves import Move, moves, ways_by_level
+from meshwright.simulate.simulation import simulate
+
+WORK = 50_000_000
+"""Tasks that are simulated for the layouts of all classes together; each at least FEWEST times."""
+
+FEWEST = 20
+
+COLLECTIVES = 8
+"""Different collectives that are looked into, the largest first."""
+
+COLLECTIVE = frozenset(own.value for own in Collective)
+
+TURN = 100_000
+"""Tasks that may be simulated before the clock is looked at."""
+
+
+class Decision(NamedTuple):
+    """What was chosen, and what else could have been."""
+
+    subject: str
+    chosen: str
+    runner_up: str | None
+    """None if there is no other choice."""
+    step: Seconds | None
+    """Of the plan with the runner-up."""
+    note: str
+    fits: bool = True
+    """Whether the plan with the runner-up fits into memory."""
+
+
+def explain(
+    plan: Plan,
+    *,
+    prices: Prices,
+    operators: OperatorPricer,
+    memory: Bytes,
+    deadline: float | None = None,
+    original: Plan | None = None,
+    progress: Callable[[], None] = lambda: None,
+) -> tuple[Decision, ...]:
+    """Every decision of a plan, until a moment of `time.monotonic`.
+
+    `original` is a plan of the graph before it was rewritten. What the deadline leaves out is
+    counted in a last entry. `progress` is called whenever the clock is looked at.
+    """
+    told = _Explanation(plan, prices, operators, memory, deadline, progress)
+    found = [*told.alternatives(), *told.algebra(original), *told.collectives(), *told.layouts()]
+    found.sort(key=lambda own: math.inf if own.step is None else told.step - own.step)
+    if told.left_out:
+        note = "not looked into: the time was up, or they are the cheapest of many"
+        found.append(Decision("left out", f"{told.left_out} decisions", None, None, note))
+    return tuple(found)
+
+
+class _Explanation:
+    """A plan, simulated, and how much time is left to change it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        prices: Prices,
+        operators: OperatorPricer,
+        memory: Bytes,
+        deadline: float | None,
+        progress: Callable[[], None],
+    ) -> None:
+        self.plan, self.prices, self.operators, self.memory = plan, prices, operators, memory
+        self.deadline, self.progress = deadline, progress
+        self.base = simulate(plan, prices, operators)
+        self.step = self.base.prediction.step
+        self.left_out = 0
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        self.progress()
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def alternatives(self) -> Iterator[Decision]:
+        """Decisions about the whole graph."""
+        for own in alternatives(self.plan):
+            if self.late():
+                self.left_out += 1
+                continue
+            tried = []
+            for text, make in own.others:
+                try:
+                    tried.append((text, self._predicted(make())))
+                except InputError:  # A layout that so many micro-batches are too small for.
+                    continue
+            if tried:
+                text, found = min(tried, key=lambda it: (self._misses(it[1]) > 0, it[1].step))
+                yield self._decision(own.subject, own.chosen, text, found)
+            else:
+                yield Decision(own.subject, own.chosen, None, None, "nothing else is possible")
+
+    def algebra(self, original: Plan | None) -> Iterator[Decision]:
+        """The graph before it was rewritten."""
+        if original is not None:
+            found = self._predicted(original)
+            given = f"the graph as given ({original.origin})"
+            yield self._decision("algebra", "the graph as rewritten", given, found)
+
+    def collectives(self) -> Iterator[Decision]:
+        """How every different reduction, scatter and gather is carried out."""
+        groups: dict[tuple[str, tuple[int, ...], tuple[int, ...], Way], set[float]] = {}
+        every = [own for found in moves(self.base.problem).values() for own in found]
+        for own in sorted(every, key=lambda move: -move.held):
+            if own.operation in COLLECTIVE:
+                key = own.operation, own.over, own.beside, own.way
+                groups.setdefault(key, set()).add(own.held)
+        self.left_out += max(0, len(groups) - COLLECTIVES)
+        for (operation, over, beside, way), sizes in list(groups.items())[:COLLECTIVES]:
+            if self.late():
+                self.left_out += 1
+                continue
+            yield self._collective(Move(operation, over, beside, max(sizes), way), len(sizes))
+
+    def _collective(self, own: Move, alike: int) -> Decision:
+        number, held = NAMES.index(own.operation), own.held
+        over, beside = (sum(1 << f for f in it) for it in (own.over, own.beside))
+        what = "reduction" if number == ALL_REDUCE else own.operation
+        subject = f"{what} over {ways_by_level(self.plan.cluster, own.over)}"
+        subject += f" of {format_bytes(held)}"
+        subject += f" (+{alike - 1} alike)" if alike > 1 else ""
+        chosen = self._named(own)
+        if len(set(self.prices.ways(number, over, beside))) == 1:
+            return Decision(subject, chosen, None, None, "nothing else is known")
+        others = self.prices.without(number, over, beside, own.way)
+        second = own._replace(way=others.way(number, over, beside, held))
+        found = simulate(self.plan, others, self.operators).prediction
+        other = self._named(second)
+        other = other if other != chosen else f"{other} by another algorithm"
+        told = self._decision(subject, chosen, other, found)
+        times = [format_seconds(it.seconds) for it in (own, second)]
+        return told._replace(note=f"{told.note}; by itself {times[1]} instead of {times[0]}")
+
+    def _named(self, own: Move) -> str:
+        """How a collective is carried out."""
+        if own.operation == NAMES[ALL_REDUCE]:
+            return str(own.way.program or dsl.ALL_REDUCE)
+        if len(own.steps) == 1:
+            return f"one {own.operation}"
+        along = ", ".join(ways_by_level(self.plan.cluster, step) for step in own.steps)
+        return f"{own.operation} along {along}"
+
+    def layouts(self) -> Iterator[Decision]:
+        """The layout of every class of units."""
+        problem = self.base.problem
+        found, tasks = classes(problem), max(1, int(problem.tasks.live.sum()))
+        longest = max((len(own.units) for own in found), default=0)
+        if self.late() or not found:
+            self.left_out += len(found)
+            return
+        trials = Trials(problem, round(self.step * NANO), longest)
+        many = max(1, WORK // tasks // FEWEST)
+        self.left_out += max(0, len(found) - many)
+        most = max(FEWEST, WORK // tasks // len(found))
+        for own in found[:many]:
+            if self.late():
+                self.left_out += 1
+                continue
+            yield self._layout(trials, own, most, max(1, TURN // tasks))
+
+    def _layout(self, trials: Trials, own: Class, most: int, turn: int) -> Decision:
+        names = [self.plan.units[unit].name for unit in own.units]
+        subject = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1} alike)"
+        chosen = str(self.plan.layout[names[0]])
+        runner_up = trials.best(own, most, turn, self.late)
+        if runner_up is None:
+            return Decision(subject, chosen, None, None, "nothing else is possible")
+        other = trials.problem.plan("runner-up", runner_up.roles)
+        text, found = str(other.layout[names[0]]), self._predicted(other)
+        told = self._decision(subject, chosen, text, found)
+        return told._replace(note=f"{told.note}; best of {runner_up.tried} changes")
+
+    def _predicted(self, plan: Plan) -> Prediction:
+        return simulate(plan, self.prices, self.operators).prediction
+
+    def _misses(self, found: Prediction) -> int:
+        return max(0, found.memory.total - self.memory)
+
+    def _decision(self, subject: str, chosen: str, other: str, found: Prediction) -> Decision:
+        more = found.step - self.step
+        note = "no difference"
+        if more:
+            note = f"{format_seconds(Seconds(abs(more)))} {'longer' if more > 0 else 'shorter'}"
+        if self._misses(found):
+            note += f"; does not fit, by {format_bytes(self._misses(found))}"
+        return Decision(subject, chosen, other, found.step, note, not self._misses(found))

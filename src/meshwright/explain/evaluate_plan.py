@@ -1,0 +1,88 @@
+"""A plan judged without a search. Enters: a plan, from wherever it comes. Leaves: the `Planned`
+that the search would answer if this plan were its best.
+
+The question is rebuilt from the plan: its graph, its cluster, what it decided about training. How
+the plan was found is not known here: there is no history, and no graph besides its own.
+"""
+
+from __future__ import annotations
+
+import time
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes, Seconds
+from meshwright.baselines import applied
+from meshwright.bounds.lower_bound import lower_bound
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.tables import pricer_of
+from meshwright.plan.model import Options, Plan
+from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.joint.question import Planned, Question
+from meshwright.simulate.reductions import with_programs
+from meshwright.simulate.simulation import prices_of, simulate
+
+
+def judged(
+    plan: Plan,
+    *,
+    memory: Bytes | None = None,
+    programs: bool = True,
+    baselines: bool = True,
+    bound: bool = True,
+) -> Planned:
+    """A plan beside what needs no search, and how far from the best it can be.
+
+    A device may hold what it has, unless a limit is given. Without baselines there are none to
+    compare with; without a bound it is 0.
+    """
+    began = time.monotonic()
+    question = question_of(plan, memory)
+    prices = prices_of(plan, programs=programs)
+    operators = pricer_of(plan.cluster.device)
+    own = simulate(plan, prices, operators)
+    best = Candidate(with_programs(plan, own.problem), own.prediction)
+    named: list[tuple[str, Candidate]] = []
+    refused: list[tuple[str, str]] = []
+    for name, other in applied(plan.graph, plan.cluster, question.training) if baselines else ():
+        if isinstance(other, InputError):
+            refused.append((name, str(other)))
+        else:
+            named.append((name, Candidate(other, simulate(other, prices, operators).prediction)))
+    return Planned(
+        question=question,
+        best=best,
+        baselines=tuple(named),
+        refused=tuple(refused),
+        front=undominated((best, *(candidate for _, candidate in named))),
+        bound=_bound(best, operators) if bound else Seconds(0.0),
+        graphs=1,
+        rewrites=(),
+        simulated=1 + len(named),
+        history=(),
+        seconds=time.monotonic() - began,
+        stopped="complete",
+    )
+
+
+def question_of(plan: Plan, memory: Bytes | None = None) -> Question:
+    """What a plan answers; of its options the optimizer and mixed precision were the user's."""
+    return Question(
+        graph=plan.graph,
+        cluster=plan.cluster,
+        memory=plan.cluster.device.memory if memory is None else memory,
+        training=Options(optimizer=plan.options.optimizer, mixed=plan.options.mixed),
+    )
+
+
+def _bound(best: Candidate, operators: OperatorPricer) -> Seconds:
+    """What no plan for the graph beats, with one micro-batch or as many as this one has."""
+    plan, step = best.plan, best.prediction.step
+    found = lower_bound(
+        plan.graph,
+        plan.cluster,
+        operators=operators,
+        optimizer=plan.options.optimizer,
+        micro_batches=sorted({1, plan.options.micro_batches}),
+        wanted=step,
+    )
+    return Seconds(min(step, found.seconds))

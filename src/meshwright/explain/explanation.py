@@ -1,0 +1,121 @@
+"""A plan explained. Enters: a plan and some seconds. Leaves: an `Explained`: how good it is, what a
+step waits for, what everything costs, what would help, and each decision with its runner-up.
+
+What the time does not allow, or an interrupt cuts short, is left out; `stopped` says so. What is
+quick comes first: the prediction, the critical path, then what would help, then the decisions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from meshwright.base.units import Bytes
+from meshwright.baselines.data import data_parallel
+from meshwright.cluster.model import Cluster
+from meshwright.cost.tables import pricer_of
+from meshwright.explain.critical_path import critical_path
+from meshwright.explain.decisions import Decision, explain
+from meshwright.explain.evaluate_plan import judged
+from meshwright.explain.exposed import (
+    CollectiveCost,
+    KindCost,
+    LinkCost,
+    collective_costs,
+    kind_costs,
+    link_costs,
+)
+from meshwright.explain.path_breakdown import Stretch, stretches
+from meshwright.explain.what_if import Help, helps
+from meshwright.graph.text import parse_graph
+from meshwright.plan.model import Plan
+from meshwright.search.joint.question import Planned, Stopped
+from meshwright.search.joint.warm import TINY
+from meshwright.simulate.simulation import Simulation, prices_of, simulate
+
+Progress = Callable[[float, str], None]
+"""Is told the share of the time that is used, and what is being done."""
+
+
+class Spending(NamedTuple):
+    """Where the time of a step goes."""
+
+    stretches: tuple[Stretch, ...]
+    """What the critical path is made of, the longest first."""
+    links: tuple[LinkCost, ...]
+    kinds: tuple[KindCost, ...]
+    collectives: tuple[CollectiveCost, ...]
+
+
+class Explained(NamedTuple):
+    """All that can be said of a plan."""
+
+    planned: Planned
+    """The plan as a question's answer, without baselines."""
+    spending: Spending
+    decisions: tuple[Decision, ...]
+    helps: tuple[Help, ...]
+    stopped: Stopped
+
+
+def explained(
+    plan: Plan,
+    *,
+    seconds: float,
+    memory: Bytes | None = None,
+    progress: Progress = lambda share, doing: None,
+) -> Explained:
+    """What there is to say of a plan, in about so many seconds once all is compiled."""
+    progress(0.0, "simulating")
+    _warm_up()
+    began = time.monotonic()
+
+    def tell(doing: str) -> None:
+        progress(min(1.0, (time.monotonic() - began) / seconds), doing)
+
+    def late() -> bool:
+        tell("trying what would help")
+        return time.monotonic() > began + seconds
+
+    planned = judged(plan, memory=memory, baselines=False)
+    limit = planned.question.memory
+    prices = prices_of(plan)
+    operators = pricer_of(plan.cluster.device)
+    found = Explained(
+        planned, spending(simulate(plan, prices, operators)), (), (), stopped="interrupted"
+    )
+    try:
+        found = found._replace(helps=helps(plan, limit, late))
+        decisions = explain(
+            plan,
+            prices=prices,
+            operators=operators,
+            memory=limit,
+            deadline=began + seconds,
+            progress=lambda: tell("trying other decisions"),
+        )
+    except KeyboardInterrupt:
+        return found
+    stopped: Stopped = "budget" if late() else "complete"
+    return found._replace(decisions=decisions, stopped=stopped)
+
+
+@cache
+def _warm_up() -> None:
+    """Explain a tiny plan, so that all that compiles has done so; a process does so once."""
+    plan = data_parallel(parse_graph(TINY), Cluster.named("laptop", process=2))
+    device = plan.cluster.device
+    explain(plan, prices=prices_of(plan), operators=pricer_of(device), memory=device.memory)
+
+
+def spending(simulation: Simulation) -> Spending:
+    """Where the time of a simulated step goes."""
+    path = critical_path(simulation.problem.tasks, simulation.timeline)
+    return Spending(
+        stretches(simulation, path),
+        link_costs(simulation, path),
+        kind_costs(simulation, path),
+        collective_costs(simulation, path),
+    )

@@ -1,0 +1,216 @@
+"""What of a machine a step uses, and how much of that it waits for. Enters: a `Simulation` and its
+critical path. Leaves: a line for each kind of link, each kind of operator, each collective.
+
+    seconds    of all tasks of a step; where tasks overlap they count by themselves
+    exposed    what of the critical path (`path_breakdown`) goes to the same: what a step would be
+               shorter by, if it took no time and nothing else came in its place
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.base.units import Bytes, Seconds
+from meshwright.cluster.model import Cluster, Link
+from meshwright.collectives import dsl
+from meshwright.explain.critical_path import Piece
+from meshwright.explain.path_breakdown import Part, by_category, dealt, purpose, stretches
+from meshwright.explain.utilisation import occupancies, runs_unit
+from meshwright.graph.counts import backward, forward
+from meshwright.sharding.reshard import ALL_REDUCE, NAMES
+from meshwright.sharding.unit import Member
+from meshwright.simulate.collective_table import NANO, Way
+from meshwright.simulate.memory.shard_bytes import degrees
+from meshwright.simulate.moves import moves, ways_by_level
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.simulation import Simulation
+
+
+class LinkCost(msgspec.Struct, frozen=True):
+    """What goes through the busiest link of a kind."""
+
+    link: str
+    """With its level, as "node/nic"."""
+    bytes: Bytes
+    """That it could send in the time for which it is busy."""
+    seconds: Seconds = msgspec.field(name="busy_s")
+    """For which it is busy."""
+    share: float
+    """Of the step."""
+    exposed: Seconds = msgspec.field(name="exposed_s")
+    """What the step waits for it, latencies not counted."""
+
+
+class KindCost(msgspec.Struct, frozen=True):
+    """What the operators of one kind take, both passes."""
+
+    kind: str
+    operators: int
+    seconds: Seconds = msgspec.field(name="predicted_s")
+    """On a device that runs them, over all micro-batches."""
+    share: float
+    """Of what all operators take."""
+    roofline: float
+    """What they would take at the peak rates of the device, as a share of what they take."""
+    exposed: Seconds = msgspec.field(name="exposed_s")
+
+
+class CollectiveCost(msgspec.Struct, frozen=True):
+    """What a collective takes that runs, for the same purpose, several times in a step."""
+
+    operation: str
+    over: str
+    """How many members of which level."""
+    bytes: float
+    """That each member holds."""
+    purpose: str
+    program: str | None
+    """Of a sum that all members get; none for other collectives."""
+    link: str
+    """Which paces it."""
+    times: int
+    seconds: Seconds = msgspec.field(name="predicted_s")
+    """All times together."""
+    exposed: Seconds = msgspec.field(name="exposed_s")
+
+
+def link_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[LinkCost, ...]:
+    """Every kind of link, the busiest first."""
+    links, waited = _links(simulation.plan.cluster), by_category(stretches(simulation, path))
+    found = [
+        LinkCost(
+            own.kind,
+            Bytes(round(own.busiest * links[own.kind].out)),
+            own.busiest,
+            own.busiest_share,
+            waited.get(own.kind, Seconds(0.0)),
+        )
+        for own in occupancies(simulation)
+        if own.kind in links
+    ]
+    return tuple(sorted(found, key=lambda own: -own.seconds))
+
+
+def _links(cluster: Cluster) -> dict[str, Link]:
+    return {f"{level.name}/{link.name}": link for level in cluster.levels for link in level.links}
+
+
+class _Pass(NamedTuple):
+    """What one member of a unit takes in one pass of one micro-batch."""
+
+    kind: str
+    seconds: float
+    ideal: float
+
+
+def kind_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[KindCost, ...]:
+    """Every kind of operator, the costliest first."""
+    problem, labels = simulation.problem, simulation.problem.labels
+    passes = _passes(problem)
+
+    def parts(piece: Piece) -> list[tuple[str, float]]:
+        own = passes.get((labels.kind[piece.task], labels.subject[piece.task]), ())
+        return [(each.kind, each.seconds) for each in own]
+
+    waited, micro = dealt(path, parts), problem.options.micro_batches
+    spent: dict[str, list[_Pass]] = {}
+    for members in passes.values():
+        for each in members:
+            spent.setdefault(each.kind, []).append(each)
+    total = micro * math.fsum(each.seconds for own in spent.values() for each in own)
+    found = []
+    for kind, own in spent.items():
+        seconds = micro * math.fsum(each.seconds for each in own)
+        if seconds:
+            roofline = micro * math.fsum(each.ideal for each in own) / seconds
+            count = sum(op.kind == kind for op in problem.graph.operators)
+            exposed = _seconds(waited.get(kind))
+            share = seconds / total
+            found.append(KindCost(kind, count, Seconds(seconds), share, roofline, exposed))
+    return tuple(sorted(found, key=lambda own: -own.seconds))
+
+
+def _passes(problem: Problem) -> dict[tuple[str, int], tuple[_Pass, ...]]:
+    """The members of every unit, in each pass of one micro-batch."""
+    micro, found = problem.options.micro_batches, {}
+    for unit, row in enumerate(degrees(problem, problem.roles).tolist()):
+        own = problem.units[unit]
+        cut = {s: row[s] * own.micro_ways(s, micro) for s in range(len(own.splits))}
+        both = [_both(problem, member, cut) for member in own.members]
+        again = problem.rates.again[unit]
+        found["forward", unit] = tuple(there for there, _ in both)
+        returned = [back for _, back in both] + ([there for there, _ in both] if again else [])
+        found["backward", unit] = tuple(returned) if own.flows else ()
+    return found
+
+
+def _both(problem: Problem, member: Member, cut: dict[int, int]) -> tuple[_Pass, _Pass]:
+    piece, pricer = member.piece(cut), problem.operators
+    price = pricer.price(piece, member.wanted)
+    there, back = forward(piece), backward(piece, member.wanted)
+    return (
+        _Pass(piece.kind, price.forward.seconds, pricer.ideal(there, piece)),
+        _Pass(piece.kind, price.backward.seconds, pricer.ideal(back, piece)),
+    )
+
+
+def collective_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[CollectiveCost, ...]:
+    """Every different collective, the costliest first."""
+    problem, labels = simulation.problem, simulation.problem.labels
+    cluster = simulation.plan.cluster
+    carried: dict[int, list[tuple[CollectiveCost, float]]] = {}
+    every = moves(problem)
+    for task in simulation.timeline.order.tolist():
+        kind, subject = labels.kind[task], labels.subject[task]
+        if runs_unit(kind) or kind == "update":
+            continue
+        what = purpose(kind, problem.bundles[subject].parameters)
+        carried[task] = [
+            (
+                CollectiveCost(
+                    own.operation,
+                    ways_by_level(cluster, own.over),
+                    own.held,
+                    what,
+                    _program(own.operation, own.way),
+                    own.link(cluster),
+                    times=1,
+                    seconds=own.seconds,
+                    exposed=Seconds(0.0),
+                ),
+                own.seconds,
+            )
+            for own in every[kind, subject]
+        ]
+    return _summed(carried.values(), dealt(path, lambda own: carried.get(own.task, ())))
+
+
+def _summed(
+    tasks: Iterable[Sequence[tuple[CollectiveCost, float]]], waited: dict[CollectiveCost, Part]
+) -> tuple[CollectiveCost, ...]:
+    times: dict[CollectiveCost, int] = {}
+    for task in tasks:
+        for own, _ in task:
+            times[own] = times.get(own, 0) + 1
+    found = (
+        msgspec.structs.replace(
+            own,
+            times=count,
+            seconds=Seconds(own.seconds * count),
+            exposed=_seconds(waited.get(own)),
+        )
+        for own, count in times.items()
+    )
+    return tuple(sorted(found, key=lambda own: (-own.exposed, -own.seconds)))
+
+
+def _program(operation: str, way: Way) -> str | None:
+    return str(way.program or dsl.ALL_REDUCE) if operation == NAMES[ALL_REDUCE] else None
+
+
+def _seconds(part: Part | None) -> Seconds:
+    return Seconds(part.nanoseconds / NANO if part else 0.0)

@@ -1,0 +1,130 @@
+"""What the critical path of a step is made of. Enters: a `Simulation` and its path. Leaves:
+`Stretch`es: how much of the step each operator and each kind of collective takes.
+
+Copies of a layer count as one, and so do micro-batches. A task that is several operators or
+collectives is shared out among them by what each takes by itself. Together all stretches last as
+long as the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from meshwright.base.units import Seconds
+from meshwright.explain.critical_path import Piece
+from meshwright.explain.utilisation import runs_unit
+from meshwright.graph.layers import first_copies
+from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.moves import moves, ways_by_level
+from meshwright.simulate.simulation import Simulation
+
+K = TypeVar("K", bound=Hashable)
+
+LATENCY = "latency"
+"""The category of what a collective takes however small it is."""
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """What one thing takes of the critical path."""
+
+    category: str
+    """forward, backward, update; of what moves the link that paces it, as "node/nic", or
+    latency."""
+    subject: str
+    times: int
+    """How many pieces of the path."""
+    seconds: Seconds = msgspec.field(name="predicted_s")
+    share: float
+    """Of the step."""
+
+
+class Part(NamedTuple):
+    """Some of a piece of the path."""
+
+    nanoseconds: float
+    pieces: int
+
+
+def stretches(simulation: Simulation, path: Sequence[Piece]) -> tuple[Stretch, ...]:
+    """The stretches of a path, the longest first."""
+    told = _Telling(simulation)
+    ranked = sorted(dealt(path, told.parts).items(), key=lambda it: -it[1].nanoseconds)
+    found = []
+    for (category, subject), part in ranked:
+        seconds = Seconds(part.nanoseconds / NANO)
+        share = seconds / simulation.prediction.step
+        found.append(Stretch(category, subject, part.pieces, seconds, share))
+    return tuple(found)
+
+
+class _Telling:
+    """What the tasks of a step stand for."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._problem = simulation.problem
+        self._moves, self._first = moves(self._problem), first_copies(self._problem.graph)
+
+    def parts(self, piece: Piece) -> Iterator[tuple[tuple[str, str], float]]:
+        """A category and a subject for each part of a piece, with its weight."""
+        problem, task = self._problem, piece.task
+        kind, subject = problem.labels.kind[task], problem.labels.subject[task]
+        if runs_unit(kind):
+            name = problem.units[subject].name
+            yield (kind, self._first.get(name, name)), 1.0
+        elif kind == "update":
+            yield (kind, "optimizer"), 1.0
+        else:
+            what = purpose(kind, problem.bundles[subject].parameters)
+            for own in self._moves[kind, subject]:
+                where = ways_by_level(problem.cluster, own.over)
+                words = f"{own.operation} over {where} of {what}"
+                yield (own.link(problem.cluster), words), own.way.slope * own.held
+                if not piece.held:  # A link is held for bytes, not for latencies.
+                    yield (LATENCY, words), own.way.fixed
+
+
+def by_category(found: Iterable[Stretch]) -> dict[str, Seconds]:
+    """How long the stretches of each category are together, the longest first."""
+    total: dict[str, list[float]] = {}
+    for own in found:
+        total.setdefault(own.category, []).append(own.seconds)
+    sums = {category: Seconds(math.fsum(own)) for category, own in total.items()}
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def purpose(kind: str, parameters: bool) -> str:
+    """What the tensors are that tasks of a kind (`Labels.kind`) move.
+
+    >>> purpose("return", parameters=True)
+    'gradients'
+    """
+    match kind:
+        case "return":
+            return "gradients" if parameters else "gradients of activations"
+        case "regather":
+            return "updated parameters"
+        case _:
+            return "parameters" if parameters else "activations"
+
+
+def dealt(
+    path: Iterable[Piece], parts: Callable[[Piece], Iterable[tuple[K, float]]]
+) -> dict[K, Part]:
+    """A path shared out: every piece among its parts, by their weights.
+
+    >>> dealt([Piece(7, 0, 12, False)], lambda _: [("a", 1.0), ("b", 3.0)])
+    {'a': Part(nanoseconds=3.0, pieces=1), 'b': Part(nanoseconds=9.0, pieces=1)}
+    """
+    found: dict[K, Part] = {}
+    for piece in path:
+        own = [(key, weight) for key, weight in parts(piece) if weight]
+        whole = math.fsum(weight for _, weight in own)
+        for key, weight in own:
+            before = found.get(key, Part(0.0, 0))
+            length = (piece.end - piece.start) * weight / whole
+            found[key] = Part(before.nanoseconds + length, before.pieces + 1)
+    return found

@@ -1,0 +1,123 @@
+"""The tensors that join units. Enters: a graph's units. Leaves: `Bundle`s.
+
+A bundle is what a unit makes and others read, or the parameters that the same units share. A leg is
+one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter lies as its
+first reader needs it. Nothing here knows of machines.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from meshwright.graph.model import OperatorGraph
+from meshwright.sharding.states import gradient_needed
+from meshwright.sharding.unit import Port, Unit
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor of a bundle, read by one unit."""
+
+    tensor: int
+    """Its number in the bundle."""
+    unit: int
+    port: Port
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor of a bundle, as it is made."""
+
+    name: str
+    maker: int
+    """The unit that makes it; of a parameter the first that reads it."""
+    bytes: int
+    port: Port
+    trained: bool
+    """Whether it is a parameter that learns."""
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+    """Tensors that travel together."""
+
+    maker: int
+    """The unit that makes them; of parameters that of the first."""
+    parameters: bool
+    sources: tuple[Source, ...]
+    legs: tuple[Leg, ...]
+
+
+def bundles(graph: OperatorGraph, units: tuple[Unit, ...]) -> tuple[Bundle, ...]:
+    """Every tensor that crosses between units, and every parameter that one reads."""
+    readers: dict[str, list[tuple[int, Port]]] = defaultdict(list)
+    for number, unit in enumerate(units):
+        for port in unit.inputs:
+            readers[port.tensor].append((number, port))
+    made = [
+        _bundle(number, False, [(port, False)], readers)
+        for number, unit in enumerate(units)
+        for port in unit.outputs
+    ]
+    shared: dict[tuple[int, ...], list[tuple[Port, bool]]] = defaultdict(list)
+    for parameter in graph.parameters:
+        found = readers.get(parameter.tensor.name, [])
+        if found:
+            whom = tuple(sorted({number for number, _ in found}))
+            shared[whom].append((_home(found[0][1]), parameter.trainable))
+    kept = [_bundle(whom[0], True, ports, readers) for whom, ports in shared.items()]
+    return (*made, *kept)
+
+
+def _home(port: Port) -> Port:
+    """How a parameter lies, given how its first reader needs it."""
+    back = None if port.back is None else tuple(map(gradient_needed, port.there))
+    return Port(tensor=port.tensor, bytes=port.bytes, there=port.there, back=back)
+
+
+def _bundle(
+    maker: int,
+    parameters: bool,
+    ports: list[tuple[Port, bool]],
+    readers: dict[str, list[tuple[int, Port]]],
+) -> Bundle:
+    return Bundle(
+        maker=maker,
+        parameters=parameters,
+        sources=tuple(
+            Source(name=port.tensor, maker=maker, bytes=port.bytes, port=port, trained=trained)
+            for port, trained in ports
+        ),
+        legs=tuple(
+            Leg(tensor=tensor, unit=number, port=port)
+            for tensor, (made, _) in enumerate(ports)
+            for number, port in readers[made.tensor]
+        ),
+    )
+
+
+def bucketed(found: tuple[Bundle, ...], least: int) -> tuple[Bundle, ...]:
+    """The bundles, with parameters put together until they have so many bytes.
+
+    As the backward pass goes, from the last unit to the first; with 0 every bundle stays alone.
+    """
+    if not least:
+        return found
+    kept = sorted((own for own in found if own.parameters), key=lambda own: -own.maker)
+    buckets: list[list[Bundle]] = []
+    full = True
+    for bundle in kept:
+        if full:
+            buckets.append([])
+        buckets[-1].append(bundle)
+        full = sum(source.bytes for own in buckets[-1] for source in own.sources) >= least
+    return (*(own for own in found if not own.parameters), *map(_together, buckets))
+
+
+def _together(bucket: list[Bundle]) -> Bundle:
+    sources: list[Source] = []
+    legs: list[Leg] = []
+    for bundle in bucket:
+        first = len(sources)
+        legs += [msgspec.structs.replace(leg, tensor=first + leg.tensor) for leg in bundle.legs]
+        sources += bundle.sources
+    return Bundle(maker=bucket[0].maker, parameters=True, sources=tuple(sources), legs=tuple(legs))

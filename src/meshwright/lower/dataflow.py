@@ -1,0 +1,246 @@
+"""Which tensors go where. Enters: a plan. Leaves: `Wiring`: how every tensor lies where it is made
+and where it is read, and the transfers between.
+
+A delivery is a tensor as one or several units need it; a return is the gradient of a tensor as one
+or several of them leave it, on its way to where the tensor was made. A parameter lies as its first
+reader needs it. What no unit makes and nobody learns (inputs and buffers) is cut by everybody for
+itself and is not told of here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from meshwright.graph.pieces import Box
+from meshwright.lower.boxes import hull, shape_of, within
+from meshwright.lower.machine import Coordinates, Machine
+from meshwright.lower.tasks import Samples, Tasks, samples_of
+from meshwright.lower.tensor_placement import Lying
+from meshwright.lower.transfers import Step, transfer
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.parallel_graph import along_factors
+from meshwright.sharding.states import (
+    WHOLE,
+    State,
+    gradient_made,
+    gradient_needed,
+    needed,
+)
+from meshwright.sharding.unit import Member, Port, Unit, states_inside
+
+Place = tuple[int, int]
+"""A member of a unit and which of its inputs."""
+
+
+class Made(NamedTuple):
+    """A tensor where it is born; a parameter where it lies."""
+
+    unit: int
+    """The maker, or the first reader of a parameter."""
+    there: Lying
+    back: Lying | None
+    """How its gradient is wanted."""
+    parameter: bool = False
+
+
+class Delivery(NamedTuple):
+    """A tensor on its way to readers who need it alike."""
+
+    tensor: str
+    steps: tuple[Step, ...]
+    lying: Lying
+    """How it arrives."""
+
+
+class Return(NamedTuple):
+    """A gradient on its way back from readers who leave it alike."""
+
+    tensor: str
+    steps: tuple[Step, ...]
+    lying: Lying
+    """How it leaves."""
+
+
+class Reading(NamedTuple):
+    """What a unit gets through one port, by the numbers of the delivery and of the return."""
+
+    delivery: int
+    return_: int | None
+
+
+class Wiring:
+    """All tensors of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.machine = plan, Machine.of(plan.cluster)
+        self.samples: Samples = samples_of(plan)
+        self.layouts: tuple[Layout, ...] = tuple(plan.layout[unit.name] for unit in plan.units)
+        self.tasks = tuple(
+            Tasks(unit, layout, self.machine, self.samples, number)
+            for number, (unit, layout) in enumerate(zip(plan.units, self.layouts, strict=True))
+        )
+        self.made: dict[str, Made] = {}
+        self.deliveries: list[Delivery] = []
+        self.returns: list[Return] = []
+        self.readings: dict[tuple[int, int], Reading] = {}
+        """By unit and port."""
+        self.ports: list[dict[Place, int]] = []
+        """For each unit the port through which each member gets each input."""
+        self._known: dict[object, int] = {}
+        for number, unit in enumerate(plan.units):
+            self._add(number, unit)
+
+    def _add(self, number: int, unit: Unit) -> None:
+        self.ports.append(_places(unit, self.plan))
+        for index, port in enumerate(unit.inputs):
+            places = [place for place, own in self.ports[number].items() if own == index]
+            self.readings[number, index] = self._reading(number, port, places)
+        for tensor, states in states_inside(unit, self.plan.graph).items():
+            wanted = next((port.back for port in unit.outputs if port.tensor == tensor), None)
+            self.made[tensor] = Made(
+                unit=number,
+                there=self._lying_made(number, tensor, states),
+                back=None if wanted is None else self._lying_made(number, tensor, wanted),
+            )
+
+    def _reading(self, number: int, port: Port, places: list[Place]) -> Reading:
+        lying = self._lying_read(number, port, port.there, places)
+        if port.tensor not in self.made:
+            self.made[port.tensor] = self._home(number, port, lying)
+        made = self.made[port.tensor]
+        back = None
+        if port.back is not None and made.back is not None:
+            leaving = self._lying_read(number, port, port.back, places)
+            steps = transfer(leaving, made.back)
+            back = self._number(Return(port.tensor, steps, leaving), number)
+        arriving = Delivery(port.tensor, transfer(made.there, lying), lying)
+        return Reading(self._number(arriving, number), back)
+
+    def _number(self, own: Delivery | Return, unit: int) -> int:
+        """The number of a delivery or return; those that are alike are one."""
+        lying = own.lying
+        # Boxes that are no equal cuts are those of one unit.
+        key = type(own), own.tensor, lying.states, None if lying.exact is None else unit
+        if key not in self._known:
+            if isinstance(own, Delivery):
+                self._known[key] = len(self.deliveries)
+                self.deliveries.append(own)
+            else:
+                self._known[key] = len(self.returns)
+                self.returns.append(own)
+        return self._known[key]
+
+    def _home(self, number: int, port: Port, there: Lying) -> Made:
+        """Where a parameter lies: as its first reader needs it."""
+        back = None
+        if port.back is not None:
+            wanted = tuple(map(gradient_needed, port.there))
+            states = along_factors(self.plan.units[number], wanted, self.layouts[number])
+            back = there._replace(states=states)
+        return Made(unit=number, there=there, back=back, parameter=True)
+
+    def _lying_read(
+        self, number: int, port: Port, by_split: tuple[State, ...], places: list[Place]
+    ) -> Lying:
+        states = along_factors(self.plan.units[number], by_split, self.layouts[number])
+        exact = None
+        if self._of_all_samples(number, port):
+            states = tuple(WHOLE if state >= 0 else state for state in states)
+        elif not self._equal(number, port):
+            exact = partial(self._box_read, number, port.tensor, tuple(places))
+        return Lying(self.machine, self._shape(port.tensor), states, exact)
+
+    def _of_all_samples(self, number: int, port: Port) -> bool:
+        """Whether a unit reads its micro-batch of a tensor that is there for all of them."""
+        split = self.samples.split[number]
+        if split is None or port.there[split] < 0:
+            return False
+        return self.samples.dims.get(port.tensor, WHOLE) == WHOLE
+
+    def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> Lying:
+        states = along_factors(self.plan.units[number], by_split, self.layouts[number])
+        exact = None if self._equal(number, None) else partial(self._box_made, number, tensor)
+        return Lying(self.machine, self._shape(tensor), states, exact)
+
+    def _shape(self, tensor: str) -> tuple[int, ...]:
+        """Of the part that one micro-batch has."""
+        return shape_of(self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
+
+    def _equal(self, number: int, port: Port | None) -> bool:
+        """Whether all pieces of a unit's tensors, or those of a port, are equal cuts."""
+        unit, layout = self.plan.units[number], self.layouts[number]
+        degrees = layout.degrees(self.plan.factors)
+        for index, split in enumerate(unit.splits):
+            if degrees.get(split.name, 1) == 1:
+                continue
+            ways = degrees[split.name]
+            if index == self.samples.split[number]:
+                ways *= self.samples.micro_batches
+            if any(extent % ways for extent in unit.extents[split.name]):
+                return False
+            if port is not None and port.halo and port.halo[index]:
+                return False
+        return all(_divides(member, unit, degrees, self.samples, number) for member in unit.members)
+
+    def _box_read(
+        self, number: int, tensor: str, places: tuple[Place, ...], coordinates: Coordinates
+    ) -> Box:
+        pieces = self.tasks[number].pieces(coordinates, 0)
+        boxes = [box for m, i in places if (box := pieces[m].inputs[i]) is not None]
+        return self._framed(tensor, hull(boxes))
+
+    def _box_made(self, number: int, tensor: str, coordinates: Coordinates) -> Box:
+        operator = self.plan.graph.producers[tensor]
+        index = [own.name for own in operator.outputs].index(tensor)
+        pieces = self.tasks[number].pieces(coordinates, 0)
+        piece = next(own for own in pieces if own.operator == operator.name)
+        return self._framed(tensor, piece.outputs[index])
+
+    def _framed(self, tensor: str, box: Box) -> Box:
+        return within(box, self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
+
+
+def _divides(
+    member: Member, unit: Unit, degrees: Mapping[str, int], samples: Samples, number: int
+) -> bool:
+    """Whether what cuts a dim of a tensor, all splits together, makes equal parts of it."""
+    ways: dict[tuple[int, int], int] = {}
+    for index, (split, own) in enumerate(zip(unit.splits, member.splits, strict=True)):
+        count = degrees.get(split.name, 1)
+        if index == samples.split[number]:
+            count *= samples.micro_batches
+        for place, dim in enumerate(() if own is None else own.inputs):
+            if dim is not None:
+                ways[place, dim] = ways.get((place, dim), 1) * count
+    return all(
+        (spec := member.call.inputs[place]) is None or spec.shape[dim] % count == 0
+        for (place, dim), count in ways.items()
+    )
+
+
+def _places(unit: Unit, plan: Plan) -> dict[Place, int]:
+    """Through which port each input of each member comes, where it comes from another unit."""
+    inside = states_inside(unit, plan.graph)
+    found: dict[Place, int] = {}
+    for number, member in enumerate(unit.members):
+        for index, name in enumerate(plan.graph.named[member.operator].inputs):
+            if name is None or name in inside:
+                continue
+            port = next(
+                (p for p, own in enumerate(unit.inputs) if _is(own, member, name, index)), None
+            )
+            if port is not None:
+                found[number, index] = port
+    return found
+
+
+def _is(port: Port, member: Member, name: str, index: int) -> bool:
+    """Whether an input of a member comes through a port."""
+    if port.tensor != name:
+        return False
+    there = tuple(WHOLE if s is None else needed(s, index) for s in member.splits)
+    back = tuple(WHOLE if s is None else gradient_made(s, index) for s in member.splits)
+    return port.there == there and port.back in (None, back)

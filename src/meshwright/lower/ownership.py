@@ -1,0 +1,201 @@
+"""Who keeps what of a model's state. Enters: a script. Leaves: `Holdings`: for every parameter and
+buffer what each device keeps, and one owner for each element.
+
+A device keeps a box of a parameter or, where parameters are sharded (ZeRO), a stretch of the box as
+a row of numbers, which is a few boxes again. Copies have one owner between them, and where boxes
+overlap the later ones own what is left, so that the shares of a tensor cover it once:
+
+    for each element e of a tensor exactly one share (device, box) has e in box.
+
+What the elements are, and where they go, is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from meshwright.graph.pieces import Box
+from meshwright.lower.boxes import elements, full, overlap
+from meshwright.lower.machine import Coordinates
+from meshwright.lower.script import Script
+from meshwright.lower.sums import shard_sizes
+
+
+class Region(NamedTuple):
+    """A box of which a device keeps the elements in a row."""
+
+    box: Box
+    first: int
+    """The place of its first element in all that the device keeps of the tensor."""
+
+
+class Share(NamedTuple):
+    """A box that one device owns."""
+
+    device: int
+    box: Box
+
+
+def stretch(frame: Box, start: int, stop: int) -> Iterator[Box]:
+    """The boxes that some elements of a box make up, counted row by row, in their order.
+
+    >>> list(stretch(((0, 3), (0, 4)), 2, 9))
+    [((0, 1), (2, 4)), ((1, 2), (0, 4)), ((2, 3), (0, 1))]
+    """
+    if start >= stop:
+        return
+    if not frame:
+        yield ()
+        return
+    (low, _), *rest = frame
+    inner = tuple(rest)
+    each = elements(inner)
+    head, tail = -(-start // each), stop // each
+    if start < head * each:
+        end = min(stop - (head - 1) * each, each)
+        for box in stretch(inner, start - (head - 1) * each, end):
+            yield ((low + head - 1, low + head), *box)
+    if head < tail:
+        yield ((low + head, low + tail), *inner)
+    if head <= tail:
+        for box in stretch(inner, 0, stop - tail * each):
+            yield ((low + tail, low + tail + 1), *box)
+
+
+def unstacked(box: Box, size: int) -> Iterator[Box]:
+    """The boxes that a box makes up, in order, if its first two dims are one; `size` is that of
+    the second.
+
+    >>> list(unstacked(((0, 2), (1, 3), (0, 5)), 4))
+    [((1, 3), (0, 5)), ((5, 7), (0, 5))]
+    >>> list(unstacked(((1, 3), (0, 4)), 4))
+    [((4, 12),)]
+    """
+    (first, last), (start, stop), *rest = box
+    if (start, stop) == (0, size):
+        yield ((first * size, last * size), *rest)
+        return
+    for row in range(first, last):
+        yield ((row * size + start, row * size + stop), *rest)
+
+
+def without(box: Box, others: Iterable[Box]) -> tuple[Box, ...]:
+    """What is left of a box, in boxes that do not overlap.
+
+    >>> without(((0, 4), (0, 2)), [((1, 2), (0, 1))])
+    (((0, 1), (0, 2)), ((2, 4), (0, 2)), ((1, 2), (1, 2)))
+    """
+    left: tuple[Box, ...] = (box,)
+    for other in others:
+        left = tuple(part for own in left for part in _less(own, other))
+    return left
+
+
+def _less(box: Box, other: Box) -> Iterator[Box]:
+    shared = overlap(box, other)
+    if shared is None:
+        yield box
+        return
+    for dim, (first, last) in enumerate(shared):
+        start, stop = box[dim]
+        if start < first:
+            yield (*box[:dim], (start, first), *box[dim + 1 :])
+        if last < stop:
+            yield (*box[:dim], (last, stop), *box[dim + 1 :])
+        box = (*box[:dim], (first, last), *box[dim + 1 :])
+
+
+class Holdings:
+    """What every device keeps of every parameter that operators read, and of every buffer."""
+
+    def __init__(self, script: Script) -> None:
+        self._script, self._wiring = script, script.wiring
+        graph, machine = script.plan.graph, script.wiring.machine
+        self._stacked = {
+            own.tensor.name: own.tensor.shape[1] for own in graph.parameters if own.stacked
+        }
+        """For each parameter that the module has with its first two dims as one the second."""
+        self._shards = {own.name: own.shards for b in script.buckets for own in b.parameters}
+        count = math.prod(machine.sizes)
+        self._devices = {machine.coordinates(device): device for device in range(count)}
+        self._owned = [0] * len(self._devices)
+        """Bytes of each device so far."""
+        self.shares: dict[str, tuple[Share, ...]] = {}
+        """For each tensor boxes that cover it once."""
+        for parameter in graph.parameters:
+            name = parameter.tensor.name
+            if name in self._wiring.made:
+                self.shares[name] = self._shared(name, self._keepers(name))
+        for buffer in graph.buffers:
+            self.shares[buffer.name] = self._shared(buffer.name, self._workers(buffer.name))
+
+    def regions(self, name: str, device: int) -> tuple[Region, ...]:
+        """What a device keeps of a parameter, for its optimizer."""
+        return self._regions(name, self._wiring.machine.coordinates(device))
+
+    def owned(self, name: str, device: int) -> tuple[Box, ...]:
+        """The boxes of a tensor that a device owns."""
+        return tuple(share.box for share in self.shares[name] if share.device == device)
+
+    def _regions(self, name: str, here: Coordinates) -> tuple[Region, ...]:
+        there, machine = self._wiring.made[name].there, self._wiring.machine
+        if not there.holds(here):
+            return ()
+        box, factors = there.box(here), self._shards.get(name, ())
+        members = list(machine.along(factors, here))
+        ends = (0, *accumulate(shard_sizes(elements(box), len(members))))
+        own = members.index(here)
+        boxes = [
+            stored
+            for part in stretch(box, ends[own], ends[own + 1])
+            for stored in self._stored(name, part)
+        ]
+        places = accumulate(map(elements, boxes), initial=0)
+        return tuple(map(Region, boxes, places))
+
+    def _stored(self, name: str, box: Box) -> tuple[Box, ...]:
+        """A box of a parameter as boxes of what the module has."""
+        hidden = self._stacked.get(name)
+        return (box,) if hidden is None else tuple(unstacked(box, hidden))
+
+    def _keepers(self, name: str) -> dict[Box, list[int]]:
+        """The devices that keep each region of a parameter."""
+        found: dict[Box, list[int]] = {}
+        for here, device in self._devices.items():
+            for region in self._regions(name, here):
+                found.setdefault(region.box, []).append(device)
+        return found
+
+    def _workers(self, name: str) -> dict[Box, list[int]]:
+        """The devices that compute with each part of a buffer; with the rest anybody might."""
+        graph, found = self._script.plan.graph, dict[Box, list[int]]()
+        for tasks in self._wiring.tasks:
+            places = [
+                (member, index)
+                for member, own in enumerate(tasks.unit.members)
+                for index, read in enumerate(graph.named[own.operator].inputs)
+                if read == name
+            ]
+            for here, device in self._devices.items() if places else ():
+                if tasks.works(here):
+                    for member, index in places:
+                        box = tasks.pieces(here, 0)[member].inputs[index]
+                        if box is not None:
+                            found.setdefault(box, []).append(device)
+        found.setdefault(full(graph.specs[name].shape), list(self._devices.values()))
+        return found
+
+    def _shared(self, name: str, holders: Mapping[Box, list[int]]) -> tuple[Share, ...]:
+        """One owner for every element: of those who have it the one who owns least so far."""
+        spec, found = self._script.plan.graph.specs[name], list[Share]()
+        apart = sum(map(elements, holders)) == spec.elements
+        for box, devices in holders.items():
+            own = min(devices, key=lambda device: (self._owned[device], device))
+            # Boxes that have as many elements as the tensor that they cover do not overlap.
+            left = (box,) if apart else without(box, (share.box for share in found))
+            found += [Share(own, part) for part in left]
+            self._owned[own] += sum(map(elements, left)) * spec.bytes // max(1, spec.elements)
+        return tuple(found)

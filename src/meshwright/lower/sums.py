@@ -1,0 +1,77 @@
+"""How a device settles the gradients of a bucket. Enters: wiring, a bucket, a device's coordinates.
+Leaves: `Sum`s over the same devices, and the returns that travel by themselves.
+
+A parameter that is sharded is cut once more, as a row of numbers, over the devices that would hold
+copies of its piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from meshwright.cost.collective import Collective
+from meshwright.lower.buckets import Bucket, Kept
+from meshwright.lower.dataflow import Wiring
+from meshwright.lower.machine import Coordinates
+from meshwright.lower.transfers import Step, Together
+
+
+class Sum(NamedTuple):
+    """Gradients of one dtype that travel as one row of numbers."""
+
+    parameters: tuple[Kept, ...]
+    step: Together | None
+    """The collective that sums them; None if every member gets the sum of its shard alone."""
+
+
+def shard_sizes(count: int, ways: int) -> tuple[int, ...]:
+    """Elements of each shard of a row: equal ones, the last shorter.
+
+    >>> shard_sizes(10, 4), shard_sizes(2, 3)
+    ((3, 3, 3, 1), (1, 1, 0))
+    """
+    each = -(-count // ways)
+    ends = [min(count, each * i) for i in range(ways + 1)]
+    return tuple(b - a for a, b in pairwise(ends))
+
+
+def sums(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[Sum, ...]:
+    """What a device sums of a bucket, in an order that does not depend on what it has."""
+    found: dict[tuple[str, ...], list[tuple[Kept, Together | None]]] = {}
+    for kept in bucket.parameters:
+        if not kept.returns or not wiring.made[kept.name].there.holds(here):
+            continue
+        dtype = wiring.plan.graph.specs[kept.name].dtype
+        if kept.shards:
+            found.setdefault(("", str(kept.shards), dtype), []).append((kept, None))
+        elif (step := _single(wiring.returns[kept.returns[0]].steps)) is not None:
+            key = str(step.inside), str(step.beside), dtype
+            found.setdefault(key, []).append((kept, step))
+    return tuple(Sum(tuple(kept for kept, _ in own), own[0][1]) for _, own in sorted(found.items()))
+
+
+def alone(wiring: Wiring, kept: Kept) -> tuple[int, ...]:
+    """The returns of a parameter that travel by themselves."""
+    if not kept.returns:
+        return ()
+    first = wiring.returns[kept.returns[0]].steps
+    return kept.returns[1:] if kept.shards or _single(first) is not None else kept.returns
+
+
+def gathered(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[tuple[Kept, ...], ...]:
+    """The sharded parameters of a bucket that a device has: those that are gathered together."""
+    found: dict[tuple[tuple[int, ...], str], list[Kept]] = {}
+    for kept in bucket.parameters:
+        if kept.shards and wiring.made[kept.name].there.holds(here):
+            key = kept.shards, wiring.plan.graph.specs[kept.name].dtype
+            found.setdefault(key, []).append(kept)
+    return tuple(map(tuple, found.values()))
+
+
+def _single(steps: Sequence[Step]) -> Together | None:
+    """The one step of a plain sum."""
+    if len(steps) == 1 and isinstance(steps[0], Together):
+        return steps[0] if steps[0].kind is Collective.ALL_REDUCE else None
+    return None

@@ -1,0 +1,215 @@
+"""Bytes that leave a device in a step. Enters: a script and a device. Leaves: whole bytes, exactly
+what `run` sends on gloo or NCCL's rings.
+
+Each instruction is followed by what it moves: transfers by their steps (`chains` for collectives,
+boxes for exchanges, `collectives.recipe` for programs), normalisations by the two sums of each
+pass, routed experts by the tokens that equal loads send, gradient reduction and gathering by rows
+of shards. The one number of the loss that everybody gets is not counted. Nothing here knows of
+links or time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import assert_never
+
+from meshwright.cost.collective import Collective
+from meshwright.graph.model import ITEM_BYTES
+from meshwright.lower.boxes import elements
+from meshwright.lower.buckets import Bucket
+from meshwright.lower.chains import Chains, sent, sent_whole
+from meshwright.lower.reductions import Numbers, Reductions
+from meshwright.lower.script import Instruction, Kind, Script
+from meshwright.lower.sums import Sum, alone, gathered, shard_sizes, sums
+from meshwright.lower.tasks import Tasks
+from meshwright.lower.tensor_placement import Lying
+from meshwright.lower.tokens import sent_tokens
+from meshwright.lower.transfers import Exchange, Step, Together, moves_from
+from meshwright.sharding.units import STATISTIC
+
+
+def sent_bytes_of(script: Script, device: int) -> int:
+    """What a device sends in a step of training."""
+    return sum(sent_by_kind(script, device).values())
+
+
+def sent_by_kind(script: Script, device: int) -> Mapping[Kind, int]:
+    """What a device sends in a step of training, by kind of instruction.
+
+    >>> from meshwright.cluster.model import Cluster
+    >>> from meshwright.graph.text import parse_graph
+    >>> from meshwright.plan.model import Plan
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=8, i=4]
+    ... parameter w: float32[o=6, i=4]
+    ... operator y: y: float32[n=8, o=6] = linear(x, w)
+    ... operator s: loss: float32[] = mean(y)
+    ... output loss
+    ... loss loss''')
+    >>> plan = Plan(origin="by hand", graph=graph, cluster=Cluster.named("laptop"),
+    ...             layouts=(("y", "sample sample"), ("s", "sample sample")))
+    >>> [dict(sent_by_kind(Script(plan), device)) for device in (0, 3)]
+    [{'Settle': 144}, {'Settle': 144}]
+    """
+    own = _Traffic(script, device)
+    total: Counter[Kind] = Counter()
+    for instruction in script.instructions:
+        total[instruction.kind] += own.sent(instruction)
+    return {kind: count for kind, count in total.items() if count}
+
+
+class _Traffic:
+    """What one device sends."""
+
+    def __init__(self, script: Script, device: int) -> None:
+        self._script, self._wiring, self._device = script, script.wiring, device
+        self._here = script.wiring.machine.coordinates(device)
+        self._reductions = Reductions(script.plan)
+        self._chains = Chains(script.plan, device)
+        self._known = cache(self._of)
+
+    def sent(self, own: Instruction) -> int:
+        """For one instruction; micro-batches do not differ."""
+        return self._known(own.kind, own.number)
+
+    def _of(self, kind: Kind, number: int) -> int:
+        wiring = self._wiring
+        match kind:
+            case "Run":
+                return sum(self._inside(number, back=False))
+            case "Reverse":
+                return sum(self._inside(number, back=True))
+            case "Carry":
+                delivery = wiring.deliveries[number]
+                return self._transfer(delivery.steps, self._item(delivery.tensor))
+            case "Bring":
+                back = wiring.returns[number]
+                return self._transfer(back.steps, self._item(back.tensor))
+            case "Drop":
+                return 0
+            case "Gather":
+                return self._gathered(self._script.buckets[number])
+            case "Settle":
+                return self._settled(self._script.buckets[number])
+            case _:
+                assert_never(kind)
+
+    def _item(self, tensor: str) -> int:
+        return ITEM_BYTES[self._wiring.plan.graph.specs[tensor].dtype]
+
+    def _transfer(self, steps: Sequence[Step], item: int) -> int:
+        return sum(self._step(step, item) for step in steps)
+
+    def _step(self, step: Step, item: int) -> int:
+        if isinstance(step, Exchange):
+            if not step.before.holds(self._here):
+                return 0
+            return sum(elements(move.box) * item for move in moves_from(step, self._here))
+        if not (step.before.holds(self._here) or step.after.holds(self._here)):
+            return 0
+        return self._together(step, item)
+
+    def _together(self, step: Together, item: int) -> int:
+        match step.kind:
+            case Collective.ALL_REDUCE:
+                count = elements(step.before.box(self._here))
+                return self._summed(step.inside, step.beside, count * item, count, item)
+            case Collective.REDUCE_SCATTER:
+                whole = elements(step.before.box(self._here)) * item
+                links = self._chains.scattered(step.inside, whole)
+                return sent(step.kind, links, self._sizes(step, step.after, item))
+            case Collective.ALL_GATHER:
+                sizes = self._sizes(step, step.before, item)
+                return sent(step.kind, self._chains.gathered(step.inside, max(sizes)), sizes)
+            case Collective.REDUCE:
+                return self._rooted(step, step.after, step.before, item)
+            case Collective.BROADCAST:
+                return self._rooted(step, step.before, step.after, item)
+            case _:
+                assert_never(step.kind)
+
+    def _sizes(self, step: Together, lying: Lying, item: int) -> list[int]:
+        """Bytes that each member holds."""
+        members = self._wiring.machine.along(step.inside, self._here)
+        return [elements(lying.box(own)) * item for own in members]
+
+    def _rooted(self, step: Together, end: Lying, everywhere: Lying, item: int) -> int:
+        """What ends, or begins, at the one member that holds `end`."""
+        machine = self._wiring.machine
+        root = next(own for own in machine.along(step.inside, self._here) if end.holds(own))
+        whole = elements(everywhere.box(self._here)) * item
+        links = self._chains.rooted(step.kind, step.inside, whole, machine.device(root))
+        return sent_whole(step.kind, links, whole)
+
+    def _summed(self, inside: Numbers, beside: Numbers, size: int, count: int, item: int) -> int:
+        """By the program that the plan has for so many bytes."""
+        return self._reductions.recipe(inside, beside, size, self._device).sent(count, item)
+
+    def _inside(self, number: int, *, back: bool) -> Iterator[int]:
+        """What operators of a segment tell their other parts in one pass."""
+        wiring = self._wiring
+        for unit in self._script.segments[number].units:
+            tasks, own = wiring.tasks[unit], wiring.plan.units[unit]
+            if not tasks.works(self._here):
+                continue
+            for place, piece in enumerate(tasks.pieces(self._here, 0)):
+                if piece.summing and (own.members[place].wanted[0] or not back):
+                    yield from self._statistics(tasks, place, back=back)
+                if piece.exchanging:
+                    yield self._tokens(tasks, place, back=back)
+
+    def _statistics(self, tasks: Tasks, place: int, *, back: bool) -> Iterator[int]:
+        """What an operator all-reduces inside it in one pass."""
+        piece, spec = tasks.pieces(self._here, 0)[place], tasks.unit.members[place].call.inputs[0]
+        assert spec is not None
+        item = max(STATISTIC, ITEM_BYTES[spec.dtype])
+        count, group = piece.statistics, tasks.along(piece.summing)
+        for _ in range(piece.rounds[back]):
+            yield self._summed(*group, STATISTIC * count, count, item)
+
+    def _tokens(self, tasks: Tasks, place: int, *, back: bool) -> int:
+        """What goes to the experts of others, and what goes back to their tokens."""
+        inside, _ = tasks.along(tasks.pieces(self._here, 0)[place].exchanging)
+        members = tuple(self._wiring.machine.along(inside, self._here))
+        calls = [tasks.pieces(own, 0)[place].call for own in members]
+        wanted = tasks.unit.members[place].wanted
+        return sent_tokens(calls, members.index(self._here), wanted if back else None)
+
+    def _elements(self, parameter: str) -> int:
+        return elements(self._wiring.made[parameter].there.box(self._here))
+
+    def _gathered(self, bucket: Bucket) -> int:
+        total = 0
+        for alike in gathered(self._wiring, bucket, self._here):
+            shards = alike[0].shards
+            sizes = self._shards([kept.name for kept in alike], shards)
+            links = self._chains.gathered(shards, sizes[0])
+            total += sent(Collective.ALL_GATHER, links, sizes)
+        return total
+
+    def _settled(self, bucket: Bucket) -> int:
+        own = sum(self._row(total) for total in sums(self._wiring, bucket, self._here))
+        return own + sum(
+            self._transfer(self._wiring.returns[number].steps, self._item(kept.name))
+            for kept in bucket.parameters
+            for number in alone(self._wiring, kept)
+        )
+
+    def _row(self, total: Sum) -> int:
+        names = [kept.name for kept in total.parameters]
+        count, item = sum(map(self._elements, names)), self._item(names[0])
+        if total.step is None:
+            shards = total.parameters[0].shards
+            links = self._chains.scattered(shards, count * item)
+            return sent(Collective.REDUCE_SCATTER, links, self._shards(names, shards))
+        return self._summed(total.step.inside, total.step.beside, count * item, count, item)
+
+    def _shards(self, names: Sequence[str], factors: Sequence[int]) -> list[int]:
+        """Bytes that each member has of a row of sharded pieces."""
+        machine, item = self._wiring.machine, self._item(names[0])
+        ways = math.prod(machine.sizes[factor] for factor in factors)
+        shards = (shard_sizes(self._elements(name), ways) for name in names)
+        return [sum(own) * item for own in zip(*shards, strict=True)]

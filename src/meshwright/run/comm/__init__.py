@@ -1,0 +1,1 @@
+"""Communication of a rank: process groups, collectives, programs, resharding, its own stream."""

@@ -1,0 +1,120 @@
+"""Reduction programs on real ranks. Enters: a tensor and a program's recipe. Leaves: in the tensor,
+the sum over this rank's reduction group, as a plain AllReduce would leave it.
+
+Rank i is device i of the placement. Why this program is the best is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import counted
+from meshwright.collectives.recipe import DeviceStep, Recipe
+from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.cost.collective import Collective
+from meshwright.run.comm.communicator import Wire
+
+GROUPED = (Collective.ALL_REDUCE,)
+"""What gloo does by itself, for which a process group is made beforehand."""
+
+
+class Reducer:
+    """Sums tensors over this rank's reduction group by a program; every rank makes it and uses it
+    in the same order.
+    """
+
+    def __init__(self, wire: Wire, recipe: Recipe) -> None:
+        self._wire, self._recipe = wire, recipe
+        wire.prepare(step.members for step in recipe.steps if step.collective in GROUPED)
+
+    @torch.no_grad()
+    def all_reduce(self, data: Tensor, *, largest: bool = False) -> None:
+        """The sum over this rank's reduction group, or the largest, in place."""
+        if not self._recipe.steps:
+            return
+        flat = data.detach().contiguous().view(-1)
+        lengths = self._recipe.lengths(flat.numel())
+        now = flat
+        for step in self._recipe.steps:
+            now = self._performed(step, now, lengths, largest)
+        if now.data_ptr() != data.data_ptr():
+            data.detach().copy_(now.view(data.shape))
+
+    def _performed(
+        self, step: DeviceStep, now: Tensor, lengths: tuple[int, ...], largest: bool
+    ) -> Tensor:
+        """What this rank holds after a step."""
+        wire, members = self._wire, step.members
+        held, kept = (
+            [sum(lengths[piece] for piece in pieces) for pieces in side]
+            for side in (step.held, step.kept)
+        )
+        match step.collective:
+            case Collective.ALL_REDUCE:
+                wire.all_reduce(now, members, largest=largest)
+                return now
+            case Collective.REDUCE_SCATTER:
+                return wire.reduce_scatter(torch.split(now, kept), members, largest=largest)
+            case Collective.ALL_GATHER:
+                return _in_order(wire.all_gather(now, held, members), step, lengths)
+            case Collective.REDUCE:
+                wire.reduce(now, members, largest=largest)
+                return now if self._recipe.device == members[0] else now[:0]
+            case Collective.BROADCAST:
+                whole = now if self._recipe.device == members[0] else now.new_empty(held[0])
+                wire.broadcast(whole, members)
+                return whole
+            case _:
+                assert_never(step.collective)
+
+
+def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -> Tensor:
+    """What members held, as one row of pieces in ascending order."""
+    numbers = [piece for pieces in step.held for piece in pieces]
+    if numbers == sorted(numbers):
+        return torch.cat(parts)
+    found: dict[int, Tensor] = {}
+    for part, pieces in zip(parts, step.held, strict=True):
+        cut = torch.split(part, [lengths[piece] for piece in pieces])
+        found.update(zip(pieces, cut, strict=True))
+    return torch.cat([found[piece] for piece in sorted(found)])
+
+
+def reducer(plan: ReductionPlan, world: dist.ProcessGroup | None = None) -> Reducer:
+    """A plan's reducer for this rank, whose messages go through a process group of everybody."""
+    ranks = dist.get_world_size()
+    if ranks != plan.cluster.devices:
+        raise InputError(
+            f"the reduction plan is for {counted(plan.cluster.devices, 'device')} of cluster "
+            f"{plan.cluster.name!r}, and there are {counted(ranks, 'rank')}",
+            f"start {counted(plan.cluster.devices, 'rank')}, or choose a plan for a cluster of "
+            f"{counted(ranks, 'device')}",
+        )
+    return Reducer(Wire(world), plan.recipe(dist.get_rank()))
+
+
+_reducers: WeakKeyDictionary[dist.ProcessGroup, dict[ReductionPlan, Reducer]] = WeakKeyDictionary()
+"""Those made so far, as long as their default process group lives."""
+
+
+def all_reduce(tensor: Tensor, plan: ReductionPlan) -> None:
+    """Sum a tensor, in place, over this rank's reduction group by the plan's program.
+
+    Every rank calls it in the same order; process groups are made the first time.
+    """
+    if not dist.is_initialized():
+        raise InputError(
+            "there is no process group", "call torch.distributed.init_process_group first"
+        )
+    default = dist.group.WORLD
+    assert default is not None
+    known = _reducers.setdefault(default, {})
+    if plan not in known:
+        known[plan] = reducer(plan)
+    known[plan].all_reduce(tensor)

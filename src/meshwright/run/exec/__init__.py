@@ -1,0 +1,1 @@
+"""The executor of a rank: segments, parameters, gradient reduction, random numbers."""

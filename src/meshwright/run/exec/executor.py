@@ -1,0 +1,400 @@
+"""A step of training on one rank. Enters: a script, and the inputs of a step. Leaves: the loss, and
+gradients beside this rank's parameters.
+
+The rank goes through the script's instructions and does its part of each. What travels does so in a
+lane of its own, in the order of the script; whoever needs it waits for it. Values are dropped after
+their last reader, which the instructions tell beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright.base.errors import InputError
+from meshwright.capture.experts import Through
+from meshwright.capture.guarding import refuse_other_branches
+from meshwright.capture.together import Together
+from meshwright.lower.script import Instruction, Script
+from meshwright.lower.transfers import Step
+from meshwright.plan.model import Plan
+from meshwright.run.comm.comm_stream import Handle, Lane
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.resharding import Action, Mover
+from meshwright.run.comm.token_routing import Company, Messages
+from meshwright.run.exec.gradient_accumulator import Totals
+from meshwright.run.exec.gradient_reduction import Settler
+from meshwright.run.exec.lifetimes import Key, last_uses, source
+from meshwright.run.exec.operators import Moment
+from meshwright.run.exec.parameters import Parameters, Piece
+from meshwright.run.exec.recording import Kind, Recorder
+from meshwright.run.exec.segments import Compiled, Compiler, Leaf
+from meshwright.run.exec.tape import Taped, entered, gradients, taped
+from meshwright.run.health.pulse import Pulse, unwatched
+from meshwright.run.launch.gpus import make_current
+
+Result = TypeVar("Result")
+
+
+Value = Tensor | Handle[Tensor | None]
+
+
+class Executor:
+    """One rank's part of a plan.
+
+    With `exact` random operators draw what they would draw on one device; without it each device
+    draws for itself, which is faster.
+    """
+
+    def __init__(
+        self, plan: Plan, wire: Wire, rank: int, device: torch.device, *, exact: bool = True
+    ) -> None:
+        if plan.graph.loss is None:
+            raise InputError(
+                f"graph {plan.graph.name!r} has no loss", "capture the model with its loss"
+            )
+        self.script, self.wire, self.rank, self.device = Script(plan), wire, rank, device
+        self._here = self.script.wiring.machine.coordinates(rank)
+        make_current(device)
+        self._mover = Mover(plan, wire, rank, device)
+        self._lane = Lane(device)
+        self._compiler = Compiler(
+            self.script,
+            self._here,
+            self._together,
+            self._routed,
+            lambda: self._moment,
+            device,
+            exact=exact,
+        )
+        self.parameters = Parameters(self.script, self._mover, self._here, device)
+        self._settler = Settler(self.script, self.parameters, self._mover, wire)
+        self.instructions = tuple(filter(self._mine, self.script.instructions))
+        self._compiled: dict[tuple[int, int], Compiled] = {}
+        self._actions: dict[tuple[str, int], Action] = {}
+        self._prepare()
+        self._travelling = {
+            number
+            for number, bucket in enumerate(self.script.buckets)
+            if self._settler.travels(bucket)
+        }
+        """Buckets whose gradients are summed with other ranks."""
+        self._dropped = last_uses(self.script.wiring, self.instructions, self._segment)
+        self._moment = Moment(0)
+        self.steps = 0
+        self.buffers: dict[str, Tensor] = {}
+        """What a state_dict has besides the parameters that operators read, whole."""
+        self.constants: dict[str, Tensor] = {}
+        """Buffers of the graph that no state_dict has, whole."""
+        self.pulse: Pulse = unwatched
+        """Told whenever something is done, and when what follows needs other ranks."""
+        self.recorder = Recorder(device)
+
+    def _prepare(self) -> None:
+        """Compile everything in the order of the script: so members make their groups together."""
+        wiring = self.script.wiring
+        for own in self.instructions:
+            match own.kind:
+                case "Run":
+                    self._segment(own.number, own.micro_batch)
+                case "Carry":
+                    delivery = wiring.deliveries[own.number]
+                    self._action("Carry", own.number, delivery.steps, delivery.tensor)
+                case "Bring":
+                    back = wiring.returns[own.number]
+                    self._action("Bring", own.number, back.steps, back.tensor)
+                case "Gather" | "Settle":
+                    self._settler.prepare(self.script.buckets[own.number])
+                case "Reverse" | "Drop":
+                    pass
+
+    def step(
+        self, inputs: Mapping[str, Tensor], *, train: bool = True, training: bool = True
+    ) -> Tensor:
+        """The loss of a batch, of which every rank gets all; with `train` gradients too.
+
+        `training` is the mode of operators that behave differently in training.
+        """
+        self._begin(inputs)
+        self._moment = Moment(self.steps, training)
+        for number, own in enumerate(self.instructions):
+            self._perform(own, train)
+            self.pulse()
+            for key in self._dropped[number]:
+                self._values.pop(key, None)
+        for handle in self._settling:
+            self._await(handle, "settle")
+        for name in tuple(self._fetched):
+            self._there(name)
+        if len(self.script.wiring.machine.sizes) == 0:
+            loss = self._whole_loss()
+        else:
+            loss = self._await(self._lane.begin(self._whole_loss), "loss")
+            self._await(self._lane.begin(self.wire.finish), "loss")
+        self.steps += 1
+        return loss
+
+    def _await(self, handle: Handle[Result], kind: str) -> Result:
+        """What travels here, once it has come."""
+        self.pulse(waiting=True)
+        with self.recorder.timed("wait", kind):
+            result = handle.result()
+        self.pulse()
+        return result
+
+    def gradient_bytes(self) -> int:
+        """What gradients of parameters take now: summed ones, and those on the way to a sum."""
+        pieces = self.parameters.pieces.values()
+        summed = (piece.gradient for piece in pieces if piece.gradient is not None)
+        handed = (piece.seen.grad for piece in pieces if piece.seen.grad is not None)
+        returns = {r for b in self.script.buckets for kept in b.parameters for r in kept.returns}
+        left = (own for (number, _), own in self._left.items() if number in returns)
+        return sum(own.nbytes for tensors in (summed, handed, left) for own in tensors)
+
+    def close(self) -> None:
+        """End the lane; nothing runs afterwards."""
+        self._lane.close()
+
+    def _begin(self, inputs: Mapping[str, Tensor]) -> None:
+        self._inputs = {**self.constants, **self.buffers, **inputs}
+        refuse_other_branches(self.script.plan.graph, self._inputs)
+        self._values: dict[Key, Value] = {}
+        self._tape: dict[tuple[int, int], Taped] = {}
+        self._gradients: Totals[tuple[str, int]] = Totals()
+        """Of tensors where they were made, by name and micro-batch."""
+        self._left: Totals[tuple[int, int]] = Totals()
+        """What this rank leaves on a return, by number and micro-batch; of parameters summed."""
+        self._brought: dict[tuple[str, int], list[Handle[Tensor | None]]] = {}
+        self._settling: list[Handle[list[Tensor]]] = []
+        self._fetched: dict[str, Handle[None]] = {}
+        """Parameters on their way from those who have a shard."""
+        self._losses: list[Tensor] = []
+
+    def _mine(self, own: Instruction) -> bool:
+        """Whether this rank has a part in an instruction."""
+        wiring = self.script.wiring
+        match own.kind:
+            case "Run" | "Reverse":
+                first = self.script.segments[own.number].units[0]
+                return wiring.tasks[first].works(self._here)
+            case "Carry":
+                return self._mover.takes_part(wiring.deliveries[own.number].steps)
+            case "Bring":
+                return self._mover.takes_part(wiring.returns[own.number].steps)
+            case "Gather" | "Drop" | "Settle":
+                return self._in_bucket(own.number)
+
+    def _in_bucket(self, number: int) -> bool:
+        bucket, wiring = self.script.buckets[number], self.script.wiring
+        return any(
+            kept.name in self.parameters.pieces
+            or any(self._mover.takes_part(wiring.returns[r].steps) for r in kept.returns)
+            for kept in bucket.parameters
+        )
+
+    def _perform(self, own: Instruction, train: bool) -> None:
+        match own.kind:
+            case "Run":
+                if train or not own.again:
+                    self._run(own, train)
+            case "Carry":
+                if train or not own.again:
+                    self._carry(own)
+            case "Reverse":
+                if train:
+                    self._reverse(own)
+            case "Bring":
+                if train:
+                    self._bring(own)
+            case "Settle":
+                if train:
+                    self._settle(own)
+            case "Gather":
+                self._gather(own)
+            case "Drop":
+                self._drop(own)
+
+    def _gather(self, own: Instruction) -> None:
+        bucket = self.script.buckets[own.number]
+        names = [own.name for own in bucket.parameters if own.name in self.parameters.pieces]
+        for name in names:
+            self.parameters.pieces[name].show()
+        first = bucket.parameters[0].name
+        handle = self._send("gather", first, partial(self._settler.gather, bucket))
+        self._fetched |= dict.fromkeys(names, handle)
+
+    def _there(self, parameter: str) -> None:
+        """Wait until a parameter is put together."""
+        if parameter in self._fetched:
+            self._await(self._fetched.pop(parameter), "gather")
+
+    def _drop(self, own: Instruction) -> None:
+        """Give back the memory of parameters that are sharded until their next use."""
+        for kept in self.script.buckets[own.number].parameters:
+            if kept.name in self.parameters.pieces:
+                self._there(kept.name)
+                self.parameters.pieces[kept.name].hide()
+
+    def _send(self, kind: Kind, name: str, job: Callable[[], Result]) -> Handle[Result]:
+        """Have something travel, in the order of the script."""
+
+        def timed() -> Result:
+            with self.recorder.timed(kind, name):
+                return job()
+
+        return self._lane.begin(timed)
+
+    def _segment(self, number: int, micro: int) -> Compiled:
+        key = number, micro
+        if key not in self._compiled:
+            self._compiled[key] = self._compiler.compiled(*key)
+        return self._compiled[key]
+
+    def _run(self, own: Instruction, train: bool) -> None:
+        compiled = self._segment(own.number, own.micro_batch)
+        layer = self.script.segments[own.number].layer
+        keeps = train and self.script.flows[own.number] and (layer is None or own.again)
+        self._moment = self._moment._replace(again=own.again)
+        leaves = [leaf for leaf, _ in compiled.leaves]
+        fixed = [self._inputs[name] for name, _ in compiled.fixed]
+        with torch.set_grad_enabled(keeps):
+            values = list(entered(leaves, [self._arrived(leaf, own) for leaf in leaves]))
+            outputs = compiled.run(values, fixed, self.recorder)
+        for (name, _), output in zip(compiled.outputs, outputs, strict=True):
+            self._values["tensor", name, own.micro_batch] = output.detach()
+            if name == self.script.plan.graph.loss and not own.again:
+                self._losses.append(output.detach())
+        if keeps:
+            self._tape[own.number, own.micro_batch] = taped(values, outputs)
+
+    def _arrived(self, leaf: Leaf, own: Instruction) -> Tensor:
+        """What enters a segment: carried here, made here, or a parameter."""
+        value = self._values.get(source(self.script.wiring, leaf.delivery, own.micro_batch))
+        if value is None:
+            assert leaf.parameter
+            self._there(leaf.tensor)
+            return self.parameters.pieces[leaf.tensor].data
+        if isinstance(value, Handle):
+            arrived = self._await(value, "carry")
+            assert arrived is not None
+            return arrived
+        return value
+
+    def _carry(self, own: Instruction) -> None:
+        delivery = self.script.wiring.deliveries[own.number]
+        action = self._action("Carry", own.number, delivery.steps, delivery.tensor)
+        piece = self.parameters.pieces.get(delivery.tensor)
+        if self.script.wiring.made[delivery.tensor].parameter:
+            self._there(delivery.tensor)
+            # A sharded piece gives its memory back while what was carried is still needed.
+            value = None if piece is None else _kept(piece)
+        else:
+            held = self._values.get(("tensor", delivery.tensor, own.micro_batch))
+            assert held is None or isinstance(held, Tensor)
+            value = held
+        key: Key = ("delivery", own.number, own.micro_batch)
+        self._values[key] = self._send("carry", delivery.tensor, partial(action, value))
+
+    def _action(self, kind: str, number: int, steps: Sequence[Step], tensor: str) -> Action:
+        key = kind, number
+        if key not in self._actions:
+            self._actions[key] = self._mover.action(steps, self._mover.dtype(tensor))
+        return self._actions[key]
+
+    def _reverse(self, own: Instruction) -> None:
+        compiled = self._segment(own.number, own.micro_batch)
+        kept = self._tape.pop((own.number, own.micro_batch))
+        for leaf, _ in compiled.leaves:
+            self._there(leaf.tensor)
+        self._moment = self._moment._replace(again=True)
+        arriving = [self._gradient(name, own.micro_batch) for name, _ in compiled.outputs]
+        with self.recorder.timed("backward", self.script.name_of(own.number)):
+            found = gradients(kept, arriving)
+        for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
+            if leaf.return_ is not None and gradient is not None:
+                self._leave(leaf, own.micro_batch, gradient)
+
+    def _gradient(self, name: str, micro: int) -> Tensor | None:
+        """The gradient of a tensor that was made here, from all its readers."""
+        if name == self.script.plan.graph.loss:
+            return torch.ones_like(self._losses[0])
+        total = self._gradients.taken((name, micro))
+        for handle in self._brought.pop((name, micro), ()):
+            arrived = self._await(handle, "bring")
+            if arrived is not None:
+                total = arrived if total is None else total + arrived
+        return total
+
+    def _leave(self, leaf: Leaf, micro: int, gradient: Tensor) -> None:
+        """Put a gradient where it travels from, or where it is wanted if that is here."""
+        assert leaf.return_ is not None
+        if leaf.parameter:
+            self._left.add((leaf.return_, 0), gradient)
+        elif self.script.wiring.returns[leaf.return_].steps:
+            self._left.add((leaf.return_, micro), gradient)
+        else:
+            self._gradients.add((leaf.tensor, micro), gradient)
+
+    def _bring(self, own: Instruction) -> None:
+        back = self.script.wiring.returns[own.number]
+        action = self._action("Bring", own.number, back.steps, back.tensor)
+        left = self._left.taken((own.number, own.micro_batch))
+        value = self._mover.filled(left, back.lying, self._mover.dtype(back.tensor))
+        handle = self._send("bring", back.tensor, partial(action, value))
+        self._brought.setdefault((back.tensor, own.micro_batch), []).append(handle)
+
+    def _settle(self, own: Instruction) -> None:
+        bucket = self.script.buckets[own.number]
+        left = {
+            number: self._left.taken((number, 0))
+            for kept in bucket.parameters
+            for number in kept.returns
+        }
+        if own.number not in self._travelling:
+            self._settler.keep(bucket, left)
+            return
+        first = bucket.parameters[0].name
+        self._settling.append(
+            self._send("settle", first, partial(self._settler.settle, bucket, left))
+        )
+
+    def _together(self, inside: tuple[int, ...], beside: tuple[int, ...], size: int) -> Together:
+        """What all-reduces statistics of so many bytes over the devices that share them."""
+        reducer = self._mover.reducer(inside, beside, size)
+
+        def reduced(data: Tensor, *, largest: bool) -> Tensor:
+            own = data.contiguous()
+            act = partial(reducer.all_reduce, own, largest=largest)
+            self._await(self._send("statistics", "", act), "statistics")
+            return own
+
+        return Together(partial(reduced, largest=False), partial(reduced, largest=True))
+
+    def _routed(self, inside: tuple[int, ...], experts: tuple[int, ...]) -> Through:
+        """What takes tokens to experts, of which each device along some factors has so many."""
+
+        def exchange(sends: Messages, receives: Messages) -> None:
+            moving = self._send("exchange", "", lambda: self.wire.exchange(sends, receives))
+            self._await(moving, "exchange")
+
+        return Company(self._mover.members(inside), experts, self.rank, exchange).through
+
+    def _whole_loss(self) -> Tensor:
+        """The loss on every rank: all its terms, each from one holder."""
+        lying = self.script.wiring.made[self.script.plan.graph.loss or ""].there
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        if self._here in lying.terms():
+            total += torch.stack(self._losses).double().sum()
+        if dist.get_world_size() > 1:
+            dist.all_reduce(total)
+        return total
+
+
+def _kept(piece: Piece) -> Tensor:
+    data = piece.data.detach()
+    return data if piece.stays else data.clone()

@@ -1,0 +1,190 @@
+"""Gradients summed over devices, and sharded parameters gathered. Enters: a bucket of parameters.
+Leaves: for each of this rank's pieces the gradient of what its optimizer sees.
+
+Gradients of a bucket that are summed over the same devices travel as one row of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from meshwright.lower.buckets import Bucket, Kept
+from meshwright.lower.chains import Link
+from meshwright.lower.script import Script
+from meshwright.lower.sums import Sum, alone, gathered, sums
+from meshwright.lower.transfers import Together
+from meshwright.run.comm import chaining
+from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.programs import Reducer
+from meshwright.run.comm.resharding import Action, Mover
+from meshwright.run.exec.parameters import Parameters, Piece, Sharing
+
+Left = dict[int, Tensor | None]
+"""The gradient that this rank leaves on each return."""
+
+
+class Settler:
+    """What this rank does to settle the gradients of buckets."""
+
+    def __init__(self, script: Script, parameters: Parameters, mover: Mover, wire: Wire) -> None:
+        self._script, self._parameters, self._mover, self._wire = script, parameters, mover, wire
+        self._returns = script.wiring.returns
+        self._actions: dict[int, Action] = {}
+        """Of the returns that travel by themselves."""
+        self._known: dict[str, tuple[Sum, ...]] = {}
+        """What is summed of each bucket, by the name of its first parameter."""
+
+    def prepare(self, bucket: Bucket) -> None:
+        """Make the process groups that a bucket needs, at a moment when all members do."""
+        for own in self._sums(bucket):
+            pieces = self._pieces(own.parameters)
+            if own.step is None:
+                for links in (self._scattering(own.parameters), self._gathering(own.parameters)):
+                    self._wire.prepare(link.members for link in links)
+            else:
+                self._reducer(own.step, pieces)
+        for kept in bucket.parameters:
+            for number in alone(self._script.wiring, kept):
+                steps = self._returns[number].steps
+                if steps and self._mover.takes_part(steps):
+                    self._actions[number] = self._mover.action(steps, self._mover.dtype(kept.name))
+
+    def _sums(self, bucket: Bucket) -> tuple[Sum, ...]:
+        first = bucket.parameters[0].name
+        if first not in self._known:
+            self._known[first] = sums(self._script.wiring, bucket, self._mover.here)
+        return self._known[first]
+
+    def _pieces(self, parameters: Iterable[Kept]) -> list[Piece]:
+        return [self._parameters.pieces[kept.name] for kept in parameters]
+
+    def _reducer(self, step: Together, pieces: Sequence[Piece]) -> Reducer:
+        size = sum(piece.data.nbytes for piece in pieces)
+        return self._mover.reducer(step.inside, step.beside, size)
+
+    def travels(self, bucket: Bucket) -> bool:
+        """Whether settling a bucket takes anything but this rank."""
+        return any(
+            self._returns[number].steps or (piece is not None and piece.sharing is not None)
+            for kept in bucket.parameters
+            for piece in [self._parameters.pieces.get(kept.name)]
+            for number in kept.returns
+        )
+
+    def settle(self, bucket: Bucket, left: Left) -> list[Tensor]:
+        """Sum the gradients of a bucket and put them beside what the optimizer sees; it returns
+        them too, for whoever waits for them.
+        """
+        found: dict[str, Tensor] = {}
+        for own in self._sums(bucket):
+            self._sum_together(own, left, found)
+        for kept in bucket.parameters:
+            for number in alone(self._script.wiring, kept):
+                self._add(kept, number, left, found)
+        return [
+            _put(self._parameters.pieces[kept.name], found.get(kept.name))
+            for kept in bucket.parameters
+            if kept.returns and kept.name in self._parameters.pieces
+        ]
+
+    def keep(self, bucket: Bucket, left: Left) -> None:
+        """The same for a bucket of which nothing travels."""
+        for kept in bucket.parameters:
+            piece = self._parameters.pieces.get(kept.name)
+            if piece is None or not kept.returns:
+                continue
+            total: Tensor | None = None
+            for number in kept.returns:
+                own = left[number]
+                if own is not None:
+                    total = own if total is None else total + own
+            _put(piece, total)
+
+    def gather(self, bucket: Bucket) -> None:
+        """Put the sharded pieces of a bucket together from what the optimizers have seen."""
+        for alike in gathered(self._script.wiring, bucket, self._mover.here):
+            pieces = self._pieces(alike)
+            sharings = [_sharing(piece) for piece in pieces]
+            own = torch.cat([piece.seen.detach() for piece in pieces])
+            sizes = [sum(cuts) for cuts in zip(*(s.sizes for s in sharings), strict=True)]
+            parts = chaining.all_gather(self._wire, own, sizes, self._gathering(alike))
+            for i, part in enumerate(parts):
+                shards = torch.split(part, [s.sizes[i] for s in sharings])
+                for piece, sharing, shard in zip(pieces, sharings, shards, strict=True):
+                    first = sum(sharing.sizes[:i])
+                    # Autograd does not look: what it keeps is gathered again before it is used.
+                    piece.data.data.view(-1)[first : first + sharing.sizes[i]].copy_(shard)
+
+    def _sum_together(self, own: Sum, left: Left, found: dict[str, Tensor]) -> None:
+        pieces = self._pieces(own.parameters)
+        rows = [
+            _row(left.get(kept.returns[0]), piece)
+            for kept, piece in zip(own.parameters, pieces, strict=True)
+        ]
+        if own.step is None:
+            self._scatter(own.parameters, rows, found)
+            return
+        row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
+        self._reducer(own.step, pieces).all_reduce(row)
+        for piece, part in zip(pieces, torch.split(row, [r.numel() for r in rows]), strict=True):
+            found[piece.name] = part.view(piece.data.shape)
+
+    def _scatter(
+        self, parameters: Sequence[Kept], rows: Sequence[Tensor], found: dict[str, Tensor]
+    ) -> None:
+        pieces = self._pieces(parameters)
+        sharings = [_sharing(piece) for piece in pieces]
+        cuts = [torch.split(row, list(s.sizes)) for row, s in zip(rows, sharings, strict=True)]
+        parts = [torch.cat(own) for own in zip(*cuts, strict=True)]
+        own = chaining.reduce_scatter(self._wire, parts, self._scattering(parameters))
+        sizes = [sharing.sizes[sharing.own] for sharing in sharings]
+        for piece, shard in zip(pieces, torch.split(own, sizes), strict=True):
+            found[piece.name] = shard
+
+    def _scattering(self, parameters: Sequence[Kept]) -> tuple[Link, ...]:
+        """How the gradients of sharded parameters are summed."""
+        size = sum(piece.data.nbytes for piece in self._pieces(parameters))
+        return self._mover.chains.scattered(parameters[0].shards, size)
+
+    def _gathering(self, parameters: Sequence[Kept]) -> tuple[Link, ...]:
+        """How sharded parameters are put together."""
+        size = sum(
+            _sharing(piece).sizes[0] * piece.data.itemsize for piece in self._pieces(parameters)
+        )
+        return self._mover.chains.gathered(parameters[0].shards, size)
+
+    def _add(self, kept: Kept, number: int, left: Left, found: dict[str, Tensor]) -> None:
+        """One more gradient of a parameter, from readers that need it otherwise than it lies."""
+        back = self._returns[number]
+        piece = self._parameters.pieces.get(kept.name)
+        own = left.get(number)
+        if back.steps:
+            if number not in self._actions:
+                return
+            own = self._mover.filled(own, back.lying, self._mover.dtype(kept.name))
+            own = self._actions[number](own)
+        if piece is None or own is None:
+            return
+        if piece.sharing is not None:
+            own = piece.sharing.shard(own.reshape(-1))
+        found[kept.name] = own if kept.name not in found else found[kept.name] + own
+
+
+def _put(piece: Piece, gradient: Tensor | None) -> Tensor:
+    piece.gradient = torch.zeros_like(piece.seen) if gradient is None else gradient
+    return piece.gradient
+
+
+def _sharing(piece: Piece) -> Sharing:
+    assert piece.sharing is not None
+    return piece.sharing
+
+
+def _row(gradient: Tensor | None, piece: Piece) -> Tensor:
+    """A gradient as a row of numbers; zeros where none came."""
+    if gradient is None:
+        return piece.data.new_zeros(piece.data.numel())
+    return gradient.reshape(-1)

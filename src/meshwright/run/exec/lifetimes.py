@@ -1,0 +1,62 @@
+"""How long values live on a rank. Enters: its instructions, and what the segments among them take
+and make. Leaves: for each instruction the values that nobody needs after it.
+
+It does not know the values themselves, nor how they travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from meshwright.lower.dataflow import Wiring
+from meshwright.lower.script import Instruction
+from meshwright.run.exec.segments import Compiled
+
+Key = tuple[str, str | int, int]
+"""A tensor by its name, or a delivery by its number; and a micro-batch."""
+
+Segments = Callable[[int, int], Compiled]
+"""A segment by its number and micro-batch."""
+
+
+def source(wiring: Wiring, delivery: int, micro: int) -> Key:
+    """Under which key the value of a delivery is."""
+    own = wiring.deliveries[delivery]
+    if wiring.made[own.tensor].parameter:
+        return "delivery", delivery, 0
+    return ("delivery", delivery, micro) if own.steps else ("tensor", own.tensor, micro)
+
+
+def last_uses(
+    wiring: Wiring, instructions: Sequence[Instruction], segments: Segments
+) -> list[list[Key]]:
+    """For each instruction the values that nobody needs after it."""
+    dropped: list[list[Key]] = [[] for _ in instructions]
+    needed: set[Key] = set()
+    for number in range(len(instructions) - 1, -1, -1):
+        own = instructions[number]
+        for key in _writes(own, segments):
+            if key not in needed:
+                dropped[number].append(key)
+            needed.discard(key)
+        for key in _reads(wiring, own, segments):
+            if key not in needed:
+                needed.add(key)
+                dropped[number].append(key)
+    return dropped
+
+
+def _writes(own: Instruction, segments: Segments) -> Iterator[Key]:
+    if own.kind == "Carry":
+        yield "delivery", own.number, own.micro_batch
+    elif own.kind == "Run":
+        for name, _ in segments(own.number, own.micro_batch).outputs:
+            yield "tensor", name, own.micro_batch
+
+
+def _reads(wiring: Wiring, own: Instruction, segments: Segments) -> Iterator[Key]:
+    if own.kind == "Carry":
+        yield "tensor", wiring.deliveries[own.number].tensor, own.micro_batch
+    elif own.kind == "Run":
+        for leaf, _ in segments(own.number, own.micro_batch).leaves:
+            yield source(wiring, leaf.delivery, own.micro_batch)

@@ -1,0 +1,109 @@
+"""A rank's parameters. Enters: a script. Leaves: `Parameters`: this rank's piece of each, what the
+optimizer sees of it, and its gradient.
+
+A sharded parameter (ZeRO) is cut once more, as a row of numbers, over the devices that would hold
+copies: the optimizer sees the rank's shard, and the piece is gathered before it is used. With ZeRO
+1 and 2 the shard is a part of the piece, which stays; with ZeRO 3 it is apart, and the piece goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from meshwright.capture.dtypes import torch_dtype
+from meshwright.graph.pieces import Box
+from meshwright.lower.boxes import elements, shape_of
+from meshwright.lower.machine import Coordinates
+from meshwright.lower.script import Script
+from meshwright.lower.sums import shard_sizes
+from meshwright.run.comm.resharding import Mover
+
+
+class Sharing(NamedTuple):
+    """How a piece is cut among devices."""
+
+    sizes: tuple[int, ...]
+    """Elements of each member's shard."""
+    own: int
+    """This rank's place among them."""
+
+    def shard(self, flat: Tensor) -> Tensor:
+        """The shard of this rank."""
+        return torch.split(flat, list(self.sizes))[self.own]
+
+
+class Piece:
+    """A part of one parameter, on this rank."""
+
+    def __init__(
+        self,
+        name: str,
+        box: Box,
+        data: Tensor,
+        sharing: Sharing | None,
+        *,
+        trained: bool,
+        stays: bool = False,
+    ) -> None:
+        self.name, self.box, self.sharing = name, box, sharing
+        self.data = data
+        """The piece; of a sharded one only good between gathering and the next update."""
+        self.stays = sharing is None or stays
+        """Whether the piece is there all the time."""
+        seen = data if sharing is None else sharing.shard(data.view(-1))
+        if not self.stays:
+            seen = seen.clone()
+        self.seen = nn.Parameter(seen, requires_grad=trained)
+        """What the optimizer sees."""
+        self.gradient: Tensor | None = None
+        """Of what is seen, from the last step."""
+
+    def hide(self) -> None:
+        """Give back the memory of a sharded piece; what is seen stays."""
+        if not self.stays:
+            self.data.untyped_storage().resize_(0)
+
+    def show(self) -> None:
+        """Have memory for the piece, whatever is in it.
+
+        Memory that is there stays where it is: it may be on its way to another rank, and to resize
+        it moves it even if it is large enough.
+        """
+        storage = self.data.untyped_storage()
+        if not storage.nbytes():
+            storage.resize_(self.data.nbytes)
+
+
+class Parameters:
+    """All pieces of a rank."""
+
+    def __init__(
+        self, script: Script, mover: Mover, here: Coordinates, device: torch.device
+    ) -> None:
+        self._script, self._mover, self._here, self._device = script, mover, here, device
+        self.pieces: dict[str, Piece] = dict(self._pieces())
+
+    def _pieces(self) -> Iterator[tuple[str, Piece]]:
+        wiring = self._script.wiring
+        shards = {own.name: own.shards for b in self._script.buckets for own in b.parameters}
+        for parameter in wiring.plan.graph.parameters:
+            name, spec = parameter.tensor.name, parameter.tensor.spec
+            made = wiring.made.get(name)
+            if made is None or not made.there.holds(self._here):
+                continue
+            box = made.there.box(self._here)
+            data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
+            sharing = self._sharing(shards.get(name, ()), elements(box))
+            stays = self._script.plan.options.zero < 3
+            yield name, Piece(name, box, data, sharing, trained=parameter.trainable, stays=stays)
+
+    def _sharing(self, factors: tuple[int, ...], count: int) -> Sharing | None:
+        if not factors:
+            return None
+        members = self._mover.members(factors)
+        sizes = shard_sizes(count, len(members))
+        return Sharing(sizes, members.index(self._mover.rank))

@@ -1,0 +1,281 @@
+"""A rank's segments, ready to run. Enters: a script. Leaves: `Compiled` segments: what they read,
+the operators they run, what they make.
+
+Operators of a segment run one after the other over a row of slots; their backward pass is one call
+of autograd from the segment's outputs to its leaves. Each segment is compiled once for each
+micro-batch, whose pieces lie elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from meshwright.capture.experts import Through
+from meshwright.capture.together import ALONE, Together
+from meshwright.graph.counts import needing_gradient
+from meshwright.graph.expert_body import experts_held
+from meshwright.graph.pieces import Box
+from meshwright.lower.boxes import beyond, full, within
+from meshwright.lower.machine import Coordinates
+from meshwright.lower.script import Script
+from meshwright.lower.tasks import MemberPiece
+from meshwright.run.comm.resharding import cut
+from meshwright.run.exec.operators import Kernel, Moment, Surroundings, kernel
+from meshwright.run.exec.recording import Recorder
+from meshwright.sharding.layout import REPLICA
+from meshwright.sharding.units import STATISTIC
+
+Joining = Callable[[tuple[int, ...], tuple[int, ...], int], Together]
+"""What sums so many bytes over factors, side by side along others."""
+
+Routing = Callable[[tuple[int, ...], tuple[int, ...]], Through]
+"""What takes tokens to experts, of which each device along some factors has so many."""
+
+
+class Leaf(NamedTuple):
+    """What enters a segment from elsewhere: a delivery, and how its gradient leaves."""
+
+    tensor: str
+    delivery: int
+    return_: int | None
+    parameter: bool
+
+
+class Operand(NamedTuple):
+    """Where an operator finds an input: in a slot, all of it or a box."""
+
+    slot: int
+    box: Box | None
+
+
+class Operation(NamedTuple):
+    """One operator's piece."""
+
+    name: str
+    kernel: Kernel
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[int, ...]
+    last: tuple[int, ...] = ()
+    """Slots that nothing reads afterwards: only what autograd keeps stays in memory."""
+
+
+class Compiled(NamedTuple):
+    """A segment on this rank, for one micro-batch."""
+
+    slots: int
+    leaves: tuple[tuple[Leaf, int], ...]
+    """With their slots."""
+    fixed: tuple[tuple[str, int], ...]
+    """Inputs and buffers, whole, with their slots."""
+    operations: tuple[Operation, ...]
+    outputs: tuple[tuple[str, int], ...]
+    """Tensors that are wanted elsewhere, or the loss, with their slots."""
+
+    def run(
+        self, arriving: Sequence[Tensor], fixed: Sequence[Tensor], recorder: Recorder
+    ) -> list[Tensor]:
+        """The outputs."""
+        row: list[Tensor | None] = [None] * self.slots
+        for (_, slot), value in zip(self.leaves, arriving, strict=True):
+            row[slot] = value
+        for (_, slot), value in zip(self.fixed, fixed, strict=True):
+            row[slot] = value
+        for operation in self.operations:
+            with recorder.timed("forward", operation.name):
+                results = operation.kernel(tuple(_fetched(row, own) for own in operation.inputs))
+            for slot, result in zip(operation.outputs, results, strict=False):
+                row[slot] = result
+            for slot in operation.last:
+                row[slot] = None
+        return [_present(row[slot]) for _, slot in self.outputs]
+
+
+def _fetched(row: Sequence[Tensor | None], operand: Operand | None) -> Tensor | None:
+    if operand is None:
+        return None
+    value = _present(row[operand.slot])
+    return value if operand.box is None else cut(value, operand.box)
+
+
+def _present(value: Tensor | None) -> Tensor:
+    assert value is not None, "operators run in an order in which their inputs are there"
+    return value
+
+
+class Compiler:
+    """Compiles the segments of a script for one rank."""
+
+    def __init__(
+        self,
+        script: Script,
+        here: Coordinates,
+        joining: Joining,
+        routing: Routing,
+        moment: Callable[[], Moment],
+        device: torch.device,
+        *,
+        exact: bool,
+    ) -> None:
+        self._script, self._here = script, here
+        self._joining, self._routing = joining, routing
+        self._moment, self._device, self._exact = moment, device, exact
+        graph = script.plan.graph
+        self._position = {own.name: number for number, own in enumerate(graph.operators)}
+        self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
+        self._wanted = self._wanted_elsewhere()
+        self.needing = needing_gradient(graph)
+
+    def _wanted_elsewhere(self) -> set[str]:
+        """Tensors that another segment reads, or that travel; and the loss."""
+        script, wiring = self._script, self._script.wiring
+        found = {script.plan.graph.loss or ""}
+        for (unit, _), reading in wiring.readings.items():
+            delivery = wiring.deliveries[reading.delivery]
+            made = wiring.made[delivery.tensor]
+            if made.parameter:
+                continue
+            if delivery.steps or script.home[made.unit] != script.home[unit]:
+                found.add(delivery.tensor)
+        return found
+
+    def compiled(self, number: int, micro: int) -> Compiled:
+        """A segment of which this rank runs a part."""
+        return _Draft(self, number, micro).finished()
+
+
+class _Draft:
+    """A segment as it is compiled."""
+
+    def __init__(self, own: Compiler, number: int, micro: int) -> None:
+        self.own, self.number, self.micro = own, number, micro
+        self.slots: dict[object, int] = {}
+        self.frames: dict[object, Box] = {}
+        """The box that a slot holds of its tensor."""
+        self.leaves: dict[Leaf, int] = {}
+        self.fixed: dict[str, int] = {}
+        self.operations: list[Operation] = []
+        self.made: dict[str, int] = {}
+
+    def finished(self) -> Compiled:
+        script = self.own._script
+        for unit in script.segments[self.number].units:
+            pieces = script.wiring.tasks[unit].pieces(self.own._here, self.micro)
+            for member, piece in enumerate(pieces):
+                self._add(unit, member, piece)
+        outputs = tuple(
+            (name, slot) for name, slot in self.made.items() if name in self.own._wanted
+        )
+        return Compiled(
+            slots=len(self.slots),
+            leaves=tuple(self.leaves.items()),
+            fixed=tuple(self.fixed.items()),
+            operations=_with_last_uses(self.operations, {slot for _, slot in outputs}),
+            outputs=outputs,
+        )
+
+    def _add(self, unit: int, member: int, piece: MemberPiece) -> None:
+        script = self.own._script
+        operator = script.plan.graph.named[piece.operator]
+        inputs = tuple(
+            None if name is None or box is None else self._operand(unit, (member, index), name, box)
+            for index, (name, box) in enumerate(zip(operator.inputs, piece.inputs, strict=True))
+        )
+        for tensor, box in zip(operator.outputs, piece.outputs, strict=True):
+            self.made[tensor.name] = self._slot(tensor.name, box)
+        self.operations.append(
+            Operation(
+                name=piece.operator,
+                kernel=kernel(piece, self._around(unit, piece)),
+                inputs=inputs,
+                outputs=tuple(self.made[tensor.name] for tensor in operator.outputs),
+            )
+        )
+
+    def _around(self, unit: int, piece: MemberPiece) -> Surroundings:
+        own, wiring = self.own, self.own._script.wiring
+        graph = own._script.plan.graph
+        cut = wiring.samples.split[unit] is not None
+        return Surroundings(
+            number=own._position[piece.operator],
+            whole=graph.call(graph.named[piece.operator]),
+            micro_batches=wiring.samples.micro_batches if cut else 1,
+            together=self._together(unit, piece),
+            through=self._routed(unit, piece),
+            moment=own._moment,
+            device=own._device,
+            exact=own._exact or self._repeated(unit),
+        )
+
+    def _repeated(self, unit: int) -> bool:
+        """Whether what a unit computes here is computed elsewhere too, or again."""
+        script = self.own._script
+        again = script.segments[self.number].layer is not None
+        return again or REPLICA in script.wiring.layouts[unit].roles
+
+    def _together(self, unit: int, piece: MemberPiece) -> Together:
+        if not piece.summing:
+            return ALONE
+        group = self.own._script.wiring.tasks[unit].along(piece.summing)
+        return self.own._joining(*group, STATISTIC * piece.statistics)
+
+    def _routed(self, unit: int, piece: MemberPiece) -> Through | None:
+        """What takes tokens to the experts of other devices, where these hold any."""
+        if not piece.exchanging:
+            return None
+        wiring = self.own._script.wiring
+        inside, _ = wiring.tasks[unit].along(piece.exchanging)
+        place = [own.operator for own in wiring.plan.units[unit].members].index(piece.operator)
+        held = (
+            experts_held(wiring.tasks[unit].pieces(own, self.micro)[place].call)
+            for own in wiring.machine.along(inside, self.own._here)
+        )
+        return self.own._routing(inside, tuple(held))
+
+    def _operand(self, unit: int, place: tuple[int, int], name: str, box: Box) -> Operand:
+        """Where a member finds an input, of which it needs a box."""
+        key: object = name
+        if name not in self.made:
+            key = self._entering(unit, place, name)
+        frame = self.frames[key]
+        needed = None if box == frame else within(box, frame)
+        return Operand(self.slots[key], needed)
+
+    def _entering(self, unit: int, place: tuple[int, int], name: str) -> object:
+        """The key of what enters the segment for a member."""
+        wiring = self.own._script.wiring
+        shape = wiring.plan.graph.specs[name].shape
+        if name in self.own._fixed:
+            self.fixed[name] = self._slot(name, full(shape))
+            return name
+        reading = wiring.readings[unit, wiring.ports[unit][place]]
+        delivery = wiring.deliveries[reading.delivery]
+        leaf = Leaf(name, *reading, wiring.made[name].parameter)
+        if leaf not in self.leaves:
+            frame = wiring.samples.frame(name, shape, self.micro)
+            box = beyond(delivery.lying.box(self.own._here), frame)
+            self.leaves[leaf] = self._slot(leaf, box)
+        return leaf
+
+    def _slot(self, key: object, box: Box) -> int:
+        if key not in self.slots:
+            self.slots[key] = len(self.slots)
+            self.frames[key] = box
+        return self.slots[key]
+
+
+def _with_last_uses(
+    operations: Sequence[Operation], wanted: AbstractSet[int]
+) -> tuple[Operation, ...]:
+    """The operations, each with the slots that are done with after it."""
+    later = set(wanted)
+    found = []
+    for own in reversed(operations):
+        touched = {*own.outputs, *(operand.slot for operand in own.inputs if operand is not None)}
+        found.append(own._replace(last=tuple(sorted(touched - later))))
+        later |= touched
+    return tuple(reversed(found))

@@ -1,0 +1,69 @@
+"""Ranks that torchrun started. Enters: its environment. Leaves: this process in a group of all
+ranks, on its device, and mistakes that all ranks hear of. It does not know what ranks do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from meshwright.base.errors import InputError
+from meshwright.run.launch.thread_affinity import keep_to_a_core
+
+_T = TypeVar("_T")
+
+
+def started_by_torchrun() -> bool:
+    """Whether this process is one of the ranks of a run."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def ranks_here() -> int:
+    """How many ranks this machine has."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+@contextmanager
+def joined(backend: str | None = None) -> Iterator[torch.device]:
+    """The group of all ranks for as long as it is entered.
+
+    If nothing is said NCCL where each rank has a GPU, else gloo.
+    """
+    gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks_here()
+    chosen = backend or ("nccl" if gpus else "gloo")
+    device = torch.device("cpu")
+    if chosen == "nccl":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    else:
+        keep_to_a_core(int(os.environ.get("LOCAL_RANK", "0")), ranks_here())
+    dist.init_process_group(chosen, device_id=device if chosen == "nccl" else None)
+    yield device
+    # Who leaves first takes the store along, which the others may still need. After an error the
+    # others may never come.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def together(action: Callable[[], _T]) -> _T:
+    """What an action returns, once every rank has done its own.
+
+    If the user made a mistake for any of them, all raise what the first of these has to say.
+    """
+    done: list[_T] = []
+    own: tuple[str, str] | None = None
+    try:
+        done.append(action())
+    except InputError as error:
+        own = error.problem, error.remedy
+    heard: list[tuple[str, str] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(heard, own)
+    for said in heard:
+        if said is not None:
+            raise InputError(*said)
+    return done[0]

@@ -1,0 +1,94 @@
+"""The model of a plan, as the plan has it: with its batch, its shapes and its dtypes.
+
+Enters: a plan and where its model comes from. Leaves: an `Example` that fits the plan's graph, or a
+sentence that says what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from meshwright.base.errors import InputError
+from meshwright.capture.dtypes import torch_dtype
+from meshwright.capture.example import Example
+from meshwright.capture.execute import tensors_of
+from meshwright.capture.load import load_example
+from meshwright.graph.counts import is_real
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+
+
+def fitting_example(plan: Plan, source: str) -> Example:
+    """The model with weights and inputs of the plan's shapes, in the plan's dtypes."""
+    example = load_example(source, plan.batch, torch.device("cpu"))
+    if plan.batch is None and _misfit(example, plan.graph) and plan.graph.inputs[0].shape:
+        # The plan was not saved by a verb, which would have said the batch; what is tried is
+        # compared with the plan below, so that a wrong guess is never run.
+        example = load_example(source, plan.graph.inputs[0].shape[0], torch.device("cpu"))
+    misfit = _misfit(example, plan.graph)
+    if misfit:
+        raise InputError(f"{source!r} is not what was planned: {misfit}", "plan this model anew")
+    cast_as_planned(example.model, plan.graph)
+    return _with_planned_inputs(example, plan.graph)
+
+
+def _misfit(example: Example, graph: OperatorGraph) -> str:
+    """The first input whose shape is not the plan's, in words."""
+    given = tensors_of(example)
+    if len(given) != len(graph.inputs):
+        return f"it takes {len(given)} tensors, and the plan {len(graph.inputs)}"
+    for value, tensor in zip(given, graph.inputs, strict=True):
+        if tuple(value.shape) != tensor.shape:
+            return (
+                f"input {tensor.name!r} has shape {tuple(value.shape)}, and in the plan "
+                f"{tensor.shape}"
+            )
+    return ""
+
+
+def in_planned_dtypes(tensors: Sequence[Tensor], graph: OperatorGraph) -> tuple[Tensor, ...]:
+    """A batch whose real tensors have the dtypes of the graph's inputs, and its complex ones.
+
+    What else differs stays as it is: a step refuses it.
+    """
+    if len(tensors) != len(graph.inputs) or not all(isinstance(own, Tensor) for own in tensors):
+        return tuple(tensors)
+    pairs = zip(tensors, graph.inputs, strict=True)
+    return tuple(_in_dtype(own, torch_dtype(planned.dtype)) for own, planned in pairs)
+
+
+def _in_dtype(own: Tensor, planned: torch.dtype) -> Tensor:
+    both = own.dtype, planned
+    real = all(dtype.is_floating_point for dtype in both)
+    return own.to(planned) if real or all(dtype.is_complex for dtype in both) else own
+
+
+def _with_planned_inputs(example: Example, graph: OperatorGraph) -> Example:
+    given = example.inputs, dict(example.named), example.targets
+    cast = iter(in_planned_dtypes(tensors_of(example), graph))
+    inputs, named, targets = pytree.tree_map_only(Tensor, lambda _: next(cast), given)
+    return msgspec.structs.replace(example, inputs=inputs, named=named, targets=targets)
+
+
+def cast_as_planned(model: nn.Module, graph: OperatorGraph) -> None:
+    """Give every parameter and buffer the dtype that the plan has for it, in place.
+
+    Others stay as they are: `model.to(dtype)` would make all alike, and real what is complex.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for planned in graph.parameters:
+        for name in (planned.tensor.name, *planned.also):
+            if name in parameters and is_real(planned.tensor.dtype):
+                own = parameters[name]
+                own.data = own.data.to(torch_dtype(planned.tensor.dtype))
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for buffer in graph.buffers:
+        path, _, last = buffer.name.rpartition(".")
+        value = modules[path]._buffers.get(last) if path in modules else None
+        if isinstance(value, Tensor) and is_real(buffer.dtype):
+            modules[path]._buffers[last] = value.to(torch_dtype(buffer.dtype))

@@ -1,0 +1,142 @@
+"""The same steps on one device. Enters: an example with its first weights, and batches. Leaves:
+losses, first gradients and weights of plain eager PyTorch.
+
+It knows nothing of plans but which of them must give other numbers, and uses no part of the
+executor: it judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from meshwright.base.errors import InputError
+from meshwright.capture.example import Example, Step
+from meshwright.capture.zoo.grouped import grouped_mm
+from meshwright.graph.chance import draws
+from meshwright.plan.model import Plan
+
+Batch = tuple[Tensor, ...]
+Update = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Trained(NamedTuple):
+    """What is there after some steps, wherever they ran."""
+
+    losses: tuple[float, ...]
+    gradients: Mapping[str, Tensor]
+    """Of the first step, by parameter."""
+    parameters: Mapping[str, Tensor]
+
+
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    """What is made without a dtype, such as a whole number times a real one, is of float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Doubled(TorchFunctionMode):
+    """Computes in float64 what a model's own code asks to be float32.
+
+    Models cast to float32 for exactness, as norms and rotary embeddings do; in a model of float64
+    that would lose half of the digits. Constants of float32 (class weights of a loss) are widened
+    where they meet float64, and grouped products computed by ours: PyTorch's have no float64. What
+    is made without a dtype is float64 too.
+    """
+
+    def __enter__(self) -> Doubled:
+        self._default = double_by_default()
+        self._default.__enter__()
+        return super().__enter__()  # type: ignore[no-any-return,no-untyped-call]
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._default.__exit__(*raised)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The call, with the wider dtype for the narrower."""
+        tensors = [own for own in pytree.tree_leaves((args, kwargs)) if isinstance(own, Tensor)]
+        doubled = any(own.dtype == torch.float64 for own in tensors)
+        written = getattr(func, "__name__", "").endswith("_")
+        wider = partial(_wider, tensors=doubled and not written)
+        given, named = pytree.tree_map(wider, (tuple(args), dict(kwargs or {})))
+        match func:
+            case Tensor.float:
+                return Tensor.double(*given, **named)
+            case torch._grouped_mm if doubled:
+                return grouped_mm(*given, named["offs"])
+            case _:
+                return func(*given, **named)
+
+
+def _wider(own: Any, *, tensors: bool) -> Any:
+    if isinstance(own, torch.dtype):
+        return WIDER.get(own, own)
+    return (
+        own.double() if tensors and isinstance(own, Tensor) and own.dtype == torch.float32 else own
+    )
+
+
+def train_alone(
+    example: Example, batches: Iterable[Batch], update: Update, device: torch.device
+) -> Trained:
+    """Train the example's own model, a step for each batch; it keeps what it has learnt.
+
+    A batch has a tensor for each of the example's, in their order.
+    """
+    step = Step(example).to(device)
+    given, form = pytree.tree_flatten((example.inputs, dict(example.named), example.targets))
+    optimizer = update(step.model.parameters())
+    losses, gradients = list[float](), dict[str, Tensor]()
+    for batch in batches:
+        tensors = (own for own in pytree.tree_leaves(batch) if isinstance(own, Tensor))
+        leaves = [next(tensors).to(device) if isinstance(leaf, Tensor) else leaf for leaf in given]
+        optimizer.zero_grad()
+        loss = step(*pytree.tree_unflatten(leaves, form))
+        loss.backward()
+        gradients = gradients or _gradients(step.model)
+        optimizer.step()
+        losses.append(loss.item())
+    parameters = {name: own.detach() for name, own in step.model.named_parameters()}
+    return Trained(tuple(losses), gradients, parameters)
+
+
+def _gradients(model: nn.Module) -> dict[str, Tensor]:
+    """A gradient for each parameter that could have one; zeros where nothing depends on it."""
+    return {
+        name: torch.zeros_like(own) if own.grad is None else own.grad.detach().clone()
+        for name, own in model.named_parameters()
+        if own.requires_grad
+    }
+
+
+def refuse_incomparable(plan: Plan) -> None:
+    """One device must compute the same numbers, but for rounding."""
+    drawing = [own for own in plan.graph.operators if draws(own)]
+    if drawing:
+        raise InputError(
+            f"operator {drawing[0].name!r} draws random numbers, on one device others than on many",
+            "compare without dropout (a probability of 0) and without noise",
+        )
+    normalising = [own for own in plan.graph.operators if own.kind == "batch_norm"]
+    if normalising and plan.options.micro_batches > 1:
+        raise InputError(
+            f"operator {normalising[0].name!r} normalises each of {plan.options.micro_batches} "
+            "micro-batches by itself, and one device the whole batch",
+            "compare a plan with one micro-batch",
+        )

@@ -1,0 +1,168 @@
+"""Checkpoints of `torch.distributed.checkpoint`. Enters: an executor, an optimizer, a folder.
+Leaves: a checkpoint with the plain module's keys and whole shapes, of which each rank writes its
+shares; or an executor that goes on from one, whatever plan, ranks or plain module wrote it.
+
+    {"model": module.state_dict(), "optim": get_optimizer_state_dict(module, optimizer),
+     "meshwright": {"steps": ...}}
+is how a plain script reads and writes the same (the last only for random operators to go on). A
+checkpoint is written beside its place and then renamed: there is never half of one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.optim import Optimizer
+
+from meshwright.base.errors import InputError
+from meshwright.base.files import REMEDY
+from meshwright.capture.dtypes import torch_dtype
+from meshwright.graph.model import Spec
+from meshwright.lower.ownership import Holdings
+from meshwright.run.exec.executor import Executor
+from meshwright.run.state.model_state import kept_of, names_of, others, refuse_unlike
+from meshwright.run.state.optimizer_state import (
+    empty_optimizer_state,
+    put_optimizer_state,
+    sharded_optimizer_state,
+)
+from meshwright.run.state.sharded import Sharded
+
+MODEL = "model."
+METADATA = ".metadata"
+"""The file that makes a folder a checkpoint; torch writes it last."""
+
+
+def sharded_state(executor: Executor) -> dict[str, object]:
+    """The state of the plain module with this rank's part of each tensor, for `dcp` to use."""
+    holdings, graph = Holdings(executor.script), executor.script.plan.graph
+    found: dict[str, object] = {}
+    for parameter in graph.parameters:
+        if parameter.tensor.name in holdings.shares:
+            own = _sharded(executor, holdings, parameter.tensor.name)
+            found |= dict.fromkeys(names_of(parameter), own)
+    for key, value in executor.buffers.items():
+        found[key] = _sharded(executor, holdings, key) if key in holdings.shares else value
+    return found
+
+
+def _sharded(executor: Executor, holdings: Holdings, name: str) -> Sharded:
+    shape = executor.script.plan.graph.stored[name].shape
+    regions, kept = kept_of(executor, holdings, name)
+    return Sharded(shape, kept, regions, holdings.owned(name, executor.rank))
+
+
+def save_checkpoint(
+    executor: Executor, path: str | Path, optimizer: Optimizer | None = None
+) -> None:
+    """Write a checkpoint into a folder, in place of an older one; all ranks take part."""
+    whole = Path(path)
+    part = whole.with_name(f".{whole.name}.part")
+    _first_rank(lambda: _clear(whole, part))
+    state: dict[str, Any] = {
+        "model": sharded_state(executor),
+        "meshwright": {"steps": executor.steps},
+    }
+    optimizing = sharded_optimizer_state(executor, optimizer)
+    if optimizing is not None:
+        state["optim"] = optimizing
+    try:
+        save(state, checkpoint_id=part)
+    except CheckpointException as error:
+        raise _told(error, f"cannot write {str(path)!r}") from None
+    _first_rank(lambda: _place(part, whole))
+
+
+def load_checkpoint(
+    executor: Executor, path: str | Path, optimizer: Optimizer | None = None
+) -> None:
+    """Go on from a checkpoint; all ranks take part."""
+    metadata = _metadata(Path(path))
+    given = _specs(metadata)
+    refuse_unlike(executor, given, f"checkpoint {str(path)!r}", None)
+    for key in others(executor, given):
+        shape, dtype = given[key].shape, torch_dtype(given[key].dtype)
+        executor.buffers[key] = torch.empty(shape, dtype=dtype, device=executor.device)
+    state: dict[str, Any] = {"model": sharded_state(executor)}
+    if "meshwright.steps" in metadata.state_dict_metadata:
+        state["meshwright"] = {"steps": 0}
+    if optimizer is not None:
+        state["optim"] = empty_optimizer_state(executor, optimizer, metadata, str(path))
+    try:
+        load(state, checkpoint_id=path)
+    except CheckpointException as error:
+        raise _told(error, f"cannot read {str(path)!r}") from None
+    executor.steps = state.get("meshwright", {"steps": 0})["steps"]
+    if optimizer is not None:
+        put_optimizer_state(executor, optimizer, state["optim"])
+
+
+def _metadata(path: Path) -> Metadata:
+    if not (path / METADATA).is_file():
+        raise InputError(
+            f"there is no checkpoint in {str(path)!r}",
+            "name a folder that torch.distributed.checkpoint has written",
+        )
+    return FileSystemReader(path).read_metadata()
+
+
+def _specs(metadata: Metadata) -> dict[str, Spec]:
+    """What a checkpoint has of the module."""
+    return {
+        key.removeprefix(MODEL): Spec(
+            str(entry.properties.dtype).removeprefix("torch."), tuple(entry.size)
+        )
+        for key, entry in metadata.state_dict_metadata.items()
+        if key.startswith(MODEL) and isinstance(entry, TensorStorageMetadata)
+    }
+
+
+def _clear(whole: Path, part: Path) -> None:
+    """Make room for a new checkpoint; a folder that is none is left alone."""
+    if whole.exists() and not (whole / METADATA).is_file():
+        raise InputError(f"{str(whole)!r} is there and is no checkpoint", "name another folder")
+    if part.exists():
+        shutil.rmtree(part)
+
+
+def _place(part: Path, whole: Path) -> None:
+    """Let a checkpoint take its place; the older one is there until then."""
+    old = whole.with_name(f".{whole.name}.old")
+    if whole.exists():
+        whole.replace(old)
+    part.replace(whole)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def _first_rank(action: Callable[[], None]) -> None:
+    """Have the first rank do something; if it cannot, all say why."""
+    problem: list[tuple[str, str] | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            action()
+        except InputError as error:
+            problem = [(error.problem, error.remedy)]
+        except OSError as error:
+            problem = [(f"cannot write {error.filename!r} ({error.strerror})", REMEDY)]
+    dist.broadcast_object_list(problem)
+    if problem[0] is not None:
+        raise InputError(*problem[0])
+
+
+def _told(error: CheckpointException, what: str) -> InputError:
+    rank, (cause, _) = next(iter(sorted(error.failures.items())))
+    return InputError(
+        f"{what}: rank {rank} failed with {type(cause).__name__}: {cause}",
+        "see that all ranks reach the folder, and that it has room",
+    )

@@ -1,0 +1,119 @@
+"""Initial weights without the whole model in memory. Enters: a module, which may lie on the meta
+device, and a seed. Leaves: this rank's pieces of the weights that constructing it would give.
+
+Modules draw their weights in `reset_parameters`, one after the other. Each is filled by itself,
+cut and dropped; all ranks draw the same. A tied weight is drawn by each of its modules and is that
+of the first. Weights that a model draws in ways of its own have to come from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from meshwright.base.errors import InputError
+from meshwright.lower.ownership import Holdings
+from meshwright.run.comm.resharding import cut
+from meshwright.run.exec.executor import Executor
+from meshwright.run.state.model_state import names_of, refuse_unlike, region_of, spec_of
+
+RESET = "reset_parameters"
+OWN_WAYS = ("_init_weights", "init_weights")
+"""Methods by which models draw weights anew after construction."""
+
+REMEDY = "load a checkpoint, or build the module on a real device and load its state_dict"
+
+
+def initialise(executor: Executor, module: nn.Module, seed: int) -> None:
+    """Give an executor the weights that a module has if constructed after `manual_seed(seed)`."""
+    _refuse_own_ways(module)
+    given = {key: spec_of(value) for key, value in module.state_dict().items()}
+    refuse_unlike(executor, given, "the module", given)
+    holdings, graph = Holdings(executor.script), executor.script.plan.graph
+    read = {n: own.tensor.name for own in graph.parameters for n in names_of(own)}
+    for key, value in drawn(module, seed):
+        name = read.get(key, key)
+        if name not in executor.script.wiring.made:
+            names = [own for own in given if read.get(own, own) == name]
+            executor.buffers |= {own: value.to(executor.device) for own in names}
+        elif name in executor.parameters.pieces:
+            seen = executor.parameters.pieces[name].seen
+            for region in holdings.regions(name, executor.rank):
+                region_of(seen, region).copy_(cut(value, region.box))
+
+
+def drawn(module: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a module's state, each once and with its value at construction.
+
+    >>> with torch.device("meta"):
+    ...     linear = nn.Linear(2, 1)
+    >>> _ = torch.manual_seed(7)
+    >>> expected = nn.Linear(2, 1).state_dict()
+    >>> [(name, torch.equal(value, expected[name])) for name, value in drawn(linear, 7)]
+    [('weight', True), ('bias', True)]
+    """
+    kept, known = module.state_dict(keep_vars=True), set[int]()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for path, own in module.named_modules():
+            for name, value in _filled(own).items():
+                key = f"{path}.{name}" if path else name
+                if key in kept and id(kept[key]) not in known:
+                    known.add(id(kept[key]))
+                    if _unset(value):
+                        raise InputError(f"{RESET} leaves {key!r} without a value", REMEDY)
+                    yield key, value
+
+
+def _filled(module: nn.Module) -> dict[str, Tensor]:
+    """A module's own parameters and buffers after `reset_parameters`; the module stays as it is."""
+    twin = copy.copy(module)
+    parameters = {n: p for n, p in module._parameters.items() if p is not None}
+    twin.__dict__["_parameters"] = {
+        **dict.fromkeys(module._parameters),
+        **{name: nn.Parameter(_blank(own), own.requires_grad) for name, own in parameters.items()},
+    }
+    twin.__dict__["_buffers"] = {
+        name: own if own is None else _blank(own) if own.is_meta else own.clone()
+        for name, own in module._buffers.items()
+    }
+    reset = getattr(twin, RESET, None)
+    if reset is not None and (parameters or twin._buffers):
+        reset()
+    return {
+        name: own.detach()
+        for name, own in (*twin._parameters.items(), *twin._buffers.items())
+        if own is not None
+    }
+
+
+def _blank(own: Tensor) -> Tensor:
+    """A tensor of which every number says that nobody has set it."""
+    return torch.full(own.shape, _nothing(own.dtype), dtype=own.dtype)
+
+
+def _nothing(dtype: torch.dtype) -> float | int:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return 0 if dtype == torch.bool else torch.iinfo(dtype).min
+
+
+def _unset(value: Tensor) -> bool:
+    if value.is_floating_point() or value.is_complex():
+        return bool(value.isnan().any())
+    return value.dtype != torch.bool and bool((value == _nothing(value.dtype)).any())
+
+
+def _refuse_own_ways(module: nn.Module) -> None:
+    """Weights that are drawn elsewhere than in `reset_parameters` are not known here."""
+    for path, own in module.named_modules():
+        where = f"module {path!r} of type {type(own).__name__}"
+        has = any(parameter is not None for parameter in own._parameters.values())
+        if has and getattr(own, RESET, None) is None:
+            raise InputError(f"{where} has parameters and no {RESET}", REMEDY)
+        for name in OWN_WAYS:
+            if getattr(own, name, None) is not None:
+                raise InputError(f"{where} draws its weights in {name}", REMEDY)

@@ -1,0 +1,407 @@
+"""What layouts cost if costs just add up. Enters: a graph on a cluster, roles. Leaves: nanoseconds
+of units, and of pairs of units that exchange tensors, by what they can overlap with.
+
+    unit  there, back   both passes on one micro-batch, with what its parts exchange: halos,
+                        statistics, tokens on their way to experts
+          sums          of the gradients of its own parameters, once a step
+          update        of its own parameters, once a step
+    leg   there, back   a tensor on its way to a reader and its gradient back, for a micro-batch
+          sums          for parameters that several units share: fetching them from the first and
+                        returning their gradients, once a step; nothing if both lie alike, as it is
+                        part of the sum at the first
+Units and legs that cost the same have one kind, so that repeated layers are priced once. Nothing
+here knows what runs beside what: that is told by weights, and in the end by `simulate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.base.compiled import compiled
+from meshwright.cluster.model import Cluster
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.training import TRAFFIC
+from meshwright.graph.model import OperatorGraph
+from meshwright.lower.bundles import Bundle, Leg, Source
+from meshwright.plan.model import Options
+from meshwright.sharding.allowed import ANYTHING, Allowed
+from meshwright.sharding.layout import factors
+from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes, resharding
+from meshwright.sharding.states import PARTIAL, State
+from meshwright.sharding.unit import Port
+from meshwright.sharding.units import units
+from meshwright.simulate.collective_table import NANO, Prices, Table, price
+from meshwright.simulate.edge_collectives import SHARD
+from meshwright.simulate.edges import joined
+from meshwright.simulate.operator_table import (
+    DEGREE_BITS,
+    MOST_SPLITS,
+    Times,
+    TimeTable,
+    found_rows,
+    runs,
+)
+
+Costs = NDArray[np.float64]
+
+
+class UnitCosts(NamedTuple):
+    """Nanoseconds for each layout of a unit."""
+
+    there: Costs
+    back: Costs
+    sums: Costs
+    update: Costs
+
+
+class LegCosts(NamedTuple):
+    """Nanoseconds for each pair of layouts, the maker's first."""
+
+    there: Costs
+    back: Costs
+    sums: Costs
+
+
+class Joint(NamedTuple):
+    """One reading of a tensor by another unit than its maker."""
+
+    maker: int
+    reader: int
+    kind: int
+    """Legs of the same kind cost the same."""
+    shared: int
+    """How many units read the same tensor."""
+
+
+class _Known:
+    """What has been priced with some options: graphs that compute the same have much in common."""
+
+    def __init__(self) -> None:
+        self.units: dict[object, int] = {}
+        """The numbers of kinds, by what tells units apart."""
+        self.legs: dict[object, int] = {}
+        self.examples: list[tuple[Bundle, Source, Leg]] = []
+        """For each kind of legs one."""
+        self.of_unit: dict[object, UnitCosts] = {}
+        self.of_leg: dict[object, LegCosts] = {}
+        self.resharded: dict[object, Costs] = {}
+
+
+class Costing:
+    """Prices of one graph on one cluster, filled as they are needed."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        cluster: Cluster,
+        prices: Prices,
+        operators: OperatorPricer,
+        options: Options,
+        allowed: Allowed = ANYTHING,
+    ) -> None:
+        """Of the options micro-batches and the optimizer count; ZeRO is asked for."""
+        self.graph, self.cluster, self.options = graph, cluster, options
+        self.units, self.factors = units(graph), factors(cluster)
+        self.prices = prices
+        micro = options.micro_batches
+        self.times = Times(self.units, operators, cluster.devices, micro, allowed)
+        self.bundles = joined(graph, micro, 0).bundles
+        moving = cluster.device.memory_bandwidth * operators.rates.streaming
+        self._update = TRAFFIC[options.optimizer] / moving * NANO
+        self._launch = operators.rates.launch * NANO
+        self.kept: dict[int, list[tuple[Source, Leg, Bundle]]] = {}
+        """For each unit the parameters that it is the first to read, and how it reads them."""
+        for bundle in self.bundles:
+            for s, source in enumerate(bundle.sources if bundle.parameters else ()):
+                leg = next(own for own in bundle.legs if own.tensor == s)
+                self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
+        self._beside: dict[int, list[Port]] = {}
+        """For each unit its readings of which parts tell each other something, of a micro-batch."""
+        for leg in (own for bundle in self.bundles for own in bundle.legs):
+            if leg.port.halo or leg.port.statistics or leg.port.exchanged:
+                self._beside.setdefault(leg.unit, []).append(leg.port)
+        shared = ("costing", operators, micro, options.optimizer)
+        self.known: _Known = prices.shared.setdefault(shared, _Known())
+        self.kind = self._kinds()
+        self.joints = tuple(self._joints())
+        self._room = _Room(
+            np.zeros(len(self.factors), np.int8),
+            np.zeros((MOST, 3), np.int64),
+            np.zeros(MOST),
+            np.zeros(len(prices.kinds)),
+            np.zeros(3, np.int64),
+        )
+
+    def unit(self, number: int, roles: Codes, zero: int = 0) -> UnitCosts:
+        """What each layout of a unit costs with a stage of ZeRO."""
+        key = (self.kind[number], zero, roles.tobytes())
+        known = self.known.of_unit
+        if key not in known:
+            there, back = self._computed(number, roles)
+            exchanged, returned = self._exchanged(number, roles)
+            sums, update, fetched = self._kept_costs(number, roles, zero)
+            known[key] = UnitCosts(
+                there + exchanged + fetched, back + returned + fetched, sums, update
+            )
+        return known[key]
+
+    def leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
+        """What each pair of layouts costs along a leg of some kind."""
+        key = (kind, maker.tobytes(), reader.tobytes())
+        if key not in self.known.of_leg:
+            self.known.of_leg[key] = self._leg(kind, maker, reader)
+        return self.known.of_leg[key]
+
+    def _leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
+        bundle, source, leg = self.known.examples[kind]
+        home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
+        there = self._resharded(home, read, source.bytes)
+        back = np.zeros_like(there)
+        if leg.port.back is not None and source.port.back is not None:
+            made, wanted = _states(leg.port.back, reader), _states(source.port.back, maker)
+            back = self._resharded(made, wanted, source.bytes).T
+            if bundle.parameters:
+                first = next(own for own in bundle.legs if own.tensor == leg.tensor)
+                alike = (home[:, None] == read).all(axis=2)
+                alike &= (_states(first.port.back or (), maker)[:, None] == made).all(axis=2)
+                back = np.where(alike, 0.0, back)
+        if bundle.parameters:
+            return LegCosts(np.zeros_like(there), np.zeros_like(there), there + back)
+        return LegCosts(there, back, np.zeros_like(there))
+
+    def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
+        """Which layouts a unit can and may be cut in."""
+        found = np.ones(len(roles), np.bool_)
+        splits, kind = len(self.units[number].splits), int(self.times.type[number])
+        _mark_legal(self.times.table, self.prices.table.sizes, kind, splits, roles, found)
+        return found
+
+    def _kinds(self) -> list[int]:
+        """For each unit the number of its kind."""
+        number = self.known.units
+        kept = {
+            unit: tuple(
+                (_form(source.port), source.trained, tuple(_form(leg.port) for leg in bundle.legs))
+                for source, _, bundle in own
+            )
+            for unit, own in self.kept.items()
+        }
+        return [
+            number.setdefault(
+                (
+                    runs(unit),
+                    tuple(map(_form, unit.inputs)),
+                    tuple(map(_form, unit.outputs)),
+                    kept.get(u, ()),
+                    tuple(map(_form, self._beside.get(u, ()))),
+                ),
+                len(number),
+            )
+            for u, unit in enumerate(self.units)
+        ]
+
+    def _joints(self) -> list[Joint]:
+        number = self.known.legs
+        found = []
+        for bundle in self.bundles:
+            for leg in bundle.legs:
+                source = bundle.sources[leg.tensor]
+                if leg.unit == bundle.maker:
+                    continue
+                first = next(own for own in bundle.legs if own.tensor == leg.tensor)
+                form = (_form(source.port), _form(leg.port), _form(first.port), source.bytes)
+                key = (bundle.parameters, self.kind[bundle.maker], self.kind[leg.unit], form)
+                if key not in number:
+                    number[key] = len(self.known.examples)
+                    self.known.examples.append((bundle, source, leg))
+                readers = {own.unit for own in bundle.legs if own.tensor == leg.tensor}
+                found.append(Joint(bundle.maker, leg.unit, number[key], len(readers)))
+        return found
+
+    def _computed(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
+        keys = np.full(len(roles), self.times.type[number])
+        for split in reversed(range(MOST_SPLITS)):
+            degrees = np.where(roles == split, self.prices.table.sizes, 1).prod(axis=1)
+            keys = keys << DEGREE_BITS | self.times.table.place[degrees]
+        rows = np.zeros(len(keys), np.int64)
+        at = 0
+        while (at := found_rows(self.times.table, keys, rows, at)) < len(keys):
+            self.times.fill(int(keys[at]))
+        # A table that has grown has moved its rows.
+        found_rows(self.times.table, keys, rows, 0)
+        table = self.times.table
+        flows = float(self.units[number].flows)
+        return table.there[rows].astype(np.float64), table.back[rows].astype(np.float64) * flows
+
+    def _exchanged(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
+        """Halos, statistics and tokens for experts, in both passes."""
+        there, back = np.zeros(len(roles)), np.zeros(len(roles))
+        for port in self._beside.get(number, ()):
+            flows = port.back is not None and self.units[number].flows
+            for split, rows in enumerate(port.halo):
+                if rows:
+                    others = [n for n, state in enumerate(port.there) if n != split and state >= 0]
+                    told = self._told(SHIFT, split, rows, others, roles)
+                    there += told
+                    back += told * flows
+            for split, own in enumerate(port.statistics):
+                if own is not None:
+                    told = self._told(ALL_REDUCE, split, own.bytes, own.cut_by, roles)
+                    there += told * own.there
+                    back += told * own.back * flows
+            for split, tokens in enumerate(port.exchanged):
+                if tokens:
+                    cutting = [n for n, state in enumerate(port.there) if state >= 0]
+                    told = 2 * self._told(ALL_TO_ALL, split, tokens / 2, cutting, roles)
+                    there += told
+                    back += told * flows
+        return there, back
+
+    def _told(
+        self, operation: int, split: int, amount: float, others: Sequence[int], roles: Codes
+    ) -> Costs:
+        """What the parts of a split tell each other once, for each layout; others cut it too."""
+        sizes, bits = self.prices.table.sizes, 1 << np.arange(roles.shape[1])
+        inside = np.where(roles == split, bits, 0).sum(axis=1)
+        every = np.where((roles > PARTIAL) & (roles != split), bits, 0).sum(axis=1)
+        ways = np.where(np.isin(roles, others), sizes, 1).prod(axis=1)
+        known: dict[tuple[int, int, int], float] = {}
+        found = []
+        for key in zip(inside.tolist(), every.tolist(), ways.tolist(), strict=True):
+            if key not in known:
+                known[key] = self._exchange(operation, *key, amount)
+            found.append(known[key])
+        return np.array(found)
+
+    def _exchange(self, operation: int, inside: int, every: int, ways: int, amount: float) -> float:
+        """Bytes that are cut some ways, among the factors inside."""
+        held = amount / ways
+        if not inside:
+            return 0.0
+        way = self.prices.way(operation, inside, every, held)
+        return NANO * (way.fixed + way.slope * held)
+
+    def _kept_costs(self, number: int, roles: Codes, zero: int) -> tuple[Costs, Costs, Costs]:
+        """Sums and updates of a unit's own parameters, and what it takes to fetch sharded ones."""
+        sizes = self.prices.table.sizes
+        sums, update, fetched = (np.zeros(len(roles)) for _ in range(3))
+        updated = set[int]()
+        for source, leg, bundle in self.kept.get(number, ()):
+            if not source.trained or leg.port.back is None:
+                continue
+            home, made = _states(source.port.there, roles), _states(leg.port.back, roles)
+            held = np.where(made == PARTIAL, np.int8(SHARD), home) if zero else home
+            sums += self._rows(made, held, source.bytes)
+            if zero in (1, 2):
+                sums += self._rows(held, home, source.bytes)
+            elif zero == 3:
+                fetched += self._rows(held, home, source.bytes)
+            ways = np.where(held >= 0, sizes, 1).prod(axis=1)
+            update += self._update * source.bytes / ways
+            updated.add(id(bundle))
+        # The parameters of a bundle are updated by one task.
+        return sums, update + self._launch * len(updated), fetched
+
+    def _rows(self, made: Codes, needed: Codes, size: int) -> Costs:
+        """Nanoseconds for each pair of states in a row."""
+        both, row = _distinct(np.hstack((made, needed)))
+        cut = made.shape[1]
+        return self._priced(both[:, :cut], both[:, cut:], float(size))[row]
+
+    def _resharded(self, made: Codes, needed: Codes, size: int) -> Costs:
+        """Nanoseconds for each pair of states, computed once for each distinct pair."""
+        before, row = _distinct(made)
+        after, column = _distinct(needed)
+        pairs = np.repeat(before, len(after), axis=0), np.tile(after, (len(before), 1))
+        full: Costs = self._priced(*pairs, float(size)).reshape(len(before), len(after))
+        return full[np.ix_(row, column)]
+
+    def _priced(self, before: Codes, after: Codes, size: float) -> Costs:
+        """Nanoseconds from each state to the one beside it."""
+        known = self.known.resharded
+        key = (before.tobytes(), after.tobytes(), size)
+        if key not in known:
+            found = np.zeros(len(before))
+            before, after = np.ascontiguousarray(before), np.ascontiguousarray(after)
+            at = 0
+            while at < len(found):
+                at = _price_pairs(self.prices.table, before, after, size, found, at, self._room)
+                if at < len(found):
+                    self.prices.fill(*self._room.missing.tolist())
+            known[key] = found
+        return known[key]
+
+
+def _form(port: Port) -> object:
+    """A port without the name of its tensor."""
+    return (port.bytes, port.there, port.back, port.halo, port.statistics, port.exchanged)
+
+
+def _states(by_split: Sequence[State], roles: Codes) -> Codes:
+    """The states of a tensor under each layout: those that splits give it, else the roles."""
+    table = np.array([*by_split, 0], np.int8)
+    return np.where(roles >= 0, table[np.maximum(roles, 0)], roles).astype(np.int8)
+
+
+def _distinct(rows: Codes) -> tuple[Codes, list[int]]:
+    """The different rows, and for each row which of them it is; quicker for few than `unique`."""
+    number: dict[bytes, int] = {}
+    which = [number.setdefault(row.tobytes(), len(number)) for row in rows]
+    found = np.frombuffer(b"".join(number), np.int8).reshape(len(number), rows.shape[1])
+    # Compiled code would be compiled once more for what cannot be written.
+    return found.copy(), which
+
+
+class _Room(NamedTuple):
+    """Room for compiled code, which makes no arrays."""
+
+    scratch: Codes
+    operation: NDArray[np.int64]
+    held: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    missing: NDArray[np.int64]
+    """The operation, its members and those beside that a table lacks."""
+
+
+@compiled
+def _mark_legal(
+    table: TimeTable,
+    sizes: NDArray[np.int64],
+    kind: int,
+    splits: int,
+    roles: Codes,
+    found: NDArray[np.bool_],
+) -> None:
+    """Mark layouts of a type of units in which it can be cut."""
+    for row in range(len(roles)):
+        for split in range(splits):
+            degree = 1
+            for factor in range(len(sizes)):
+                if roles[row, factor] == split:
+                    degree *= sizes[factor]
+            found[row] &= table.cuttable[kind, split, table.place[degree]] > 0
+
+
+@compiled
+def _price_pairs(
+    table: Table, before: Codes, after: Codes, size: float, found: Costs, at: int, room: _Room
+) -> int:
+    """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
+    operation, held = room.operation, room.held
+    while at < len(found):
+        count = resharding(before[at], after[at], table.sizes, size, room.scratch, operation, held)
+        total = 0.0
+        for n in range(count):
+            kind, inside, every = operation[n, 0], operation[n, 1], operation[n, 2]
+            time, _ = price(table, kind, inside, every, held[n], room.busy)
+            if time < 0:
+                room.missing[0], room.missing[1], room.missing[2] = kind, inside, every
+                return at
+            total += time
+        found[at] = total
+        at += 1
+    return at

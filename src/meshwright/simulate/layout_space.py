@@ -1,0 +1,94 @@
+"""The layouts of a problem, factor by factor: which roles an op group may give a mesh factor.
+Enters: a `Problem`. Leaves: a `Space`. It does not know how the space is searched.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.base.errors import InputError
+from meshwright.sharding.layout import IDLE, REPLICA
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, at
+from meshwright.sharding.unit import Unit
+from meshwright.simulate.assign import key_of
+from meshwright.simulate.problem import Problem
+from meshwright.simulate.tasks import Indices
+
+
+class Space(NamedTuple):
+    """The roles that a unit may give a factor."""
+
+    role: NDArray[np.int8]
+    """[units, factors, most roles]"""
+    roles: Indices
+    """[units, factors] how many there are."""
+    group: Indices
+    """[2, units] the group of a unit: of those that share parameters, of those of its type."""
+    group_start: Indices
+    """[2, groups + 1]"""
+    member: Indices
+    """[2, units] the units of the groups."""
+
+
+def space(problem: Problem) -> Space:
+    """Every role that some layout gives and that is allowed."""
+    listed = [
+        [_roles(problem, unit, f) for f in range(len(problem.factors))] for unit in problem.units
+    ]
+    most = max((len(own) for unit in listed for own in unit), default=1)
+    shape = (len(problem.units), len(problem.factors))
+    role = np.full((*shape, most), WHOLE, np.int8)
+    count = np.zeros(shape, np.int32)
+    for u, unit in enumerate(listed):
+        for f, own in enumerate(unit):
+            role[u, f, : len(own)] = own
+            count[u, f] = len(own)
+    alike = [_sharing(problem), [int(number) for number in problem.times.type]]
+    group = np.array([np.unique(numbers, return_inverse=True)[1] for numbers in alike], np.int32)
+    members = np.argsort(group, axis=1, kind="stable").astype(np.int32)
+    starts = [
+        np.searchsorted(np.sort(numbers), np.arange(len(problem.units) + 1)) for numbers in group
+    ]
+    return Space(role, count, group, np.array(starts, np.int32), members)
+
+
+def _roles(problem: Problem, unit: Unit, f: int) -> list[int]:
+    """Splits that a factor can cut, replica, coordinates."""
+    size = problem.factors[f].size
+    every = {s: own.name for s, own in enumerate(unit.splits) if unit.cuttable(s, size)}
+    every[WHOLE] = REPLICA
+    every |= {at(c): f"{IDLE}{c}" for c in range(size if problem.apart[f] else 0)}
+    found = [role for role, name in every.items() if problem.allowed.role(unit, f, name)]
+    if not found:
+        level = problem.cluster.level_names[problem.factors[f].level]
+        raise InputError(
+            f"unit {unit.name!r} may have no role for factor {f} of the machine, on {level!r}",
+            "take away a constraint",
+        )
+    return found
+
+
+def stranger(problem: Problem, room: Space, roles: Codes) -> Unit | None:
+    """The first unit whose roles are not in the space; walks start inside it."""
+    there = np.arange(room.role.shape[2]) < room.roles[:, :, np.newaxis]
+    inside = ((room.role == roles[:, :, np.newaxis]) & there).any(axis=2).all(axis=1)
+    table, times = problem.prices.table, problem.times
+    for number, unit in enumerate(problem.units):
+        key = key_of(int(times.type[number]), roles[number], table, times.table)
+        if not inside[number] or key < 0:
+            return unit
+    return None
+
+
+def _sharing(problem: Problem) -> list[int]:
+    """For each unit the first of those with which it shares parameters, directly or not."""
+    first = list(range(len(problem.units)))
+    for bundle in problem.bundles:
+        if bundle.parameters:
+            joined = {first[leg.unit] for leg in bundle.legs} | {first[bundle.maker]}
+            first = [min(joined) if own in joined else own for own in first]
+    return first

@@ -1,0 +1,30 @@
+"""Circles of objects are looked for as before, once work is over."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from meshwright.base.garbage import THRESHOLDS, rarely_collected
+
+
+def test_work_changes_how_often_and_leaves_it_as_it_was() -> None:
+    before = gc.get_threshold()
+    with rarely_collected():
+        assert gc.get_threshold() == THRESHOLDS
+        assert gc.get_freeze_count() > 0
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+@rarely_collected()
+def failing() -> None:
+    raise KeyError
+
+
+def test_work_that_fails_leaves_it_as_it_was() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(KeyError):
+        failing()
+    assert gc.get_threshold() == before

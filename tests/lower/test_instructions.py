@@ -1,0 +1,176 @@
+"""Instructions of random plans: everything is there before it is read, and happens once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from meshwright.lower.script import Instruction, Kind, Script
+from support.drawn_plans import drawn_plans
+
+MODELS = ("lenet", "alexnet", "rnnlm", "nmt", "mlp", "dlrm", "gpt2-xl", "vit-large", "t5-large")
+
+Event = tuple[Kind, int, int]
+
+
+@pytest.fixture(scope="module")
+def scripts() -> list[Script]:
+    drawn = drawn_plans(11, MODELS)
+    return [Script(next(drawn).plan) for _ in range(3 * len(MODELS))]
+
+
+def event(own: Instruction) -> Event:
+    return own.kind, own.number, own.micro_batch
+
+
+def reads(script: Script, own: Instruction) -> Iterator[Event]:
+    """What has to have happened before an instruction."""
+    wiring, micro = script.wiring, own.micro_batch
+    micros = range(script.plan.options.micro_batches)
+    match own.kind:
+        case "Run":
+            for unit in script.segments[own.number].units:
+                yield from entering(script, own.number, unit, micro)
+        case "Carry":
+            made = wiring.made[wiring.deliveries[own.number].tensor]
+            if not made.parameter:
+                yield "Run", script.home[made.unit], micro
+        case "Reverse":
+            yield "Run", own.number, micro
+            yield from arriving(script, own.number, micro)
+        case "Bring":
+            for segment in contributing(script, own.number):
+                yield "Reverse", segment, micro
+        case "Settle":
+            for unit in script.buckets[own.number].units:
+                if script.flows[script.home[unit]]:
+                    yield from (("Reverse", script.home[unit], m) for m in micros)
+        case "Gather" | "Drop":
+            pass
+
+
+def entering(script: Script, segment: int, unit: int, micro: int) -> Iterator[Event]:
+    wiring = script.wiring
+    for index in range(len(script.plan.units[unit].inputs)):
+        number = wiring.readings[unit, index].delivery
+        delivery = wiring.deliveries[number]
+        made = wiring.made[delivery.tensor]
+        if delivery.steps:
+            yield "Carry", number, 0 if made.parameter else micro
+        elif not made.parameter and script.home[made.unit] != segment:
+            yield "Run", script.home[made.unit], micro
+
+
+def arriving(script: Script, segment: int, micro: int) -> Iterator[Event]:
+    """The gradients of what a segment makes."""
+    wiring = script.wiring
+    for number, back in enumerate(wiring.returns):
+        made = wiring.made[back.tensor]
+        if made.parameter or script.home[made.unit] != segment:
+            continue
+        if back.steps:
+            yield "Bring", number, micro
+        else:
+            for other in contributing(script, number):
+                if other != segment:
+                    yield "Reverse", other, micro
+
+
+def contributing(script: Script, return_: int) -> set[int]:
+    readings = script.wiring.readings.items()
+    return {script.home[unit] for (unit, _), own in readings if own.return_ == return_}
+
+
+def test_everything_is_there_before_it_is_read(scripts: list[Script]) -> None:
+    for script in scripts:
+        done: set[Event] = set()
+        for own in script.instructions:
+            missing = set(reads(script, own)) - done
+            assert not missing, (own, missing)
+            done.add(event(own))
+
+
+def test_everything_that_runs_again_has_run_before(scripts: list[Script]) -> None:
+    again = 0
+    for script in scripts:
+        done: set[Event] = set()
+        for own in script.instructions:
+            assert not own.again or event(own) in done
+            again += own.again
+            done.add(event(own))
+    assert again
+
+
+def test_everything_happens_once(scripts: list[Script]) -> None:
+    for script in scripts:
+        counts = Counter(event(own) for own in script.instructions if not own.again)
+        assert all(n == 1 for (kind, _, _), n in counts.items() if kind not in ("Gather", "Drop"))
+        micros = range(script.plan.options.micro_batches)
+        segments = range(len(script.segments))
+        assert {own for own in counts if own[0] == "Run"} == {
+            ("Run", segment, micro) for segment in segments for micro in micros
+        }
+        assert {own for own in counts if own[0] == "Reverse"} == {
+            ("Reverse", segment, micro)
+            for segment in segments
+            if script.flows[segment]
+            for micro in micros
+        }
+
+
+def test_every_gradient_is_settled(scripts: list[Script]) -> None:
+    for script in scripts:
+        settled = {own.number for own in script.instructions if own.kind == "Settle"}
+        learning = {
+            number
+            for number, bucket in enumerate(script.buckets)
+            if any(kept.returns for kept in bucket.parameters)
+        }
+        assert settled == learning
+
+
+def test_sharded_parameters_are_gathered_before_use(scripts: list[Script]) -> None:
+    wholly = 0
+    for script in scripts:
+        sharded = {
+            kept.name: number
+            for number, bucket in enumerate(script.buckets)
+            for kept in bucket.parameters
+            if kept.shards
+        }
+        shown: set[int] = set()
+        for own in script.instructions:
+            if own.kind == "Gather":
+                assert own.number not in shown, "it is there already"
+                shown.add(own.number)
+            elif own.kind == "Drop":
+                shown.remove(own.number)
+            used = {sharded[name] for name in parameters_read(script, own) if name in sharded}
+            assert used <= shown
+            wholly += script.plan.options.zero == 3 and bool(used)
+        if script.plan.options.zero == 3:
+            assert not shown, "memory is given back"
+    assert wholly
+
+
+def parameters_read(script: Script, own: Instruction) -> set[str]:
+    wiring = script.wiring
+    if own.kind == "Carry":
+        name = wiring.deliveries[own.number].tensor
+        return {name} if wiring.made[name].parameter else set()
+    if own.kind not in ("Run", "Reverse"):
+        return set()
+    units = script.segments[own.number].units
+    names = {port.tensor for unit in units for port in script.plan.units[unit].inputs}
+    return {name for name in names if wiring.made[name].parameter}
+
+
+def test_segments_hold_every_unit_once(scripts: list[Script]) -> None:
+    for script in scripts:
+        found = [unit for segment in script.segments for unit in segment.units]
+        assert found == list(range(len(script.plan.units)))
+        for segment in script.segments:
+            places = {script.wiring.tasks[unit].place for unit in segment.units}
+            assert len(places) == 1
