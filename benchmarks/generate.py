@@ -17,12 +17,12 @@ from pathlib import Path
 from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
 from meshwright.rewrite.generate.run import Found, generate
-from meshwright.rewrite.generate.trial import agrees
 from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Plain, Rule
 from meshwright.rewrite.verify.prove import Proof, prove
 from meshwright.rewrite.verify.verdict import verify
+from rule_trial import agrees
 
 COLUMNS = "{:>9} {:>9} {:>11} {:>10} {:>8} {:>6} {:>8}"
 

@@ -20,8 +20,8 @@ from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Question
-from meshwright.search.joint.sequential import sequential
 from papers import _seconds
+from sequential import sequential
 
 CASES = ((16, 768), (16, 3072), (4, 256))
 """Nodes of Summit, and samples in a step."""

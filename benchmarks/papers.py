@@ -49,10 +49,10 @@ from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import Planned, Question
-from meshwright.search.joint.sequential import sequential
 from meshwright.search.sweep import Failed, sweep
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
+from sequential import sequential
 
 RESULTS = Path(__file__).with_name("papers.jsonl")
 MCMC = Seconds(5.0)

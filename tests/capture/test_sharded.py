@@ -13,9 +13,6 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.capture.execute import execute
-from meshwright.capture.sharded import execute_sharded
-from meshwright.capture.shards import Pieces, moved, piece
-from meshwright.capture.tasks import defined_work, run_tasks
 from meshwright.graph.families import family_of
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph
@@ -25,7 +22,10 @@ from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import Shards, run
 from meshwright.rewrite.language.types import FRONT, PARALLEL
 from support.shard_strategies import Case, cases, moves
+from support.shard_tasks import defined_work, run_tasks
 from support.sharded_forms import FORMS, Form, graphs
+from support.sharded_run import execute_sharded
+from support.shards import Pieces, moved, piece
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from meshwright.capture.execute import execute, values_of
 from meshwright.capture.export import capture
-from meshwright.capture.sharded import execute_sharded
 from meshwright.capture.zoo import ENTRIES
 from meshwright.capture.zoo.entry import Entry
 from meshwright.graph.check import check
@@ -23,6 +22,7 @@ from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.library import library
+from support.sharded_run import execute_sharded
 
 LENGTH = int(os.environ.get("REWRITES", "50"))
 CHAINS = int(os.environ.get("CHAINS", "1"))

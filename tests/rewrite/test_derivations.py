@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from meshwright.capture.execute import execute
-from meshwright.capture.sharded import execute_sharded
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
 from support.derivations import DERIVATIONS, Derivation, derive, expression
+from support.sharded_run import execute_sharded
 
 
 @pytest.mark.parametrize("own", DERIVATIONS, ids=lambda own: own.name.split(":")[0])

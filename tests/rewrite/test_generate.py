@@ -20,12 +20,12 @@ from meshwright.rewrite.generate.operators import (
     splits,
 )
 from meshwright.rewrite.generate.run import Found, generate
-from meshwright.rewrite.generate.trial import agrees
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.text import lines, parse_rule, parse_rules
 from meshwright.rewrite.verify.verdict import verify
+from rule_trial import agrees
 
 PUBLISHED = Path(__file__).parent / "data" / "unity_rules_320.json"
 
@@ -184,7 +184,7 @@ SCRIPT = """
 import pathlib, sys
 from meshwright.rewrite.generate.operators import defined
 from meshwright.rewrite.generate.run import generate
-from meshwright.rewrite.generate.trial import agrees
+from rule_trial import agrees
 templates = tuple(map(defined, ("relu", "add", "linear")))
 generate(templates, 3, agrees, folder=pathlib.Path(sys.argv[1]))
 """

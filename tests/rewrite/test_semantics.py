@@ -8,7 +8,6 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meshwright.capture.shards import Pieces, moved
 from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.language.shards import Shards, cut, evaluate, of_array, run
 from meshwright.rewrite.language.terms import AXES, Attribute
@@ -27,6 +26,7 @@ from meshwright.rewrite.language.types import (
     rank,
 )
 from support.shard_strategies import moves, shards
+from support.shards import Pieces, moved
 
 Move = tuple[tuple[Attribute, ...], Shards]
 

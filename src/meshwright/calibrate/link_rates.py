@@ -40,7 +40,8 @@ LONG = Seconds(0.3)
 """How long one reading takes where the budget allows it."""
 
 READINGS = 5
-"""Of which the median counts."""
+"""Of which the median counts for latencies, and the shortest for rates: what else a machine does
+only lengthens a transfer."""
 
 TRIPS, STINT = 20, Seconds(3e-3)
 """Round trips of a small message in a reading, and about how long is computed before each."""
@@ -100,17 +101,15 @@ class _Meter:
         return Seconds(max(0.0, half - (library.launch if library else 0.0)))
 
     def pace(self, pairs: Pairs, each: float) -> float:
-        """Seconds for a byte of each pair, all at once, from the medians of some readings."""
+        """Seconds for a byte of each pair, all at once, from the shortest of some readings."""
         size = FIRST
         self._seconds(pairs, size)
         # The better of two: what else a machine does only lengthens a reading.
         while (spent := min(self._seconds(pairs, size), self._seconds(pairs, size))) < each:
             size = math.ceil(size * min(max(1.3 * each / max(spent, 1e-9), 1.5), GROWTH))
         part = size // PART
-        # One beside the other, so that what disturbs meets both.
         both = [(self._seconds(pairs, size), self._seconds(pairs, part)) for _ in range(READINGS)]
-        whole = statistics.median(large for large, _ in both)
-        less = statistics.median(small for _, small in both)
+        whole, less = min(large for large, _ in both), min(small for _, small in both)
         # On a machine that is busy with other things a part may take as long as the whole.
         return max(whole - less, whole / 2) / (size - part)
 

@@ -32,8 +32,8 @@ from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.explore_rewrites import Costs, algebra, replayed, variants
 from meshwright.search.joint.segments import segments
-from meshwright.search.joint.sequential import one_device, sequential
 from meshwright.search.joint.stitch import recomposed
+from sequential import one_device, sequential
 from support.training_graphs import random_graph, tiny
 
 RULES = algebra()

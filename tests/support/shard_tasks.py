@@ -19,13 +19,13 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.capture.pieces import run_call
-from meshwright.capture.shards import Pieces, piece
 from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
 from meshwright.graph.notation import Definition, Label
 from meshwright.graph.pieces import pieces, splits_of
 from meshwright.rewrite.graphs.readings import Reading
 from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, Axis, Type, meet
+from support.shards import Pieces, piece
 
 
 class Work(NamedTuple):

@@ -14,14 +14,14 @@ from torch import Tensor
 from meshwright.base.errors import InputError
 from meshwright.capture.execute import refuse_missing
 from meshwright.capture.kernels import run_operator
-from meshwright.capture.shards import Pieces, in_one_piece, moved, without_overlap
-from meshwright.capture.tasks import defined_work, run_tasks, structural_work
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read
 from meshwright.rewrite.graphs.readings import Reading
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import FRONT, PARALLEL, infer
+from support.shard_tasks import defined_work, run_tasks, structural_work
+from support.shards import Pieces, in_one_piece, moved, without_overlap
 
 Known = Mapping[str, Definition]
 Read = Callable[[Call], Reading | None]
