@@ -146,7 +146,9 @@ class _Meter:
             self._exchange([(first, out)], [])
 
     def _seconds(self, pairs: Pairs, size: int) -> float:
-        """Until the last receiver has all. What arrives overwrites itself: nobody reads it."""
+        """From the first start to the last end: what some rank took from one barrier to the next.
+        A rank that wakes late only lengthens it. What arrives overwrites itself: nobody reads it.
+        """
         targets = [target for source, target in pairs if source == self._rank]
         sources = [source for source, target in pairs if target == self._rank]
         parts = [min(MESSAGE, size - begin) for begin in range(0, size, MESSAGE)]
@@ -155,9 +157,10 @@ class _Meter:
         dist.barrier()
         begin = time.perf_counter()
         self._exchange(sends, receives)
-        spent = time.perf_counter() - begin if sources else 0.0
         self._wire.finish()
-        return self._agreed(spent)
+        dist.barrier()
+        self._wait()
+        return self._agreed(time.perf_counter() - begin)
 
     def _exchange(
         self, sends: list[tuple[int, Tensor]], receives: list[tuple[int, Tensor]]
