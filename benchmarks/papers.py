@@ -3,12 +3,15 @@
     python benchmarks/papers.py                     # the table, from the results that are kept
     python benchmarks/papers.py --run               # first computes the rows that are missing
     python benchmarks/papers.py --run --rows bert   # only rows whose name has 'bert' in it
+    python benchmarks/papers.py --run --anew        # also rows that do not say their commit
     python benchmarks/papers.py --bounds            # only computes the bounds of all rows anew
 
 A bound that is computed anew is one of the graph as it is and of the graph that is cheapest on one
 device, with one micro-batch or as many as the joint plan has.
 
-Rows are kept in benchmarks/papers.jsonl, one a line; delete lines to compute them anew. Columns:
+Rows are kept in benchmarks/papers.jsonl, one a line with the commit that computed it; delete lines,
+or what they say of their commit, to compute them anew. They come in an order that is as good as
+random, so that what is done when it is stopped is a sample of all. Columns:
 
     data, expert, EP, optcnn, operator placement   baselines, with the library's own collectives;
                  EP is expert parallelism, of mixtures of experts
@@ -27,13 +30,16 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
+import subprocess
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from meshwright.base.units import BytesPerSecond, Seconds
+from meshwright.base.units import BytesPerSecond, Seconds, counted
 from meshwright.baselines import applicable
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.capture.load import load_model
@@ -98,6 +104,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     search: float
     stopped: str
+    commit: str = ""
+    """Of the code that computed it; nothing for rows older than this field."""
 
 
 def rows() -> Iterator[Row]:
@@ -194,7 +202,14 @@ def computed(row: Row) -> Result:
         plan=_described(joint),
         search=joint.seconds,
         stopped=joint.stopped,
+        commit=_commit(),
     )
+
+
+def _commit() -> str:
+    """The commit that is checked out here."""
+    told = ("git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD")
+    return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def bounded(result: Result) -> Result:
@@ -297,6 +312,7 @@ def table(results: list[Result]) -> str:
         lines.append(" | ".join([*cells, f"{own.search:.0f} s"]))
     lines.append("")
     lines.append(f"{len(results)} rows; median gap {statistics.median(gaps):.1%}")
+    lines.append(f"computed by: {', '.join(_commits(results))}")
     lines += list(_summary(results))
     return "\n".join(lines)
 
@@ -332,6 +348,12 @@ def _cell(own: Result, column: str) -> str:
     return text if own.fits[column] else f"[{text}]"
 
 
+def _commits(results: list[Result]) -> Iterator[str]:
+    counts = Counter(own.commit or "code before commits were told" for own in results)
+    for commit, count in counts.most_common():
+        yield f"{commit} ({counted(count, 'row')})"
+
+
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}"
 
@@ -340,6 +362,7 @@ def main() -> None:
     """Compute what is missing if asked, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", action="store_true", help="compute the rows that are missing")
+    parser.add_argument("--anew", action="store_true", help="and those that say no commit")
     parser.add_argument("--bounds", action="store_true", help="compute bounds anew")
     parser.add_argument("--rows", default="", help="only rows whose name has this in it")
     parser.add_argument("--cores", type=int, default=None)
@@ -347,7 +370,11 @@ def main() -> None:
     wanted = [row for row in rows() if asked.rows in row.name]
     if asked.run:
         have = known()
-        missing = [row for row in wanted if row.name not in have]
+        missing = [
+            row
+            for row in sorted(wanted, key=lambda row: zlib.crc32(row.name.encode()))
+            if row.name not in have or (asked.anew and not have[row.name].commit)
+        ]
 
         def kept(row: Row, result: Result | Failed) -> None:
             if isinstance(result, Failed):
