@@ -399,3 +399,19 @@ def test_nothing_of_pytorch_stays_changed() -> None:
         torch.inference_mode.__enter__,
         vars(nn.Module).keys(),
     )
+
+
+def test_a_reentrant_checkpoint_that_trains_nothing_is_refused() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.second(checkpoint(self.first, x, use_reentrant=True))
+            return y.sum()
+
+    x = torch.randn(3, 4)
+    with pytest.raises(InputError, match=r"at .*test_own_backward\.py:\d+ is given nothing"):
+        capture(Example(model=Checkpointed(), inputs=(x,)))
+    assert capture(Example(model=Checkpointed(), inputs=(x.requires_grad_(),))).loss

@@ -24,6 +24,7 @@ class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(4, 4)
         self.norm = nn.BatchNorm1d(4)
+        self.mean = nn.BatchNorm1d(4, momentum=None)
         self.instance = nn.InstanceNorm1d(3, track_running_stats=True)
         self.words = nn.Embedding(5, 4, max_norm=1.0)
         self.register_buffer("average", torch.ones(4))
@@ -72,6 +73,10 @@ def followed(own: Any, y: Tensor) -> Any:
     return own.instance(y[None])[0]
 
 
+def averaged_over_all(own: Any, y: Tensor) -> Any:
+    return own.mean(y)
+
+
 def counted(own: Any, y: Tensor) -> Any:
     own.steps += 1
     return y * own.steps
@@ -110,6 +115,7 @@ def remembered(own: Any, y: Tensor) -> Any:
         (queued, r"writes into its tensor 'queue' at .*test_state\.py:\d+"),
         (shortened, r"writes into its parameter 'words\.weight' at .*leave max_norm out"),
         (followed, r"buffer 'instance\.running_mean' at .*leave track_running_stats out"),
+        (averaged_over_all, r"buffer 'mean\.num_batches_tracked' at .*give the .* a momentum"),
         (counted, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
         (scheduled, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
         (initialised, r"forward reads 'first', .* at .*test_state\.py:\d+"),
@@ -155,3 +161,31 @@ def test_what_no_later_step_reads_is_let_through(function: Function) -> None:
     kept = vars(example.model)
     assert (kept["steps"], kept["cache"], kept["history"]) == (0, None, [])
     assert "shown" not in kept
+
+
+class Leaf(nn.Module):
+    """A penalty on the gradient by its input, as people write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.requires_grad_(True)
+        (slope,) = torch.autograd.grad(self.linear(x).tanh().sum(), x, create_graph=True)
+        return slope.square().mean()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_forward_computes_is_never_taken_for_a_constant(device: str) -> None:
+    with torch.device(device):
+        example = Example(model=Leaf(), inputs=(torch.randn(3, 4),))
+    with pytest.raises(InputError, match="leaf of autograd"):
+        capture(example)
+
+
+def test_modules_of_pytorch_are_named_and_no_line_of_ours() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4, max_norm=1.0), nn.Linear(4, 1))
+    example = Example(model=model, inputs=(torch.zeros(3, dtype=torch.int64),))
+    with pytest.raises(InputError, match=r"parameter '0\.weight'; no later"):
+        capture(example)

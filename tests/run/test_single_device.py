@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.base.errors import InputError
@@ -106,3 +108,26 @@ def test_other_numbers_on_one_device_are_refused() -> None:
         refuse_incomparable(planned(0.1, 1))
     with pytest.raises(InputError, match="'normed' normalises each of 2 micro-batches"):
         refuse_incomparable(planned(0.0, 2))
+
+
+class Greedy(nn.Module):
+    """Writes into its batch, and has sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(5, 3, sparse=True)
+
+    def forward(self, places: Tensor, x: Tensor) -> Tensor:
+        x.mul_(2.0)
+        total: Tensor = (self.words(places) * x).sum()
+        return total
+
+
+def test_batches_stay_as_they_are_and_sparse_gradients_are_tensors() -> None:
+    batch = torch.tensor([1, 1, 4]), torch.ones(3, 3)
+    example = Example(model=Greedy(), inputs=batch)
+    update = partial(torch.optim.Adam, lr=0.1)
+    trained = train_alone(example, [batch, batch], update, torch.device("cpu"))
+    assert torch.equal(batch[1], torch.ones(3, 3))
+    expected = torch.zeros(5, 3).index_put((batch[0],), torch.tensor(2.0), accumulate=True)
+    assert torch.equal(trained.gradients["words.weight"], expected)

@@ -35,7 +35,12 @@ from meshwright.capture.settings import (
     modules_of,
     settings_of,
 )
-from meshwright.capture.state_writes import refuse_state_writes
+from meshwright.capture.state_writes import (
+    KEPT,
+    LOST,
+    refuse_lost_origins,
+    refuse_state_writes,
+)
 from meshwright.capture.tracing import Trace, replayed, traced
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Alike, Traced
@@ -102,6 +107,7 @@ def _whole_trace(example: Example, meanwhile: ExitStack) -> Trace:
         meanwhile.enter_context(as_operators(more))
         apart |= more
     refuse_state_writes(trace.program, MODEL)
+    refuse_lost_origins(trace.program)
     if trace.memory.remembered:
         with trace.memory.stale():
             again = replayed(example, trace.known, trace.decided)
@@ -182,10 +188,11 @@ def _sentence(error: Exception, title: str, example: Example) -> InputError:
             "choose with torch.where, or by shapes and settings, which are known beforehand",
         )
     if "a fake tensor in the exported program" in str(error):
+        return InputError(LOST, KEPT)
+    if ".numpy() is not supported for tensor subclasses" in str(error):
         return InputError(
-            f"model {title!r} makes a leaf of autograd in its forward pass, of which a trace loses "
-            "the origin (x.detach().requires_grad_(), say)",
-            "call requires_grad_ on nothing there; torch.func.grad differentiates without it",
+            f"model {title!r} computes with NumPy{place}, which no graph tells",
+            "compute it with torch",
         )
     what = str(error).strip().splitlines()
     return InputError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
+from pathlib import Path
 
 import torch
 from torch import fx
@@ -14,6 +15,7 @@ from torch._ops import OpOverload
 
 from meshwright.base.errors import InputError
 from meshwright.capture.aten import kind_of, tensors_in
+from meshwright.capture.lines import is_the_user_s
 from meshwright.capture.names import layer_path
 from meshwright.graph.model import Spec
 
@@ -100,9 +102,9 @@ def layer_of(node: fx.Node, root: str) -> str:
 
 
 def place(node: fx.Node) -> str:
-    """Where the user's model calls it: ' at FILE:LINE', the innermost that is not PyTorch's."""
+    """Where the user's model calls it: ' at FILE:LINE', or nothing if only PyTorch's modules do."""
     lines = _LOCATION.findall(node.meta.get("stack_trace") or "")
-    own = [line for line in lines if "/torch/" not in line[0]]
+    own = [line for line in lines if is_the_user_s(Path(line[0]))]
     return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
 
 

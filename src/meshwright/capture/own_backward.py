@@ -157,6 +157,12 @@ def _checkpoints_seen_through() -> Iterator[None]:
     forward, entered = CheckpointFunction.forward, torch.inference_mode.__enter__
 
     def run(ctx: object, function: Any, preserve: bool, *arguments: Any) -> Any:
+        if not any(isinstance(own, Tensor) and own.requires_grad for own in arguments):
+            raise InputError(
+                f"a reentrant checkpoint{calling_line()} is given nothing that needs a gradient, "
+                "so that PyTorch trains none of the parameters within it",
+                "call checkpoint with use_reentrant=False",
+            )
         return function(*arguments)
 
     def refused(context: torch.inference_mode) -> Any:

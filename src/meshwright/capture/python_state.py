@@ -124,12 +124,18 @@ class Memory:
         changed = [name for name, own in self._state.items() if now.get(name) != own]
         if changed:
             name = changed[0].partition(".")[2]
-            owner = dict(self._modules).get(name.rpartition(".")[0], model)
             raise InputError(
-                f"forward{line_of(type(owner).forward)} gives a new tensor to {name!r}, a buffer "
+                f"forward{self._line_of(name)} gives a new tensor to {name!r}, a buffer "
                 "or parameter; no later step of a plan would see it",
                 REMEDY,
             )
+
+    def _line_of(self, name: str) -> str:
+        """Where the user's innermost module is written that has a tensor of this name."""
+        users, path = dict(self._modules), name.rpartition(".")[0]
+        while path and path not in users:
+            path = path.rpartition(".")[0]
+        return line_of(type(users[path]).forward) if path in users else ""
 
     def _is_cache(self, value: object) -> bool:
         """Whether a later call would make the same: tensors of constants alone."""

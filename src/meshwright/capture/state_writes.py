@@ -4,7 +4,7 @@ sentence that names the tensor and the line.
 A plan computes every step from the parameters and from buffers as they were given; what a step
 writes into them would be gone in the next (EMA, codebooks, queues, counters, `max_norm`). Let
 through is what batch normalisation keeps: operators follow its running statistics by themselves,
-and its counter is read by nobody (a module with `momentum=None` reads it, and is not captured).
+and its counter is read by nobody; where it is (`momentum=None`), the model is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
@@ -33,6 +34,12 @@ REMEDIES = {
     "embedding_renorm": "leave max_norm out, and shorten the rows in the loop after each update",
     "instance_norm": "leave track_running_stats out",
 }
+LOST = (
+    "the model makes a leaf of autograd in its forward pass, of which a trace loses the origin "
+    "(x.detach().requires_grad_(), say)"
+)
+KEPT = "call requires_grad_ on nothing there; torch.func.grad differentiates without it"
+COUNTED = "give the normalisation a momentum, which is the same in every step"
 REMEDY = "give it to the model as an input, and write it in the loop, outside of the model"
 
 
@@ -41,21 +48,41 @@ def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
     entering = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     for node, written in _writes(program.graph_module):
         spec = entering.get(written.name)
-        if spec is not None and spec.kind in WORDS and not _passes(spec, program):
+        if spec is not None and spec.kind in WORDS and not _passes(spec, program, node):
             name = (spec.target or written.name).removeprefix(f"{root}." if root else "")
             raise InputError(
                 f"the model writes into its {WORDS[spec.kind]} {name!r}{place(node)}; "
                 f"no later step of a plan would see it",
-                REMEDIES.get(kind_of_node(node) or "", REMEDY),
+                _remedy(spec, program, node),
             )
 
 
-def _passes(spec: InputSpec, program: ExportedProgram) -> bool:
-    """Whether a tensor is the counter of a batch normalisation, or made by forward."""
+def refuse_lost_origins(program: ExportedProgram) -> None:
+    """Refuse a program that takes for a constant what forward computes of its inputs.
+
+    `torch.export` refuses it itself, but for models whose inputs are fake tensors already.
+    """
+    if any(isinstance(own, FakeTensor) for own in program.constants.values()):
+        raise InputError(LOST, KEPT)
+
+
+def _remedy(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> str:
+    if _is_counter(spec, program):
+        return COUNTED
+    return REMEDIES.get(kind_of_node(write) or "", REMEDY)
+
+
+def _passes(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> bool:
+    """Whether a tensor is a counter that nobody reads, or made by forward."""
+    made = (spec.target or "").rpartition(".")[2].startswith(MADE_OF_NUMBERS)
+    return made or (_is_counter(spec, program) and not write.users)
+
+
+def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:
+    """Whether a tensor counts the batches of a batch normalisation."""
     owner, _, name = (spec.target or "").rpartition(".")
     beside = f"{owner}.{STATISTIC}" if owner else STATISTIC
-    counter = name == COUNTER and beside in program.graph_signature.buffers
-    return counter or name.startswith(MADE_OF_NUMBERS)
+    return name == COUNTER and beside in program.graph_signature.buffers
 
 
 def _writes(module: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:

@@ -1,9 +1,8 @@
 """A graph in another dtype. Enters: a graph in float32. Leaves: what it is when the module is cast.
 
-Real tensors in float32 change, and with them attributes that name that dtype; what is computed of
-them in complex numbers is as wide as they are, at least complex64. Tensors of other dtypes, such as
-positions and masks, stay as they are, and so do complex ones that no cast of a module reaches. What
-makes tensors of nothing then says in which dtype.
+Real tensors in float32 change, and with them attributes that name that dtype; complex ones are as
+wide as they are, at least complex64. Tensors of other dtypes, such as positions and masks, stay as
+they are. What makes tensors of nothing then says in which dtype.
 """
 
 from __future__ import annotations
@@ -50,42 +49,33 @@ def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:
             msgspec.structs.replace(p, tensor=_tensor(p.tensor, dtype)) for p in graph.parameters
         ),
         buffers=tuple(_tensor(tensor, dtype) for tensor in graph.buffers),
-        operators=tuple(_operators(graph, graph.operators, dtype)),
-        checks=tuple(_operators(graph, graph.checks, dtype)),
+        operators=tuple(_operators(graph.operators, dtype)),
+        checks=tuple(_operators(graph.checks, dtype)),
     )
 
 
-def _operators(
-    graph: OperatorGraph, operators: tuple[Operator, ...], dtype: str
-) -> Iterator[Operator]:
-    changed = {tensor.name for tensor in graph.definitions() if tensor.dtype == WIDE}
+def _operators(operators: tuple[Operator, ...], dtype: str) -> Iterator[Operator]:
     for operator in operators:
-        cast = [_tensor(tensor, dtype) for tensor in operator.outputs]
-        pairs = COMPLEX
-        if changed.intersection(operator.inputs):
-            pairs = OF_PAIRS.get(dtype, COMPLEX)
-            cast = [_paired(tensor, pairs) for tensor in cast]
-            changed.update(tensor.name for tensor in cast if tensor.dtype.startswith("complex"))
-        attributes = tuple(
-            (key, _value(key, value, dtype, pairs)) for key, value in operator.attributes
-        )
-        if not operator.inputs and tuple(cast) != operator.outputs:
-            attributes = tuple(sorted({**dict(attributes), "dtype": dtype}.items()))
-        yield msgspec.structs.replace(operator, outputs=tuple(cast), attributes=attributes)
+        cast = tuple(_tensor(tensor, dtype) for tensor in operator.outputs)
+        attributes = tuple((key, _value(key, value, dtype)) for key, value in operator.attributes)
+        if not operator.inputs and cast != operator.outputs:
+            attributes = tuple(sorted({**dict(attributes), "dtype": cast[0].dtype}.items()))
+        yield msgspec.structs.replace(operator, outputs=cast, attributes=attributes)
 
 
-def _paired(tensor: Tensor, pairs: str) -> Tensor:
-    return msgspec.structs.replace(tensor, dtype=pairs) if tensor.dtype == COMPLEX else tensor
+def _named(dtype: str, wanted: str) -> str:
+    """What a dtype becomes where float32 becomes the wanted one."""
+    return {WIDE: wanted, COMPLEX: OF_PAIRS.get(wanted, COMPLEX)}.get(dtype, dtype)
 
 
 def _tensor(tensor: Tensor, dtype: str) -> Tensor:
-    return msgspec.structs.replace(tensor, dtype=dtype) if tensor.dtype == WIDE else tensor
+    return msgspec.structs.replace(tensor, dtype=_named(tensor.dtype, dtype))
 
 
-def _value(key: str, value: Value, dtype: str, pairs: str) -> Value:
+def _value(key: str, value: Value, dtype: str) -> Value:
     """What an attribute is in another dtype: masks fill with the least number that there is."""
     if key == "dtype":
-        return {WIDE: dtype, COMPLEX: pairs}.get(str(value), value)
+        return _named(value, dtype) if isinstance(value, str) else value
     if isinstance(value, float) and abs(value) == LARGEST[WIDE]:
         return math.copysign(LARGEST.get(dtype, abs(value)), value)
     return value

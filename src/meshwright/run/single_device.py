@@ -105,15 +105,32 @@ def train_alone(
     losses, gradients = list[float](), dict[str, Tensor]()
     for batch in batches:
         tensors = (own for own in pytree.tree_leaves(batch) if isinstance(own, Tensor))
-        leaves = [next(tensors).to(device) if isinstance(leaf, Tensor) else leaf for leaf in given]
+        leaves = [
+            _given(next(tensors), own, device) if isinstance(own, Tensor) else own for own in given
+        ]
         optimizer.zero_grad()
         loss = step(*pytree.tree_unflatten(leaves, form))
         loss.backward()
+        _make_dense(step.model)
         gradients = gradients or _gradients(step.model)
         optimizer.step()
         losses.append(loss.item())
     parameters = {name: own.detach() for name, own in step.model.named_parameters()}
     return Trained(tuple(losses), gradients, parameters)
+
+
+def _given(own: Tensor, example: Tensor, device: torch.device) -> Tensor:
+    """A tensor of a batch: a copy, since a model may write into it, that needs a gradient where the
+    example does, since reentrant checkpoints ask.
+    """
+    return own.detach().to(device, copy=True).requires_grad_(example.requires_grad)
+
+
+def _make_dense(model: nn.Module) -> None:
+    """Sparse gradients (`Embedding(sparse=True)`) as dense ones, which all optimizers take."""
+    for own in model.parameters():
+        if own.grad is not None and own.grad.is_sparse:
+            own.grad = own.grad.to_dense()
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
