@@ -77,6 +77,7 @@ def written(file: str | None, flags: str | None, degrees: Given, devices: int) -
     from meshwright.base.errors import InputError
     from meshwright.configs.megatron_flags import read_megatron
     from meshwright.configs.torchtitan import read_torchtitan
+    from meshwright.configs.torchtitan_python import read_torchtitan_python
 
     if flags is not None:
         return read_megatron(flags, devices)
@@ -84,7 +85,13 @@ def written(file: str | None, flags: str | None, degrees: Given, devices: int) -
         return _of_degrees(degrees, devices)
     text = _text(file)
     try:
-        reader = read_torchtitan if file.endswith(".toml") else read_megatron
+        match file.rpartition(".")[2]:
+            case "toml":
+                reader = read_torchtitan
+            case "py":
+                reader = read_torchtitan_python
+            case _:
+                reader = read_megatron
         return reader(text, devices)
     except InputError as error:
         raise error.at(file) from None

@@ -24,6 +24,7 @@ from meshwright.cli.diff import diff
 from meshwright.cli.examples import keep_examples
 from meshwright.cli.exits import Exit
 from meshwright.cli.explain import explain
+from meshwright.cli.export import export
 from meshwright.cli.models import capture, models
 from meshwright.cli.place import place
 from meshwright.cli.plan import plan
@@ -48,8 +49,8 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(map(str, Exit))}.",
 )
 for verb in (
-    plan, explain, report, diff, check, run, sweep, compare, simulate, models, capture, calibrate,
-    clusters, place, reduce, demo,
+    plan, explain, report, diff, check, export, run, sweep, compare, simulate, models, capture,
+    calibrate, clusters, place, reduce, demo,
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

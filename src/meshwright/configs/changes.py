@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from meshwright.configs.config import ParallelConfig
+from meshwright.configs.config import PIPELINE_INSIDE, ParallelConfig
 from meshwright.configs.written import Form
 
 Setting = tuple[str, str]
@@ -46,6 +46,10 @@ def _megatron(config: ParallelConfig, samples: int) -> Iterator[Setting]:
     yield "--tensor-model-parallel-size", str(config.tensor)
     yield "--pipeline-model-parallel-size", str(config.pipeline)
     yield "--context-parallel-size", str(config.context)
+    if config.expert > 1:
+        yield "--expert-model-parallel-size", str(config.expert)
+    if config.order == PIPELINE_INSIDE:
+        yield "--use-tp-pp-dp-mapping", ""
     if config.chunks > 1:
         yield "--num-virtual-stages-per-pipeline-rank", str(config.chunks)
     yield "--micro-batch-size", str(_micro_batch(config, samples))
@@ -71,8 +75,11 @@ def _torchtitan(config: ParallelConfig, samples: int) -> Iterator[Setting]:
     yield "parallelism.tensor_parallel_degree", str(config.tensor)
     yield "parallelism.context_parallel_degree", str(config.context)
     yield "parallelism.pipeline_parallel_degree", str(config.pipeline)
+    if config.expert > 1:
+        yield "parallelism.expert_parallel_degree", str(config.expert)
     if config.pipeline > 1:
-        schedule = "Interleaved1F1B" if config.chunks > 1 else "1F1B"
+        plain = "GPipe" if config.schedule == "gpipe" else "1F1B"
+        schedule = "Interleaved1F1B" if config.chunks > 1 else plain
         yield "parallelism.pipeline_parallel_schedule", f'"{schedule}"'
         yield "parallelism.pipeline_parallel_microbatch_size", str(micro_batch)
         yield "training.local_batch_size", str(samples // config.data)

@@ -26,9 +26,9 @@ from meshwright.baselines.roles import named_split, seat
 from meshwright.baselines.tensor import head_splits, tensor_splits
 from meshwright.cluster.model import Cluster
 from meshwright.configs.config import Axis, ParallelConfig
-from meshwright.configs.facts import EXPERT, layer_starts
+from meshwright.configs.facts import EXPERT, facts_of, layer_starts
 from meshwright.configs.placed import factors_of, rows_of
-from meshwright.configs.refusals import refusals
+from meshwright.configs.refusals import refusals, undivided
 from meshwright.configs.sequence import sequence_splits
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import OperatorGraph
@@ -41,12 +41,21 @@ VOCABULARY = "vocabulary"
 """The split of a table that cuts its rows."""
 
 
-def configured(graph: OperatorGraph, cluster: Cluster, config: ParallelConfig) -> Plan:
-    """The plan that a configuration means; refuses one that does not divide."""
-    for problem in refusals(graph, cluster, config):
+def configured(
+    graph: OperatorGraph,
+    cluster: Cluster,
+    config: ParallelConfig,
+    taken: Mapping[Axis, tuple[int, ...]] | None = None,
+) -> Plan:
+    """The plan that a configuration means; refuses one that does not divide. Axes lie in their
+    order, or on the factors that are given.
+    """
+    problems = refusals(graph, cluster, config) if taken is None else ()
+    for problem in problems or undivided(facts_of(graph), config):
         raise problem
     parts, own = units(graph), factors(cluster)
-    taken = factors_of(rows_of(config.degrees, cluster), cluster)
+    if taken is None:
+        taken = factors_of(rows_of(config.degrees, cluster), cluster)
     seats = _seats(graph, parts, own, taken["pipeline"], config)
     layouts = _Layouts(graph, parts, own, taken, config)
     planned = [layouts.of(number, seats[number]) for number in range(len(parts))]

@@ -24,9 +24,18 @@ def refusals(
     graph: OperatorGraph, cluster: Cluster, config: ParallelConfig
 ) -> tuple[InputError, ...]:
     """All that does not divide; nothing if the configuration runs."""
-    facts = facts_of(graph)
-    found = [*_machine(cluster, config), *_model(facts, config, cluster.devices)]
-    return (*found, *_batch(facts, config, cluster.devices), *_pipeline(facts, config))
+    return (*_machine(cluster, config), *undivided(facts_of(graph), config, cluster.devices))
+
+
+def undivided(
+    facts: Facts, config: ParallelConfig, devices: int | None = None
+) -> tuple[InputError, ...]:
+    """What of a model does not divide, wherever the axes lie; devices are those of the degrees
+    unless a machine has others.
+    """
+    number = devices or config.devices
+    found = (*_model(facts, config, number), *_batch(facts, config, number))
+    return (*found, *_pipeline(facts, config))
 
 
 def _machine(cluster: Cluster, config: ParallelConfig) -> Iterator[InputError]:

@@ -3,7 +3,7 @@
 
 Names and defaults are those of `torchtitan/config/job_config.py` (2025, commit 000204a4); what is
 missing has its default there. The mesh is (pp, dp_replicate, dp_shard, cp, tp), outermost first.
-Versions of 2026 are configured in Python, which is not read.
+Versions since 0.3 are configured in Python: `torchtitan_python` reads them into the same sections.
 
     dp_shard > 1           FSDP: ZeRO 3; 2 where parameters stay after the forward pass, which is
                            the default in a pipeline
@@ -94,6 +94,11 @@ def read_torchtitan(text: str, devices: int) -> Written:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"it is not TOML: {error}", "give a torchtitan job file") from None
     tables = {name: own for name, own in document.items() if isinstance(own, dict)}
+    return read_tables(tables, devices)
+
+
+def read_tables(tables: Mapping[str, Table], devices: int) -> Written:
+    """A job's configuration, section by section."""
     if "parallelism" not in tables and "training" not in tables:
         raise InputError(
             "it has neither a [parallelism] nor a [training] section",

@@ -1,0 +1,79 @@
+"""The verb `export`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.console import print_json, print_parts
+from meshwright.cli.options import JsonOption, captured_graph
+
+if TYPE_CHECKING:
+    from meshwright.export.exported import Exported
+    from meshwright.graph.model import OperatorGraph
+    from meshwright.plan.model import Plan
+
+
+def export(
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET", help="pytorch, megatron, torchtitan, jax, deepspeed or accelerate."
+        ),
+    ],
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Write the files here.")] = "export",
+    json: JsonOption = False,
+) -> None:
+    """Write a plan for a system that you already use, and tell what it cannot say there.
+
+    Example:  meshwright export plan.json --to pytorch --out job
+    """
+    from meshwright.export.exported import target_named
+    from meshwright.export.write import exported
+    from meshwright.plan.file import load_plan
+
+    target_named(to)
+    loaded = load_plan(plan)
+    found = exported(loaded, _graph(loaded), to)
+    folder = _written(found, out)
+    if json:
+        from meshwright.report.exported import exported_document
+
+        print_json(exported_document(found) | {"folder": folder})
+    else:
+        from meshwright.report.exported import describe_exported, table_of_exported
+
+        print_parts(table_of_exported(found), describe_exported(found, folder))
+
+
+def _graph(plan: Plan) -> OperatorGraph:
+    """The model as its code says, in the plan's dtype; the plan may have rewritten it."""
+    if not plan.model:
+        return plan.graph
+    dtypes = {own.tensor.dtype for own in plan.graph.parameters}
+    graph = captured_graph(plan.model, plan.batch)
+    if {own.tensor.dtype for own in graph.parameters} != dtypes and len(dtypes) == 1:
+        from meshwright.graph.dtypes import in_dtype
+
+        return in_dtype(graph, dtypes.pop())
+    return graph
+
+
+def _written(found: Exported, out: str) -> str:
+    from pathlib import Path
+
+    from meshwright.base.errors import InputError
+    from meshwright.base.files import write_whole
+
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--out {out!r} cannot be made ({error.strerror})", "name a folder"
+        ) from None
+    for name, text in found.files:
+        write_whole(folder / name, text.encode())
+    return str(folder)

@@ -1,0 +1,1 @@
+"""Plans for systems that people already use: PyTorch, Megatron, torchtitan, JAX and others."""

@@ -1,0 +1,132 @@
+"""What leaves the house. Enters: nothing. Leaves: the nouns `Target`, `Lost` and `Exported`.
+
+A target says what it can express; what it cannot is lost, each with a sentence, and what is written
+instead is simulated beside the plan. Nothing here writes a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from meshwright.base.errors import InputError, nearest
+from meshwright.configs.config import INNERMOST_FIRST, PIPELINE_INSIDE, Axis, ParallelConfig
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan, Prediction, Schedule
+
+Files = dict[str, str]
+"""Texts by name."""
+
+
+class Writing(NamedTuple):
+    """What a writer is given."""
+
+    plan: Plan
+    """As it was found."""
+    graph: OperatorGraph
+    """Of the model as it is."""
+    written: Plan
+    """What the configuration means."""
+    config: ParallelConfig
+    taken: Mapping[Axis, tuple[int, ...]]
+    """The mesh factors of each axis."""
+    head: str
+    """What the file says of itself, as a comment."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What a system can be told."""
+
+    name: str
+    what: str
+    axes: tuple[Axis, ...]
+    """The forms of parallelism that it has."""
+    zero: tuple[int, ...]
+    """Stages of ZeRO."""
+    orders: tuple[tuple[Axis, ...], ...] = ()
+    """How it can number ranks, innermost axis first; nothing: in any way."""
+    schedules: tuple[Schedule, ...] = ("1f1b",)
+    experts: bool = False
+    transformers: bool = True
+    """Whether it lays out models by their attention layers only."""
+    programs: bool = False
+    """Whether it carries out reduction programs."""
+
+
+TARGETS = {
+    own.name: own
+    for own in (
+        Target(
+            name="pytorch",
+            what="a script of stock PyTorch: DeviceMesh, FSDP2, DTensor, pipelining, DCP",
+            axes=("tensor", "data", "pipeline"),
+            zero=(0, 2, 3),
+            schedules=("1f1b", "gpipe", "interleaved"),
+            transformers=False,
+        ),
+        Target(
+            name="megatron",
+            what="a shell script with Megatron-LM's flags",
+            axes=INNERMOST_FIRST,
+            zero=(0, 1, 2, 3),
+            orders=(INNERMOST_FIRST, PIPELINE_INSIDE),
+            schedules=("1f1b", "interleaved"),
+            experts=True,
+        ),
+        Target(
+            name="torchtitan",
+            what="torchtitan's TOML (0.2) and Python configuration (0.3)",
+            axes=INNERMOST_FIRST,
+            zero=(0, 2, 3),
+            orders=(INNERMOST_FIRST,),
+            schedules=("1f1b", "gpipe", "interleaved"),
+            experts=True,
+        ),
+        Target(
+            name="jax",
+            what="a Mesh, and a PartitionSpec for every parameter",
+            axes=("tensor", "data"),
+            zero=(0, 3),
+            transformers=False,
+        ),
+        Target(
+            name="deepspeed",
+            what="DeepSpeed's JSON configuration",
+            axes=("data",),
+            zero=(0, 1, 2, 3),
+            orders=(INNERMOST_FIRST,),
+            transformers=False,
+        ),
+        Target(
+            name="accelerate",
+            what="Accelerate's YAML with FSDP2 and parallelism_config",
+            axes=("tensor", "context", "data"),
+            zero=(0, 2, 3),
+            orders=(INNERMOST_FIRST,),
+            transformers=False,
+        ),
+    )
+}
+
+
+def target_named(name: str) -> Target:
+    """A target by its name."""
+    if name not in TARGETS:
+        raise InputError(f"there is no target {name!r}", nearest(name, TARGETS))
+    return TARGETS[name]
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written of a plan for a target."""
+
+    target: str
+    config: ParallelConfig
+    files: tuple[tuple[str, str], ...]
+    """Names and texts."""
+    lost: tuple[str, ...]
+    """What the target cannot say, a sentence each."""
+    planned: Prediction
+    written: Prediction
+    """Of what was written, with single collectives and ranks where the files put them."""

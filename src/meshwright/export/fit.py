@@ -1,0 +1,172 @@
+"""What a target can say of a configuration. Enters: `Uniform`, a `Target`. Leaves: the nearest
+`Uniform` that it can say, and what is lost on the way, a sentence each.
+
+An axis that a target lacks gives its factors to the data axis where there are samples for it, else
+to the tensor axis; a stage of ZeRO becomes the next that holds less, else the last that there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.cluster.model import Cluster
+from meshwright.configs.config import Axis, ParallelConfig
+from meshwright.configs.facts import Facts
+from meshwright.configs.placed import Rows, rows_of
+from meshwright.configs.refusals import undivided
+from meshwright.export.exported import Target
+from meshwright.export.uniform import Uniform
+from meshwright.sharding.layout import factors
+
+
+class Fitted(NamedTuple):
+    """What is to be written."""
+
+    config: ParallelConfig
+    taken: dict[Axis, tuple[int, ...]]
+    ordered: bool
+    """Whether ranks lie so by the target's own numbering."""
+    lost: tuple[str, ...]
+
+
+def fitted(own: Uniform, target: Target, cluster: Cluster, facts: Facts | None) -> Fitted:
+    """The nearest that a target can say."""
+    if target.transformers and facts is None:
+        raise InputError(
+            f"{target.name} lays out transformers, and the model has no repeated attention layers",
+            "export --to pytorch",
+        )
+    lost: list[str] = []
+    own = _with_axes(own, target, cluster, facts, lost)
+    config = _with_options(own.config, target, lost)
+    config, ordered = _placed(config, own, target, cluster)
+    return Fitted(config, own.taken, ordered, tuple(lost))
+
+
+def _with_axes(
+    own: Uniform, target: Target, cluster: Cluster, facts: Facts | None, lost: list[str]
+) -> Uniform:
+    """The axes that a target has."""
+    for axis in ("pipeline", "context", "tensor"):
+        if axis in target.axes or not own.taken[axis]:
+            continue
+        degree = own.config.degrees[axis]
+        own, becomes = _given_away(own, axis, target, cluster, facts)
+        lost.append(f"{axis} {degree} becomes {becomes}: {target.name} has no {axis} parallelism")
+    if own.config.expert > 1 and not target.experts:
+        lost.append(
+            f"expert {own.config.expert} is dropped: every device computes all experts, whose "
+            "parameters are sharded or replicated as all others"
+        )
+        own = replace(own, config=replace(own.config, expert=1))
+    return own
+
+
+def _given_away(
+    own: Uniform, axis: Axis, target: Target, cluster: Cluster, facts: Facts | None
+) -> tuple[Uniform, str]:
+    sizes = [factor.size for factor in factors(cluster)]
+    for other in ("data", "tensor"):
+        if other not in target.axes:
+            continue
+        taken = {**own.taken, axis: (), other: tuple(sorted(own.taken[other] + own.taken[axis]))}
+        degrees = {name: math.prod(sizes[f] for f in held) for name, held in taken.items()}
+        for micro in range(own.config.micro_batches, 0, -1):
+            config = replace(own.config, **degrees, micro_batches=micro, chunks=1)
+            if facts is None or not undivided(facts, config):
+                return replace(own, config=config, taken=taken), f"{other} {degrees[other]}"
+    raise InputError(
+        f"the plan has {axis} {own.config.degrees[axis]}, which {target.name} cannot say, and "
+        "neither samples nor heads are enough to use these devices otherwise",
+        "export --to megatron, or plan with --for " + target.name,
+    )
+
+
+def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> ParallelConfig:
+    """The schedule and the stage of ZeRO that a target has."""
+    schedule = config.options.schedule
+    if config.pipeline == 1:
+        config = replace(config, schedule="1f1b", chunks=1)
+    elif schedule not in target.schedules:
+        lost.append(f"the schedule {schedule} becomes 1f1b")
+        config = replace(config, schedule="1f1b", chunks=1)
+    if config.zero not in target.zero:
+        more = [stage for stage in target.zero if stage > config.zero]
+        stage = min(more) if more else max(target.zero)
+        words = "parameters stay whole" if stage < 3 else "parameters are gathered for each use"
+        lost.append(f"ZeRO {config.zero} becomes ZeRO {stage} ({words})")
+        config = replace(config, zero=stage)
+    if config.optimizer == "momentum" and target.name in ("megatron", "torchtitan"):
+        lost.append("SGD with momentum is written as sgd")
+        config = replace(config, optimizer="sgd")
+    if target.name == "accelerate" and config.zero == 0 and config.tensor * config.context > 1:
+        lost.append(
+            "ZeRO 0 becomes ZeRO 2: Accelerate has tensor and context parallelism with FSDP"
+        )
+        config = replace(config, zero=2)
+    if target.name in ("pytorch", "accelerate") and config.sequence:
+        lost.append("sequence parallelism: norms and residuals are replicated over the tensor axis")
+        config = replace(config, sequence=False)
+    others = config.tensor * config.pipeline * config.context
+    if target.name == "torchtitan" and config.zero == 0 and config.data > 1 and others > 1:
+        lost.append("ZeRO 0 becomes ZeRO 2: torchtitan's DDP goes with no other parallelism")
+        config = replace(config, zero=2)
+    if target.name == "torchtitan" and config.mixed and config.data * config.context == 1:
+        lost.append("mixed precision: torchtitan has it with FSDP only, so this trains in float32")
+        config = replace(config, mixed=False)
+    return config
+
+
+def _placed(
+    config: ParallelConfig, own: Uniform, target: Target, cluster: Cluster
+) -> tuple[ParallelConfig, bool]:
+    """The order of ranks that puts axes where the plan does, if the target has one."""
+    if not target.orders:
+        return config, True
+    planned = rows_taken(own, cluster)
+    legal: list[ParallelConfig] = []
+    for order in target.orders:
+        ordered = replace(config, order=order)
+        try:
+            rows = rows_of(ordered.degrees, cluster)
+        except InputError:
+            continue
+        legal.append(ordered)
+        if rows == planned:
+            return ordered, True
+    return (legal or [replace(config, order=target.orders[0])])[0], False
+
+
+def rows_taken(own: Uniform, cluster: Cluster) -> Rows:
+    """The parallelism matrix of a plan's axes."""
+    found = {axis: [1] * len(cluster.levels) for axis in own.taken}
+    for number, (level, size) in enumerate(factors(cluster)):
+        for axis, held in own.taken.items():
+            if number in held:
+                found[axis][level] *= size
+    return {axis: tuple(row) for axis, row in found.items()}
+
+
+def ranks_of(
+    config: ParallelConfig, taken: dict[Axis, tuple[int, ...]], cluster: Cluster
+) -> tuple[int, ...]:
+    """For each rank, numbered along the axes in their order, the device where it lies."""
+    sizes = [factor.size for factor in factors(cluster)]
+    strides = [math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
+    # From the slowest digit to the fastest: outermost axis first, of each the outermost factor.
+    digits = [factor for axis in reversed(config.order) for factor in taken[axis]]
+    return tuple(_devices(digits, sizes, strides))
+
+
+def _devices(digits: list[int], sizes: list[int], strides: list[int]) -> Iterator[int]:
+    for rank in range(math.prod(sizes)):
+        device, rest = 0, rank
+        for factor in reversed(digits):
+            rest, digit = divmod(rest, sizes[factor])
+            device += digit * strides[factor]
+        yield device

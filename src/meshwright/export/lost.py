@@ -1,0 +1,71 @@
+"""What of a plan a configuration does not say. Enters: a plan, the plan that the configuration
+means. Leaves: a sentence for each difference, none if they are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from meshwright.base.units import counted, format_bytes
+from meshwright.baselines.roles import work
+from meshwright.collectives.dsl import Program
+from meshwright.configs.facts import layer_starts
+from meshwright.export.uniform import runs_of
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import matrix
+
+NAMED = 3
+"""Kinds of units that are named, at most."""
+
+LEAST = 0.005
+"""Less than this share of the work is not told."""
+
+
+def lost_of(plan: Plan, written: Plan, *, programs: bool) -> Iterator[str]:
+    """What a plan says and another does not."""
+    if plan.graph != written.graph:
+        yield (
+            f"the plan rewrote the graph ({len(plan.graph.operators)} operators instead of "
+            f"{len(written.graph.operators)}); the model runs as its code says"
+        )
+    else:
+        yield from _layouts(plan, written)
+    if not programs:
+        yield from _programs(plan)
+    if plan.options.bucket:
+        yield f"gradients of {format_bytes(plan.options.bucket)} are reduced together in the plan"
+
+
+def _layouts(plan: Plan, written: Plan) -> Iterator[str]:
+    total, other = sum(map(work, plan.units)), Counter[str]()
+    example: dict[str, str] = {}
+    for unit in plan.units:
+        here, there = (matrix(own.layout[unit.name], plan.cluster) for own in (plan, written))
+        if here != there:
+            kind = re.sub(r"\.\d+(?=\.|$)", ".*", unit.name)
+            other[kind] += work(unit)
+            example.setdefault(kind, str(plan.layout[unit.name]))
+    share = sum(other.values()) / total if total else 0.0
+    if share >= LEAST:
+        named = [f"{kind} ({example[kind]})" for kind, own in other.most_common(NAMED) if own > 0]
+        rest = f" and {len(other) - len(named)} others" if len(other) > len(named) else ""
+        yield f"layouts of {share:.0%} of the FLOPs: the plan has {', '.join(named)}{rest}"
+
+
+def _programs(plan: Plan) -> Iterator[str]:
+    several = sum(len(Program.parse(own.program)) > 1 for own in plan.programs)
+    if several:
+        yield f"{counted(several, 'reduction program')} of several steps become single collectives"
+    steps = sum(len(own.steps) > 1 for own in plan.chains)
+    if steps:
+        yield f"{counted(steps, 'collective')} in steps: single ones instead"
+
+
+def lost_stages(plan: Plan, pipeline: tuple[int, ...], stages: int) -> Iterator[str]:
+    """Stages that are not as equal as they can be."""
+    runs, layers = runs_of(plan, pipeline), len(layer_starts(plan.graph))
+    even = tuple((run + 1) * layers // stages - run * layers // stages for run in range(stages))
+    if stages > 1 and runs != even:
+        yield f"stages of {' + '.join(map(str, runs))} layers: {' + '.join(map(str, even))} instead"

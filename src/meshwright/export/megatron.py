@@ -1,0 +1,111 @@
+"""Megatron-LM's flags as a shell script. Enters: a configuration, the model's sizes. Leaves:
+`pretrain.sh`, which `meshwright check` reads back.
+
+Names and rules are those of Megatron-LM of 2025 and 2026 (`shared/reference/exports.md` c). Data is
+mocked until the user names some: the script is about the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from meshwright.cluster.model import Cluster
+from meshwright.configs.changes import settings
+from meshwright.configs.config import ParallelConfig
+from meshwright.export.dims import Dims, dims_of
+from meshwright.export.exported import Files, Writing
+from meshwright.export.ranks import gpus_of
+
+HALF = {"bfloat16": "--bf16", "float16": "--fp16"}
+
+SCRIPT = """#!/bin/bash
+{head}
+# Start it on each node: NODE_RANK and MASTER_ADDR are the launcher's.
+set -euo pipefail
+{environment}
+MODEL=(
+{model}
+)
+PARALLEL=(
+{parallel}
+)
+TRAINING=(
+{training}
+)
+# Replace by your data: --data-path, --tokenizer-type ...
+DATA=(
+    --mock-data --tokenizer-type NullTokenizer --vocab-size {vocabulary}
+)
+
+torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "${{NODE_RANK:-0}}" \\
+    --master_addr "${{MASTER_ADDR:-localhost}}" --master_port "${{MASTER_PORT:-29500}}" \\
+    pretrain_gpt.py "${{MODEL[@]}}" "${{PARALLEL[@]}}" "${{TRAINING[@]}}" "${{DATA[@]}}" "$@"
+"""
+
+
+def write_megatron(own: Writing) -> Files:
+    """The script."""
+    script = megatron_script(own.config, dims_of(own.graph), own.plan.cluster, own.head)
+    return {"pretrain.sh": script}
+
+
+def megatron_script(config: ParallelConfig, dims: Dims, cluster: Cluster, head: str) -> str:
+    """The flags of a configuration, for a model of these sizes."""
+    gpus = gpus_of(cluster)
+    fsdp = config.zero > 1
+    # With Megatron-FSDP one connection would serialise what it overlaps; tensor and sequence
+    # parallelism without it want kernels in the order of their launch.
+    one = "" if fsdp else "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+    return SCRIPT.format(
+        head=head.rstrip(),
+        environment=one,
+        model=_lines(_model(dims)),
+        parallel=_lines(_parallel(config, dims)),
+        training=_lines(_training(config, dims)),
+        vocabulary=dims.vocabulary,
+        nodes=cluster.devices // gpus,
+        gpus=gpus,
+    )
+
+
+def _lines(flags: Iterable[str]) -> str:
+    return "\n".join(f"    {flag}" for flag in flags)
+
+
+def _model(dims: Dims) -> Iterator[str]:
+    facts = dims.facts
+    yield f"--num-layers {facts.layers}"
+    yield f"--hidden-size {dims.hidden}"
+    yield f"--ffn-hidden-size {dims.inner}"
+    yield f"--num-attention-heads {facts.heads}"
+    if facts.key_value_heads != facts.heads:
+        yield f"--group-query-attention --num-query-groups {facts.key_value_heads}"
+    yield f"--seq-length {facts.positions} --max-position-embeddings {facts.positions}"
+    if dims.gated:
+        yield "--swiglu --normalization RMSNorm --disable-bias-linear"
+    if not dims.learned_positions:
+        yield "--position-embedding-type rope"
+    if not dims.tied:
+        yield "--untie-embeddings-and-output-weights"
+    if facts.experts:
+        yield f"--num-experts {facts.experts} --moe-router-topk {dims.chosen} --moe-grouped-gemm"
+        yield "--moe-token-dispatcher-type alltoall"
+
+
+def _parallel(config: ParallelConfig, dims: Dims) -> Iterator[str]:
+    yield from settings("megatron", config, dims.facts.samples)
+    if config.zero:
+        yield "--overlap-grad-reduce"
+        yield "--overlap-param-gather"
+    if config.zero > 1:
+        yield "--ckpt-format fsdp_dtensor"
+    if config.expert > 1 and config.tensor > 1:
+        yield "--expert-tensor-parallel-size 1"
+
+
+def _training(config: ParallelConfig, dims: Dims) -> Iterator[str]:
+    yield f"--global-batch-size {dims.facts.samples}"
+    yield f"--optimizer {config.optimizer}"
+    if dims.dtype in HALF:
+        yield HALF[dims.dtype]
+    yield "--lr 1e-4 --train-iters 100"

@@ -1,0 +1,206 @@
+"""The modules of a model, as its graph names them. Enters: a graph, a plan. Leaves: names of
+layers, of what comes before and behind them, and the tensor-parallel style of each linear layer or
+table.
+
+Names are those of `nn.Module.named_modules`; an operator knows the module that it came from and a
+parameter its own name. What a pipeline may be cut at is judged here: one tensor that depends on
+parameters may cross a cut, and no parameter may be used on both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from meshwright.base.errors import InputError
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.facts import layer_starts
+from meshwright.graph.families.embedding import KINDS as TABLES
+from meshwright.graph.layers import layers
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import IDLE, REPLICA
+
+Style = Literal["columns", "rows", "table", "head", "replicated"]
+
+_LAYER = re.compile(r"(?:\w+\.)*?\w+\.\d+(?=\.|$)")
+
+
+def layer_modules(graph: OperatorGraph) -> tuple[str, ...]:
+    """The modules of repeated attention layers, in their order; nothing if they are none."""
+    try:
+        starts = layer_starts(graph)
+    except InputError:
+        return ()
+    period = {
+        repeat.layer(index).start: repeat.period
+        for repeat in layers(graph)
+        for index in range(repeat.count)
+    }
+    found = []
+    for start in starts:
+        names = Counter[str]()
+        for operator in graph.operators[start : start + period[start]]:
+            match = _LAYER.match(operator.layer)
+            if match:
+                names[match[0]] += 1
+        if not names:
+            return ()
+        found.append(names.most_common(1)[0][0])
+    return tuple(found) if len(set(found)) == len(found) else ()
+
+
+def pattern(name: str, among: tuple[str, ...]) -> str:
+    """A module's name with * for the number of its layer.
+
+    >>> pattern("layers.3.attention.query", ("layers.0", "layers.3"))
+    'layers.*.attention.query'
+    """
+    for layer in among:
+        if name == layer or name.startswith(f"{layer}."):
+            stem = layer.rpartition(".")[0]
+            return f"{stem}.*{name[len(layer) :]}"
+    return name
+
+
+class Styles(NamedTuple):
+    """Tensor-parallel styles by the pattern of a module's name."""
+
+    styles: dict[str, Style]
+    left: tuple[str, ...]
+    """Modules that the plan cuts and no style of PyTorch can."""
+
+
+def tensor_styles(written: Plan, taken: tuple[int, ...]) -> Styles:
+    """How each module with parameters is cut along the tensor axis."""
+    graph, among = written.graph, layer_modules(written.graph)
+    parameters = {own.tensor.name for own in graph.parameters if own.tensor.name}
+    found: dict[str, Style] = {}
+    left: list[str] = []
+    last = max((n for n, own in enumerate(graph.operators) if own.kind == "linear"), default=-1)
+    for unit in written.units:
+        roles = {written.layout[unit.name].roles[factor] for factor in taken}
+        role = roles.pop() if len(roles) == 1 else REPLICA
+        for member in unit.members:
+            operator = graph.named[member.operator]
+            held = [name for name in operator.inputs if name in parameters]
+            if not held or role == REPLICA or role.startswith(IDLE):
+                continue
+            module = (held[0] or "").rpartition(".")[0]
+            style = _style(operator.kind, role, graph.operators[last].name == operator.name)
+            if style is None:
+                left.append(pattern(module or str(held[0]), among))
+            else:
+                found[pattern(module, among)] = style
+    _with_ties(graph, found)
+    return Styles(found, tuple(dict.fromkeys(left)))
+
+
+def _style(kind: str, role: str, last: bool) -> Style | None:
+    match kind, role:
+        case "linear", "channel":
+            return "head" if last else "columns"
+        case "linear", "inner":
+            return "rows"
+        case ("embedding", "vocabulary"):
+            return "table"
+        case ("layer_norm" | "rms_norm" | "mul", _):
+            return "replicated"
+        case _:
+            return None
+
+
+def _with_ties(graph: OperatorGraph, found: dict[str, Style]) -> None:
+    """Leave whole what is tied to something that is not cut alike."""
+    rows = {"table", "head", "columns"}
+    for own in graph.parameters:
+        modules = {name.rpartition(".")[0] for name in (own.tensor.name, *own.also)}
+        if len(modules) > 1:
+            styles = {found.get(module) for module in modules}
+            if not styles <= rows:
+                for module in modules:
+                    found.pop(module, None)
+
+
+def tied(graph: OperatorGraph) -> tuple[tuple[str, ...], ...]:
+    """The names of parameters that a model uses under several."""
+    return tuple((own.tensor.name, *own.also) for own in graph.parameters if own.also)
+
+
+class Ends(NamedTuple):
+    """Modules outside the layers, by name."""
+
+    before: tuple[str, ...]
+    """Tables in front of them."""
+    behind: tuple[str, ...]
+    """Everything with parameters after the last."""
+
+
+def ends_of(graph: OperatorGraph, among: tuple[str, ...]) -> Ends:
+    """What the first and the last stage have besides layers."""
+    inside = {own.tensor.name for own in graph.parameters if _within(own.tensor.name, among)}
+    parameters = {own.tensor.name for own in graph.parameters} - inside
+    start = layer_starts(graph)[0]
+    before, behind = dict[str, None](), dict[str, None]()
+    for number, operator in enumerate(graph.operators):
+        for name in operator.inputs:
+            if name not in parameters or name is None:
+                continue
+            module = name.rpartition(".")[0]
+            if number >= start and module:
+                behind[module] = None
+            elif operator.kind in TABLES:
+                before[module] = None
+    return Ends(tuple(before), tuple(behind))
+
+
+def _within(name: str, among: tuple[str, ...]) -> bool:
+    return any(name.startswith(f"{layer}.") for layer in among)
+
+
+def stages_of(graph: OperatorGraph, config: ParallelConfig) -> tuple[tuple[str, ...], ...]:
+    """The layers of each stage; refuses what cannot be cut between layers."""
+    among, count = layer_modules(graph), config.pipeline * config.chunks
+    if len(among) < count:
+        raise InputError(
+            "the model's layers are no modules of a list, so that no stage can be made of them",
+            "plan without a pipeline: --fix stages=1",
+        )
+    starts = layer_starts(graph)
+    cuts = [run * len(among) // count for run in range(count + 1)]
+    for cut in cuts[1:-1]:
+        _refuse_crossing(graph, starts[cut], among[cut])
+    return tuple(among[one:two] for one, two in pairwise(cuts))
+
+
+def _refuse_crossing(graph: OperatorGraph, start: int, name: str) -> None:
+    """Refuse a cut that more than hidden states cross, or with a parameter on both sides."""
+    parameters = {own.tensor.name for own in graph.parameters}
+    front, rest = graph.operators[:start], graph.operators[start:]
+    learned = set(parameters)
+    for operator in front:
+        if learned.intersection(filter(None, operator.inputs)):
+            learned.update(tensor.name for tensor in operator.outputs)
+    before, behind = (
+        {name for own in part for name in own.inputs if name is not None} for part in (front, rest)
+    )
+    shared = sorted(parameters & before & behind)
+    if shared:
+        raise InputError(
+            f"parameter {shared[0]!r} is used on both sides of the cut in front of {name!r}",
+            "PyTorch's stages hold their own parameters: plan without a pipeline (--fix stages=1)",
+        )
+    made = {tensor.name for own in front for tensor in own.outputs}
+    crossing = sorted(behind & made & learned)
+    if len(crossing) != 1:
+        raise InputError(
+            f"{len(crossing)} tensors cross the cut before {name!r}: {', '.join(crossing[:3])}",
+            "PyTorch's stages hand on hidden states only: plan without a pipeline (--fix stages=1)",
+        )
+
+
+def has_batch_norm(graph: OperatorGraph) -> bool:
+    """Whether statistics of a batch are computed."""
+    return any(own.kind == "batch_norm" for own in graph.operators)

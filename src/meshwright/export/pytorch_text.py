@@ -1,0 +1,319 @@
+"""The pieces of the PyTorch script, as text. Enters: nothing. Leaves: templates to fill.
+
+A script has the pieces that its plan needs and no others; it imports torch and the user's model.
+"""
+
+from __future__ import annotations
+
+IMPORTS = """import argparse
+import os
+{path_import}
+import torch
+import torch.distributed as dist
+{imports}
+"""
+
+BUILD_OWN = '''
+def build():
+    """Your model, the arguments of one step (all samples), and how its output becomes a loss."""
+{path}    from {module} import {function}
+
+    model, inputs, *rest = {function}({arguments})
+    loss, targets = (*rest, None, ())[:2] if len(rest) < 2 else rest
+    named = dict(inputs) if isinstance(inputs, dict) else {{}}
+    inputs = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
+    targets = targets if isinstance(targets, tuple) else (targets,)
+    return model, inputs, named, loss, targets
+'''
+
+BUILD_KNOWN = '''
+def build():
+    """The model, the arguments of one step (all samples), and how its output becomes a loss.
+
+    The model is one of Meshwright's examples: put your own here, and your data.
+    """
+    from meshwright.capture.load import load_example
+
+    own = load_example({source!r}, {batch}, torch.device("cpu"))
+    return own.model, own.inputs, dict(own.named), own.loss, own.targets
+'''
+
+MESH = '''
+def build_mesh(device):
+    """Ranks in the plan's order: of the machine's factors {factors} each axis has its own."""
+    ranks = torch.arange(PIPELINE * REPLICATE * SHARD * TENSOR).reshape({sizes})
+    ranks = ranks.permute({order}).reshape(PIPELINE, REPLICATE, SHARD, TENSOR)
+    return DeviceMesh(device, ranks, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
+'''
+
+MATCHED = '''
+def matched(model, pattern):
+    """The modules of a name in which * stands for any layer, as far as they are there."""
+    words = pattern.split(".")
+    for name, module in model.named_modules():
+        parts = name.split(".")
+        if len(parts) == len(words) and all(w in ("*", p) for w, p in zip(words, parts)):
+            yield module
+'''
+
+TENSOR = '''
+def parallelize(model, mesh):
+    """Tensor parallelism (Megatron's): columns, then rows, one all-reduce for each pair.
+
+    What lies between is a DTensor, so that shapes which the model's code names stay true.
+    """
+    styles = {{
+{styles}
+    }}
+    parallelize_module(model, mesh["tensor"], styles)
+{replicated}{tied}'''
+
+REPLICATED = """    for pattern in {patterns}:
+        for module in matched(model, pattern):
+            distribute_module(module, mesh["tensor"])
+"""
+
+TIED = """    for name, *others in {names}:  # parameters that the model uses twice
+        for other in others:
+            module, _, attribute = other.rpartition(".")
+            setattr(model.get_submodule(module), attribute, model.get_parameter(name))
+"""
+
+RECOMPUTE = '''
+def recompute(model):
+    """Activation checkpointing: layers run again in the backward pass."""
+    for name, module in list(model.named_modules()):
+        if name in LAYERS:
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, checkpoint_wrapper(module))
+'''
+
+SHARD = '''
+def shard(model, mesh):
+    """Data parallelism: {words}; a layer is a group of its own."""
+    how = {{"mesh": mesh[{axes}], "reshard_after_forward": {reshard}{policy}}}
+    for layer in [own for name in LAYERS for own in matched(model, name)]:
+        fully_shard(layer, **how)
+    return fully_shard(model, **how)
+'''
+
+STAGE = '''
+class Skip(nn.Module):
+    """Stands for a module that another stage has."""
+
+    def __init__(self, width=None):
+        super().__init__()
+        self.width = width
+
+    def forward(self, x=None, *others, **named):
+        x = x if x is not None else next(iter(named.values()))
+        if self.width is None:
+            return x
+        return torch.zeros((), device=x.device).expand(*x.shape, self.width)
+
+
+class Stage(nn.Module):
+    """Some layers of a model, run by the model's own forward: what other stages have is skipped,
+    and hidden states enter the first layer from the stage before."""
+
+    def __init__(self, model, names, first, last, loss):
+        super().__init__()
+        held = [p for p in LAYERS if p not in names]
+        ends = () if last else AFTER
+        for name in (*held, *(() if first else BEFORE), *ends):
+            parent, _, attribute = name.rpartition(".")
+            width = getattr(model.get_submodule(name), "embedding_dim", None)
+            setattr(model.get_submodule(parent), attribute, Skip(width))
+        self.model, self.first, self.last, self.loss = model, first, last, loss
+        self.entering = self.leaving = None
+        if not first:
+            model.get_submodule(names[0]).register_forward_pre_hook(self.enter, with_kwargs=True)
+        if not last:
+            model.get_submodule(names[-1]).register_forward_hook(self.leave)
+
+    def enter(self, module, inputs, named):
+        if inputs:
+            return (self.entering, *inputs[1:]), named
+        return (), {**named, next(iter(named)): self.entering}
+
+    def leave(self, module, inputs, output):
+        self.leaving = output if isinstance(output, torch.Tensor) else output[0]
+
+    def forward(self, hidden, inputs, named, targets):
+        self.entering = hidden
+        output = self.model(*inputs, **named)
+        if not self.last:
+            return self.leaving
+        return (self.loss(output, *targets) if self.loss else output["loss"]).reshape(1)
+'''
+
+BATCH = '''
+def part(batch, ways, index):
+    """Of everything that has samples first the share of one of several ranks or micro-batches."""
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(part(own, ways, index) for own in batch)
+    if isinstance(batch, dict):
+        return {name: part(own, ways, index) for name, own in batch.items()}
+    if not isinstance(batch, torch.Tensor) or not batch.dim() or batch.shape[0] % ways:
+        return batch
+    return batch.chunk(ways)[index]
+
+
+def own_samples(batch, mesh, device):
+    """The samples of this rank: a batch has those of all ranks."""
+    index = mesh.get_local_rank("replicate") * SHARD + mesh.get_local_rank("shard")
+
+    def move(own):
+        if isinstance(own, (tuple, list)):
+            return type(own)(map(move, own))
+        if isinstance(own, dict):
+            return {name: move(value) for name, value in own.items()}
+        return own.to(device) if isinstance(own, torch.Tensor) else own
+
+    return move(part(batch, REPLICATE * SHARD, index))
+
+
+def averaged(loss, mesh):
+    """The loss of all samples; every rank has as many."""
+    loss = loss.full_tensor() if hasattr(loss, "full_tensor") else loss.clone()
+    for axis in ("replicate", "shard"):
+        dist.all_reduce(loss, group=mesh.get_group(axis))
+    return loss.item() / (REPLICATE * SHARD)
+'''
+
+TRAIN = '''
+class Training:
+    """The model laid out by the plan, and its optimizer."""
+
+    def __init__(self, device, dtype=None, seed=0):
+        self.mesh, self.device = build_mesh(device.type), device
+        torch.manual_seed(seed)  # the same first weights on every rank
+        model, *self.batch, self.loss, targets = build()
+        self.batch.append(targets)
+        model = model.to(dtype={dtype} if dtype is None else dtype).to(device)
+{layout}{shard}        self.model = model
+        self.optimizer = {optimizer}
+
+    def step(self, batch):
+        """One training step on the samples of all ranks: (inputs, named inputs, targets)."""
+        batch = own_samples(batch, self.mesh, self.device)
+        self.optimizer.zero_grad()
+        total = 0.0
+        for number in range(MICRO_BATCHES):
+            inputs, named, targets = part(batch, MICRO_BATCHES, number)
+{sync}            output = self.model(*inputs, **named)
+            loss = self.loss(output, *targets) if self.loss else output["loss"]
+            (loss / MICRO_BATCHES).backward()
+            total = total + loss.detach() / MICRO_BATCHES
+        self.optimizer.step()
+        return averaged(total, self.mesh)
+'''
+
+TRAIN_PIPELINE = '''
+class Training:
+    """The stages of this rank laid out by the plan, their schedule and optimizer."""
+
+    def __init__(self, device, dtype=None, seed=0):
+        self.mesh, self.device = build_mesh(device.type), device
+        torch.manual_seed(seed)  # the same first weights on every rank
+        model, *self.batch, loss, targets = build()
+        self.batch.append(targets)
+        model = model.to(dtype={dtype} if dtype is None else dtype)
+        rank, group = self.mesh.get_local_rank("pipeline"), self.mesh.get_group("pipeline")
+        self.parts, stages = [], []
+        for number in range(rank, len(STAGES), PIPELINE):
+            first, last = number == 0, number == len(STAGES) - 1
+            model_part = copy.deepcopy(model)
+{layout}            own = Stage(model_part, STAGES[number], first, last, loss).to(device)
+{shard}            self.parts.append(own)
+            stages.append(PipelineStage(own, number, len(STAGES), device, group=group))
+        self.last = rank == PIPELINE - 1
+        self.schedule = {schedule}({given}, MICRO_BATCHES, loss_fn=lambda loss, _: loss.sum())
+        own_parameters = [p for own in self.parts for p in own.parameters()]
+        self.optimizer = {optimizer}
+
+    def step(self, batch):
+        """One training step on the samples of all ranks: (inputs, named inputs, targets)."""
+        inputs, named, targets = own_samples(batch, self.mesh, self.device)
+        self.optimizer.zero_grad()
+        given = {{"inputs": inputs, "named": named, "targets": targets}}
+        first = next(own for own in (*inputs, *named.values()) if isinstance(own, torch.Tensor))
+        losses = []
+        arguments = (first,) if self.mesh.get_local_rank("pipeline") == 0 else ()
+        target = first if self.last else None
+        self.schedule.step(*arguments, target=target, losses=losses if self.last else None,
+                           return_outputs=False, **given)  # fmt: skip
+        self.optimizer.step()
+        total = torch.stack(losses).mean() if losses else torch.zeros((), device=self.device)
+        dist.broadcast(total, group=self.mesh.get_group("pipeline"), group_src=PIPELINE - 1)
+        return averaged(total, self.mesh)
+'''
+
+MAIN = """
+def main():
+    parser = argparse.ArgumentParser(description="Train by the plan; start it with torchrun.")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--save", help="a folder for a checkpoint (DCP) at the end")
+    parser.add_argument("--load", help="a checkpoint to begin with, of any layout")
+    asked = parser.parse_args()
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpu else "gloo")
+    if dist.get_world_size() != PIPELINE * REPLICATE * SHARD * TENSOR:
+        raise SystemExit(f"the plan is for {{PIPELINE * REPLICATE * SHARD * TENSOR}} ranks")
+    with {contexts}:
+        training = Training(device)
+        if asked.load:
+            load(training, asked.load)
+        for number in range(asked.steps):
+            loss = training.step(tuple(training.batch))  # put your batches here
+            if dist.get_rank() == 0:
+                print(f"step {{number}}: loss {{loss:.6f}}", flush=True)
+        if asked.save:
+            save(training, asked.save)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+CHECKPOINT = '''
+def state(training):
+    """Parameters and optimizer state under the plain model's names, as DTensors: a checkpoint can
+    be loaded by any other layout."""
+    model, optimizer = get_state_dict(training.model, training.optimizer)
+    return {"model": model, "optimizer": optimizer}
+
+
+def save(training, folder):
+    checkpoint.save(state(training), checkpoint_id=folder)
+
+
+def load(training, folder):
+    own = state(training)
+    checkpoint.load(own, checkpoint_id=folder)
+    set_state_dict(training.model, training.optimizer, model_state_dict=own["model"],
+                   optim_state_dict=own["optimizer"])  # fmt: skip
+'''
+
+CHECKPOINT_PIPELINE = '''
+def state(training):
+    """Parameters and optimizer state of this rank's stages under the plain model's names."""
+    models = [own.model for own in training.parts]
+    found = [get_state_dict(own, training.optimizer) for own in models]
+    return {"model": {k: v for m, _ in found for k, v in m.items()}}
+
+
+def save(training, folder):
+    checkpoint.save(state(training), checkpoint_id=folder)
+
+
+def load(training, folder):
+    own = state(training)
+    checkpoint.load(own, checkpoint_id=folder)
+    for part_ in training.parts:
+        set_model_state_dict(part_.model, own["model"], options=StateDictOptions(strict=False))
+'''

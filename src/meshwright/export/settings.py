@@ -1,0 +1,42 @@
+"""Texts of settings. Enters: a configuration, sizes of a model. Leaves: lines that more than one
+target has: the head that says what was planned and what is lost.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from meshwright.base.units import format_bytes, format_seconds
+from meshwright.plan.model import Plan, Prediction
+
+WIDTH = 96
+
+
+def head(
+    plan: Plan, planned: Prediction, written: Prediction, config: object, lost: Sequence[str]
+) -> list[str]:
+    """What a person should know who opens the file."""
+    levels = " x ".join(f"{own.cardinality} {own.name}" for own in plan.cluster.levels)
+    lines = [
+        f"Written by 'meshwright export' from the plan {plan.origin!r}.",
+        f"model:   {plan.model or plan.graph.name}, {plan.batch or 'its own'} samples a step"
+        if plan.batch
+        else f"model:   {plan.model or plan.graph.name}",
+        f"machine: {plan.cluster.name} ({levels})",
+        f"layout:  {config}",
+        f"step:    {format_seconds(written.step)} predicted, {format_seconds(planned.step)} of the "
+        "plan itself",
+        f"memory:  {format_bytes(written.memory.total)} a device predicted",
+    ]
+    if lost:
+        lines.append("Not said here, for the target has no word for it:")
+        for own in lost:
+            wrapped = textwrap.wrap(own, WIDTH - 4, break_on_hyphens=False)
+            lines += [f"- {wrapped[0]}", *(f"  {line}" for line in wrapped[1:])]
+    return lines
+
+
+def comment(lines: Sequence[str]) -> str:
+    """Lines as a comment of a shell script, TOML, YAML or Python."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)

@@ -1,0 +1,121 @@
+"""A plan, written for a target. Enters: a `Plan`, the graph of the model as it is, a target's name.
+Leaves: `Exported`: files, what is lost, and the prediction of what was written beside the plan's.
+
+What has a reader (Megatron, torchtitan) is read back from the text that was written, so that the
+figure is that of `meshwright check`; a text that reads otherwise is a defect here and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.data import data_parallel
+from meshwright.cluster.model import Cluster
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.facts import Facts, facts_of
+from meshwright.configs.megatron_flags import read_megatron
+from meshwright.configs.plan import configured
+from meshwright.configs.torchtitan import read_torchtitan
+from meshwright.configs.torchtitan_python import read_torchtitan_python
+from meshwright.configs.written import Written, settled
+from meshwright.export.dims import dims_of
+from meshwright.export.exported import Exported, Files, Writing, target_named
+from meshwright.export.fit import Fitted, fitted, ranks_of
+from meshwright.export.jax_mesh import write_jax
+from meshwright.export.libraries import write_accelerate, write_deepspeed
+from meshwright.export.lost import lost_of, lost_stages
+from meshwright.export.megatron import write_megatron
+from meshwright.export.pytorch import write_pytorch
+from meshwright.export.ranks import check_script, gpus_of, host_file, rank_file
+from meshwright.export.settings import comment, head
+from meshwright.export.torchtitan import UNKNOWN, named_model, write_torchtitan
+from meshwright.export.uniform import uniform_of
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.simulate.simulation import prices_of, simulate
+
+WRITERS: Mapping[str, Callable[[Writing], Files]] = {
+    "pytorch": write_pytorch,
+    "megatron": write_megatron,
+    "torchtitan": write_torchtitan,
+    "jax": write_jax,
+    "deepspeed": write_deepspeed,
+    "accelerate": write_accelerate,
+}
+
+READERS: Mapping[str, Callable[[str, int], Written]] = {
+    "pretrain.sh": read_megatron,
+    "job.toml": read_torchtitan,
+    "meshwright_plan.py": read_torchtitan_python,
+}
+"""By the name of the file."""
+
+
+def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
+    """A plan for a target, with all that is lost."""
+    own, facts = target_named(target), known_facts(graph)
+    fit = fitted(uniform_of(plan), own, plan.cluster, facts)
+    written = plan_of(graph, plan.cluster, fit, facts)
+    lost = [*fit.lost, *lost_of(plan, written, programs=own.programs)]
+    if target == "torchtitan" and named_model(dims_of(graph)) is None:
+        lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
+    if fit.config.pipeline > 1:
+        stages = fit.config.pipeline * fit.config.chunks
+        lost += lost_stages(plan, fit.taken["pipeline"], stages)
+    writing = Writing(plan, graph, written, fit.config, fit.taken, "")
+    _read_back(WRITERS[target](writing), fit.config, plan.cluster, facts)
+    before = simulate(plan, prices_of(plan)).prediction
+    after = simulate(written, prices_of(plan, programs=False)).prediction
+    text = comment(head(plan, before, after, fit.config, lost))
+    files = WRITERS[target](writing._replace(head=text)) | _ranks(fit, plan.cluster)
+    return Exported(
+        target=target,
+        config=fit.config,
+        files=tuple(files.items()),
+        lost=tuple(lost),
+        planned=before,
+        written=after,
+    )
+
+
+def known_facts(graph: OperatorGraph) -> Facts | None:
+    """The counts of a transformer; None of another model."""
+    try:
+        return facts_of(graph)
+    except InputError:
+        return None
+
+
+def plan_of(graph: OperatorGraph, cluster: Cluster, fit: Fitted, facts: Facts | None) -> Plan:
+    """The plan that a configuration means."""
+    if facts is not None:
+        return configured(graph, cluster, fit.config, None if fit.ordered else fit.taken)
+    return replace(data_parallel(graph, cluster), options=fit.config.options)
+
+
+def _read_back(files: Files, config: ParallelConfig, cluster: Cluster, facts: Facts | None) -> None:
+    """Refuse a text that says something else than it should."""
+    for name, text in files.items():
+        if name not in READERS or facts is None:
+            continue
+        found = settled(READERS[name](text, cluster.devices), facts)
+        said = (found.degrees, found.expert, found.chunks, found.micro_batches, found.zero)
+        meant = (config.degrees, config.expert, config.chunks, config.micro_batches, config.zero)
+        if said != meant:
+            raise InputError(
+                f"{name} would say '{found}', and '{config}' is meant",
+                "report it: this is a defect of the export",
+            )
+
+
+def _ranks(fit: Fitted, cluster: Cluster) -> Files:
+    """The check at start, and the files of hosts where ranks do not lie in their order."""
+    devices = ranks_of(fit.config, fit.taken, cluster)
+    check = {"check_ranks.py": check_script(devices, cluster)}
+    if fit.ordered:
+        return {"check_ranks.py": check_script(range(cluster.devices), cluster)}
+    gpus = gpus_of(cluster)
+    return check | {"hostfile": host_file(devices, gpus), "rankfile": rank_file(devices, gpus)}

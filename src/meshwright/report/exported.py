@@ -1,0 +1,47 @@
+"""What is said of an export. Enters: `Exported`. Leaves: what the verb `export` shows; both figures
+are predicted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from rich.table import Table
+
+from meshwright.export.exported import Exported
+from meshwright.report.documents import Document
+from meshwright.report.predictions import Row, strategies_table
+
+
+def table_of_exported(found: Exported) -> Table:
+    """The plan and what was written of it, both simulated."""
+    ratio = found.planned.step / found.written.step
+    return strategies_table(
+        (
+            Row("plan", found.planned, 1.0, found.planned.missing, marked=False),
+            Row(f"for {found.target}", found.written, ratio, found.written.missing, marked=True),
+        )
+    )
+
+
+def describe_exported(found: Exported, folder: str) -> str:
+    """What was written, and what was not."""
+    lines = [f"for {found.target}: {found.config}."]
+    if found.lost:
+        lines += ["Not said there:", *(f"  {own}" for own in found.lost)]
+    else:
+        lines.append("Nothing is lost.")
+    names = ", ".join(name for name, _ in found.files)
+    return "\n".join([*lines, f"Written to {folder}: {names}."])
+
+
+def exported_document(found: Exported) -> Document:
+    """An export, for scripts; the texts are in the files."""
+    return {
+        "target": found.target,
+        "configuration": str(found.config),
+        "degrees": dict(found.config.degrees),
+        "lost": list(found.lost),
+        "planned": msgspec.to_builtins(found.planned),
+        "written": msgspec.to_builtins(found.written),
+        "files": [name for name, _ in found.files],
+    }

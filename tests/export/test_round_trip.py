@@ -1,0 +1,166 @@
+"""What is written for Megatron and torchtitan reads back as the same configuration."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.configs.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
+from meshwright.configs.facts import facts_of
+from meshwright.configs.judge import judge
+from meshwright.configs.megatron_flags import read_megatron
+from meshwright.configs.plan import configured
+from meshwright.configs.refusals import undivided
+from meshwright.configs.torchtitan import read_torchtitan
+from meshwright.configs.torchtitan_python import read_torchtitan_python
+from meshwright.configs.written import settled
+from meshwright.export.dims import dims_of
+from meshwright.export.exported import TARGETS
+from meshwright.export.fit import fitted, ranks_of
+from meshwright.export.megatron import megatron_script
+from meshwright.export.torchtitan import torchtitan_python, torchtitan_toml
+from meshwright.export.uniform import uniform_of
+from meshwright.export.write import exported
+from meshwright.graph.model import OperatorGraph
+from meshwright.sharding.layout import factors
+
+
+@cache
+def llama() -> OperatorGraph:
+    return load_model("zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&sequence=16", 32).graph
+
+
+CLUSTER = Cluster.named("dgx-h100", node=2)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> ParallelConfig:
+    tensor, pipeline, context = (draw(st.sampled_from(own)) for own in ((1, 2, 4),) * 3)
+    data = CLUSTER.devices // (tensor * pipeline * context)
+    found = ParallelConfig(
+        tensor=tensor,
+        pipeline=pipeline,
+        context=context,
+        data=max(1, data),
+        chunks=draw(st.sampled_from((1, 2))) if pipeline > 1 else 1,
+        micro_batches=draw(st.sampled_from((1, 2, 4, 8))),
+        zero=draw(st.sampled_from((0, 1, 2, 3))),
+        recompute=draw(st.booleans()),
+        sequence=tensor > 1,
+        order=draw(st.sampled_from((INNERMOST_FIRST, PIPELINE_INSIDE))),
+    )
+    assume(found.devices == CLUSTER.devices and not undivided(facts_of(llama()), found))
+    return found
+
+
+def same(one: ParallelConfig, two: ParallelConfig) -> None:
+    assert one.degrees == two.degrees
+    assert (one.chunks, one.micro_batches, one.zero) == (two.chunks, two.micro_batches, two.zero)
+    assert (one.recompute, one.expert, one.order) == (two.recompute, two.expert, two.order)
+
+
+@given(configs())
+def test_megatron_flags_read_back(config: ParallelConfig) -> None:
+    dims = dims_of(llama())
+    text = megatron_script(config, dims, CLUSTER, "# a comment\n")
+    same(settled(read_megatron(text, CLUSTER.devices), dims.facts), config)
+
+
+@given(configs())
+def test_torchtitan_reads_back(config: ParallelConfig) -> None:
+    dims = dims_of(llama())
+    sharded = config.data * config.context > 1
+    own = replace(config, zero=max(2, config.zero) if sharded else 0, order=INNERMOST_FIRST)
+    for written, read in (
+        (torchtitan_toml, read_torchtitan),
+        (torchtitan_python, read_torchtitan_python),
+    ):
+        text = written(own, dims, None, "# a comment\n")
+        same(settled(read(text, CLUSTER.devices), dims.facts), own)
+
+
+@given(configs())
+def test_a_configuration_is_found_again_in_its_plan(config: ParallelConfig) -> None:
+    try:
+        plan = configured(llama(), CLUSTER, config)
+    except InputError:
+        assume(False)
+    found = uniform_of(plan).config
+    assert found.degrees == replace(config, order=INNERMOST_FIRST).degrees
+    assert (found.chunks, found.micro_batches) == (config.chunks, config.micro_batches)
+
+
+@given(configs())
+def test_every_rank_lies_on_one_device(config: ParallelConfig) -> None:
+    try:
+        own = uniform_of(configured(llama(), CLUSTER, config))
+    except InputError:
+        assume(False)
+    devices = ranks_of(own.config, own.taken, CLUSTER)
+    assert sorted(devices) == list(range(CLUSTER.devices))
+    sizes = [factor.size for factor in factors(CLUSTER)]
+    # Ranks next to each other differ along the innermost axis alone.
+    tensor = math.prod(sizes[factor] for factor in own.taken["tensor"])
+    away = set[int]()
+    for first in range(0, CLUSTER.devices, tensor):
+        group = devices[first : first + tensor]
+        away.add(max(group) - min(group))
+    assert len(away) == 1
+
+
+def test_every_target_has_a_writer_that_says_what_is_lost() -> None:
+    graph = llama()
+    plan = configured(graph, CLUSTER, ParallelConfig(data=4, tensor=4, zero=1, sequence=True))
+    own = replace(plan, model="zoo:llama3-8b/tiny", batch=32)
+    for name in TARGETS:
+        found = exported(own, graph, name)
+        assert found.config.devices == CLUSTER.devices
+        assert "check_ranks.py" in dict(found.files)
+        for file, text in found.files:
+            if file.endswith(".py"):
+                compile(text, file, "exec")
+    assert exported(own, graph, "megatron").lost == ()
+    found = exported(own, graph, "megatron")
+    written = read_megatron(dict(found.files)["pretrain.sh"], CLUSTER.devices)
+    checked = judge(written, graph, CLUSTER, CLUSTER.device.memory, better=False)
+    assert checked.simulation is not None
+    assert checked.simulation.prediction == found.written
+    assert any("ZeRO 1 becomes ZeRO 2" in own for own in exported(own, graph, "torchtitan").lost)
+
+
+def test_a_placement_that_flags_cannot_say_gets_a_rank_file() -> None:
+    graph = llama()
+    # Tensor parallelism across nodes, data inside them.
+    taken = {"tensor": (0,), "context": (), "data": (1, 2, 3), "pipeline": ()}
+    plan = configured(graph, CLUSTER, ParallelConfig(data=8, tensor=2), taken)  # type: ignore[arg-type]
+    files = dict(exported(plan, graph, "megatron").files)
+    assert files["hostfile"].split()[:4] == ["node0", "node1", "node0", "node1"]
+    assert files["rankfile"].splitlines()[3] == "rank 3=node1 slot=1"
+
+
+def test_models_without_layers_go_to_pytorch_only() -> None:
+    graph = load_model("zoo:lenet/tiny", 8).graph
+    from meshwright.baselines.data import data_parallel
+
+    plan = data_parallel(graph, Cluster.named("laptop"))
+    assert exported(plan, graph, "pytorch").config.data == 4
+    with pytest.raises(InputError, match="megatron lays out transformers"):
+        exported(plan, graph, "megatron")
+    with pytest.raises(InputError, match="no target 'megatrn'"):
+        exported(plan, graph, "megatrn")
+
+
+def test_fitted_says_every_axis_it_gives_away() -> None:
+    graph = llama()
+    plan = configured(graph, CLUSTER, ParallelConfig(data=4, context=4))
+    found = fitted(uniform_of(plan), TARGETS["pytorch"], CLUSTER, facts_of(graph))
+    assert found.config.degrees["data"] == 16
+    assert found.lost == ("context 4 becomes data 16: pytorch has no context parallelism",)
