@@ -66,14 +66,16 @@ def write_pytorch(own: Writing) -> Files:
         _build(own),
         _mesh(own),
         text.MATCHED if config.tensor > 1 or _sharded(config) else "",
-        _tensor(own) if config.tensor > 1 else "",
+        _tensor(own) + text.COMPUTING if config.tensor > 1 else "",
         text.RECOMPUTE if config.recompute else "",
         _shard(own) if _sharded(config) else "",
         text.STAGE if config.pipeline > 1 else "",
         text.BATCH,
         _training(own),
         text.CHECKPOINT_PIPELINE if config.pipeline > 1 else text.CHECKPOINT,
-        text.MAIN.format(contexts=_contexts(config)),
+        text.MAIN.format(
+            contexts="computing(device)" if config.tensor > 1 else "torch.enable_grad()"
+        ),
     ]
     return {
         NAME: "\n".join(piece.strip("\n") + "\n\n" for piece in pieces if piece).rstrip() + "\n"
@@ -87,6 +89,7 @@ def _sharded(config: ParallelConfig) -> bool:
 def _imports(own: Writing) -> str:
     config = own.config
     lines = ["from torch.distributed.device_mesh import DeviceMesh"]
+    standard = ["import argparse", "import os"]
     if config.pipeline > 1:
         kind = SCHEDULES[config.options.schedule]
         lines += [
@@ -114,9 +117,11 @@ def _imports(own: Writing) -> str:
             "from torch.distributed.tensor.parallel import parallelize_module",
             "from torch.nn.attention import SDPBackend, sdpa_kernel",
         ]
-    system = "import sys\n" if _file(own.plan.model) else ""
-    copies = "import copy\n" if config.pipeline > 1 else ""
-    return text.IMPORTS.format(path_import=copies + system, imports="\n".join(sorted(lines)))
+    standard += ["import sys"] if _file(own.plan.model) else []
+    standard += ["import copy"] if config.pipeline > 1 else []
+    standard = sorted(standard)
+    standard += ["from contextlib import contextmanager"] if config.tensor > 1 else []
+    return text.IMPORTS.format(standard="\n".join(standard), imports="\n".join(sorted(lines)))
 
 
 def _constants(own: Writing) -> str:
@@ -246,18 +251,3 @@ def _training(own: Writing) -> str:
 
 def _dtype(graph: OperatorGraph) -> str:
     return graph.parameters[0].tensor.dtype
-
-
-def _contexts(config: ParallelConfig) -> str:
-    """What training runs in: tensors that are no DTensors count as replicated, and attention on
-    CPUs must be one that DTensor knows.
-    """
-    if config.tensor == 1:
-        return "torch.enable_grad()"
-    return (
-        "implicit_replication(), sdpa_kernel(\n"
-        "        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]\n"
-        "        if gpu\n"
-        "        else SDPBackend.MATH\n"
-        "    )"
-    )

@@ -5,9 +5,8 @@ A script has the pieces that its plan needs and no others; it imports torch and 
 
 from __future__ import annotations
 
-IMPORTS = """import argparse
-import os
-{path_import}
+IMPORTS = """{standard}
+
 import torch
 import torch.distributed as dist
 {imports}
@@ -78,6 +77,15 @@ TIED = """    for name, *others in {names}:  # parameters that the model uses tw
             module, _, attribute = other.rpartition(".")
             setattr(model.get_submodule(module), attribute, model.get_parameter(name))
 """
+
+COMPUTING = '''
+@contextmanager
+def computing(device):
+    """Tensors that are no DTensors count as replicated; attention is one that DTensor knows."""
+    kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+    with implicit_replication(), sdpa_kernel(SDPBackend.MATH if device.type == "cpu" else kinds):
+        yield
+'''
 
 RECOMPUTE = '''
 def recompute(model):
@@ -263,16 +271,16 @@ def main():
     dist.init_process_group("nccl" if gpu else "gloo")
     if dist.get_world_size() != PIPELINE * REPLICATE * SHARD * TENSOR:
         raise SystemExit(f"the plan is for {{PIPELINE * REPLICATE * SHARD * TENSOR}} ranks")
-    with {contexts}:
-        training = Training(device)
-        if asked.load:
-            load(training, asked.load)
-        for number in range(asked.steps):
+    training = Training(device)
+    if asked.load:
+        load(training, asked.load)
+    for number in range(asked.steps):
+        with {contexts}:
             loss = training.step(tuple(training.batch))  # put your batches here
-            if dist.get_rank() == 0:
-                print(f"step {{number}}: loss {{loss:.6f}}", flush=True)
-        if asked.save:
-            save(training, asked.save)
+        if dist.get_rank() == 0:
+            print(f"step {{number}}: loss {{loss:.6f}}", flush=True)
+    if asked.save:
+        save(training, asked.save)
     dist.destroy_process_group()
 
 

@@ -1,0 +1,108 @@
+"""Exports for Megatron and torchtitan, judged by those systems' own parsers.
+
+    python benchmarks/export_parsers.py --python PYTHON [--old FOLDER]
+
+PYTHON is that of an environment with torch, megatron-core and torchtitan 0.3 (pip install --no-deps
+into a scratch one; tyro, spmd_types, triton besides), FOLDER a place with torchtitan 0.2.2 (pip
+install --no-deps --target). Configurations of torchtitan's debug model on 8, 16 and 32 GPUs become
+plans, plans become files, and `export_parsers_judge.py` reads those there. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+from meshwright.base.errors import InputError
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.configs.config import ParallelConfig
+from meshwright.configs.plan import configured
+from meshwright.export.write import exported
+from meshwright.graph.dtypes import in_dtype
+
+MODEL = (
+    "zoo:llama3-8b?layers=6&hidden=256&heads=16&key_value_heads=16&inner=768&vocabulary=2048"
+    "&sequence=256"
+)
+JUDGE = Path(__file__).with_name("export_parsers_judge.py")
+
+
+def configurations(devices: int) -> Iterator[ParallelConfig]:
+    """Degrees that multiply to some devices, with settings that take turns."""
+    number = 0
+    for tensor, pipeline, context in product((1, 2, 4, 8), (1, 2, 3), (1, 2)):
+        taken = tensor * pipeline * context
+        if devices % taken:
+            continue
+        number += 1
+        yield ParallelConfig(
+            tensor=tensor,
+            pipeline=pipeline,
+            context=context,
+            data=devices // taken,
+            micro_batches=4 if pipeline > 1 else 1 + number % 2,
+            chunks=3 if pipeline == 2 and number % 2 else 1,
+            zero=number % 4,
+            recompute=number % 3 == 0,
+            sequence=tensor > 1,
+            mixed=True,
+        )
+
+
+def write_all(folder: Path) -> int:
+    """Files of all plans, a folder each; how many plans."""
+    graph = in_dtype(load_model(MODEL, 64).graph, "bfloat16")
+    count = 0
+    for nodes in (1, 2, 4):
+        cluster = Cluster.named("dgx-h100", node=nodes)
+        for config in configurations(cluster.devices):
+            try:
+                plan = configured(graph, cluster, config)
+            except InputError:
+                continue
+            for target in ("megatron", "torchtitan"):
+                found = exported(plan, graph, target)
+                place = folder / f"{count:03}" / target
+                place.mkdir(parents=True)
+                for name, text in found.files:
+                    (place / name).write_text(text)
+                (place / "devices").write_text(str(cluster.devices))
+            count += 1
+    return count
+
+
+def judged(python: str, system: str, folder: Path, old: str | None) -> list[dict[str, str]]:
+    """What a parser says of each plan."""
+    words = [python, "-W", "ignore", str(JUDGE), system, str(folder), *([old] if old else [])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise SystemExit(f"{system}: {done.stderr[-2000:]}")
+    return [json.loads(line) for line in lines]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--old")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        print(f"{write_all(folder)} plans")
+        systems = ["megatron-core", "torchtitan-0.3", *(["torchtitan-0.2"] if asked.old else [])]
+        for system in systems:
+            rows = judged(asked.python, system, folder, asked.old if "0.2" in system else None)
+            bad = [row for row in rows if row["said"] != "accepted"]
+            print(f"{system}: {len(rows) - len(bad)} of {len(rows)} accepted")
+            for row in bad:
+                print(f"  {row['plan']}: {row['said']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Reads exports by the parsers of Megatron-Core and torchtitan; runs in an environment of theirs.
+
+    PYTHON export_parsers_judge.py megatron-core | torchtitan-0.3 | torchtitan-0.2 FOLDER [PATH]
+
+Imports nothing of Meshwright. Prints a JSON line a plan.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+
+def flags_of(text: str) -> dict[str, object]:
+    """The flags of the arrays in a script, as argparse would name them."""
+    found: dict[str, object] = {}
+    for body in re.findall(r"^\w+=\(\n(.*?)^\)", text, re.MULTILINE | re.DOTALL):
+        last = None
+        for word in shlex.split(body, comments=True):
+            if word.startswith("--"):
+                last = word[2:].replace("-", "_")
+                found[last] = True
+            elif last is not None:
+                found[last] = int(word) if word.isdigit() else word
+    return found
+
+
+RENAMED = {"group_query_attention": None, "num_experts": "num_moe_experts", "swiglu": None}
+
+
+def megatron(place: Path, devices: int) -> None:
+    """TransformerConfig checks itself; ranks and micro-batches are Megatron-Core's own sums."""
+    from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
+    from megatron.core.parallel_state import RankGenerator
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    flags = flags_of((place / "pretrain.sh").read_text())
+    fields = {field.name for field in dataclasses.fields(TransformerConfig)}
+    names = {name: RENAMED.get(name, name) for name in flags}
+    given = {names[name]: own for name, own in flags.items() if names[name] in fields}
+    if "num_virtual_stages_per_pipeline_rank" in flags:
+        given["virtual_pipeline_model_parallel_size"] = flags[
+            "num_virtual_stages_per_pipeline_rank"
+        ]
+    if given.get("pipeline_model_parallel_size", 1) > 1:
+        import torch
+
+        given["pipeline_dtype"] = torch.bfloat16
+    config = TransformerConfig(**given)
+    tensor, pipeline = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
+    data, rest = divmod(devices, tensor * pipeline * config.context_parallel_size)
+    assert rest == 0, f"world size ({devices}) is not divisible"
+    order = "tp-cp-ep-pp-dp" if "use_tp_pp_dp_mapping" in flags else "tp-cp-ep-dp-pp"
+    ranks = RankGenerator(tensor, 1, data, pipeline, config.context_parallel_size, order)
+    assert ranks.world_size == devices
+    ConstantNumMicroBatchesCalculator(
+        flags["global_batch_size"], flags["micro_batch_size"], data, False, 0
+    )
+    stages = pipeline * (config.virtual_pipeline_model_parallel_size or 1)
+    assert config.num_layers % stages == 0, "layers are not divisible by stages"
+
+
+def dims(config, devices: int, **more: int) -> None:
+    """The check of degrees that torchtitan has."""
+    from torchtitan.distributed.parallel_dims import ParallelDims
+
+    own = config.parallelism
+    ParallelDims(
+        dp_replicate=own.data_parallel_replicate_degree,
+        dp_shard=own.data_parallel_shard_degree,
+        cp=own.context_parallel_degree,
+        tp=own.tensor_parallel_degree,
+        pp=own.pipeline_parallel_degree,
+        ep=own.expert_parallel_degree,
+        world_size=devices,
+        **more,
+    )
+
+
+def old_torchtitan(place: Path, devices: int) -> None:
+    """Version 0.2: the TOML."""
+    from torchtitan.config.manager import ConfigManager
+
+    config = ConfigManager().parse_args(["--job.config_file", str(place / "job.toml")])
+    dims(config, devices, etp=1)
+
+
+def new_torchtitan(place: Path, devices: int) -> None:
+    """Version 0.3: the Python function."""
+    from torchtitan.config.manager import ConfigManager
+
+    sys.path.insert(0, str(place))
+    sys.modules.pop("meshwright_plan", None)
+    importlib.invalidate_caches()
+    try:
+        words = ["--module", "meshwright_plan", "--config", "meshwright_plan"]
+        config = ConfigManager().parse_args(words)
+        type(config).__post_init__(config)
+        dims(config, devices)
+    finally:
+        sys.path.pop(0)
+
+
+JUDGES = {
+    "megatron-core": ("megatron", megatron),
+    "torchtitan-0.3": ("torchtitan", new_torchtitan),
+    "torchtitan-0.2": ("torchtitan", old_torchtitan),
+}
+
+
+def main() -> None:
+    system, folder, *path = sys.argv[1:]
+    sys.path[:0] = path
+    target, judge = JUDGES[system]
+    for place in sorted(Path(folder).glob(f"*/{target}")):
+        try:
+            judge(place, int((place / "devices").read_text()))
+            said = "accepted"
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}"
+        print(json.dumps({"plan": place.parent.name, "said": said}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
