@@ -120,8 +120,9 @@ class Holdings:
         """For each parameter that the module has with its first two dims as one the second."""
         self._shards = {own.name: own.shards for b in script.buckets for own in b.parameters}
         count = math.prod(machine.sizes)
-        self._devices = {machine.coordinates(device): device for device in range(count)}
-        self._owned = [0] * len(self._devices)
+        self.devices = {machine.coordinates(device): device for device in range(count)}
+        """Every device by its coordinates."""
+        self._owned = [0] * len(self.devices)
         """Bytes of each device so far."""
         self.shares: dict[str, tuple[Share, ...]] = {}
         """For each tensor boxes that cover it once."""
@@ -130,7 +131,9 @@ class Holdings:
             if name in self._wiring.made:
                 self.shares[name] = self._shared(name, self._keepers(name))
         for buffer in graph.buffers:
-            self.shares[buffer.name] = self._shared(buffer.name, self._workers(buffer.name))
+            read = self.workers(buffer.name)
+            read.setdefault(full(buffer.shape), list(self.devices.values()))
+            self.shares[buffer.name] = self._shared(buffer.name, read)
 
     def regions(self, name: str, device: int) -> tuple[Region, ...]:
         """What a device keeps of a parameter, for its optimizer."""
@@ -164,13 +167,13 @@ class Holdings:
     def _keepers(self, name: str) -> dict[Box, list[int]]:
         """The devices that keep each region of a parameter."""
         found: dict[Box, list[int]] = {}
-        for here, device in self._devices.items():
+        for here, device in self.devices.items():
             for region in self._regions(name, here):
                 found.setdefault(region.box, []).append(device)
         return found
 
-    def _workers(self, name: str) -> dict[Box, list[int]]:
-        """The devices that compute with each part of a buffer; with the rest anybody might."""
+    def workers(self, name: str) -> dict[Box, list[int]]:
+        """The devices that compute with each part of a buffer."""
         graph, found = self._script.plan.graph, dict[Box, list[int]]()
         for tasks in self._wiring.tasks:
             places = [
@@ -179,13 +182,12 @@ class Holdings:
                 for index, read in enumerate(graph.named[own.operator].inputs)
                 if read == name
             ]
-            for here, device in self._devices.items() if places else ():
+            for here, device in self.devices.items() if places else ():
                 if tasks.works(here):
                     for member, index in places:
                         box = tasks.pieces(here, 0)[member].inputs[index]
                         if box is not None:
                             found.setdefault(box, []).append(device)
-        found.setdefault(full(graph.specs[name].shape), list(self._devices.values()))
         return found
 
     def _shared(self, name: str, holders: Mapping[Box, list[int]]) -> tuple[Share, ...]:

@@ -1,14 +1,20 @@
-"""PyTorch's functions that look at all gradients, given a rank's pieces of them. Enters: modules
-that run by a plan. Leaves: the same functions, which know such pieces.
+"""PyTorch's functions that look at all gradients or all of a state, given a rank's part of them.
+Enters: modules that run by a plan. Leaves: the same functions, which know such modules.
 
-`torch.nn.utils.clip_grad_norm_` would clip by the norm of this rank's pieces, each rank by another:
-it is refused where a rank does not have all. `GradScaler` skips a step where this rank's pieces
-overflow: whether any rank's do is agreed on. Both act as ever on other gradients.
+- `clip_grad_norm_` and `get_total_norm` of all of a module's gradients give the norm of all ranks,
+  whatever the plan; of some of them PyTorch's own where it is right, and else a sentence.
+- `GradScaler` skips a step on all ranks if one rank's gradients overflow.
+- `get_model_state_dict` and `set_model_state_dict` of a full state mean all of the model, also
+  where stages are on other ranks.
+- `item()` of a DTensor that is a pending sum, as of its norm, is of the sum: PyTorch gives this
+  rank's term.
+
+All act as ever on what belongs to other modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import wraps
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -17,6 +23,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
+from torch.distributed.checkpoint import state_dict as state_dicts
+from torch.distributed.tensor import DTensor, Replicate
 from torch.nn import utils
 from torch.nn.utils import clip_grad
 
@@ -29,9 +37,18 @@ class Pieced(Protocol):
     def parameters(self) -> Iterable[nn.Parameter]:
         """Those of this rank."""
 
+    def grad_norm(self, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
+        """Of all gradients, on all ranks."""
+
+    def whole_state(self, *, to_rank: int | None = 0) -> dict[str, Tensor] | None:
+        """The plain model's state."""
+
+    def load_whole_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the plain model's state."""
+
     @property
-    def whole_here(self) -> bool:
-        """Whether this rank has all of every parameter."""
+    def norms_of_some(self) -> bool:
+        """Whether PyTorch's own norm of some gradients is right."""
 
 
 _known: WeakSet[Any] = WeakSet()
@@ -42,6 +59,8 @@ def know(module: Pieced) -> None:
     if not _known:
         _teach_norms()
         _teach_scaler()
+        _teach_states()
+        _teach_items()
     _known.add(module)
 
 
@@ -61,21 +80,36 @@ def _teach_norms() -> None:
         return
 
     @wraps(total)
-    def knowing(tensors: Any, *arguments: Any, **named: Any) -> Tensor:
+    def knowing(
+        tensors: Any,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
+    ) -> Tensor:
         listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         module = _owner(listed)
-        if module is not None and not module.whole_here:
+        whole = module is not None and _all_of(module, listed)
+        if module is None or (module.norms_of_some and not whole):
+            own: Tensor = total(listed, norm_type, error_if_nonfinite, foreach)
+            return own
+        if not whole:
             raise InputError(
-                "torch.nn.utils sees only this rank's pieces of the gradients, whose norm is "
-                "another one on each rank",
-                "call model.clip_grad_norm_(max_norm), or model.grad_norm(), on every rank",
+                "torch.nn.utils was given some of a plan's gradients, or others with them, and "
+                "ranks that have none of these would not take part in their norm",
+                "give it all of model.parameters(), on every rank",
             )
-        found: Tensor = total(listed, *arguments, **named)
+        found: Tensor = module.grad_norm(norm_type, error_if_nonfinite=error_if_nonfinite)
         return found
 
     knowing.knows_pieces = True  # type: ignore[attr-defined]
     clip_grad._get_total_norm = knowing
     utils.get_total_norm = knowing
+
+
+def _all_of(module: Any, gradients: Iterable[object]) -> bool:
+    """Whether gradients are those that a module's parameters have, each once."""
+    own = [id(p.grad) for p in module.parameters() if p.grad is not None]
+    return sorted(own) == sorted(id(given) for given in gradients)
 
 
 def _teach_scaler() -> None:
@@ -101,3 +135,51 @@ def _agree_on_overflow(found: dict[torch.device, Tensor], device: torch.device) 
     own = found.setdefault(device, torch.zeros((), device=device))
     with torch.no_grad():
         dist.all_reduce(own, dist.ReduceOp.MAX)
+
+
+def _teach_states() -> None:
+    taught: Any = state_dicts
+    get, put = taught._get_model_state_dict, taught._load_model_state_dict
+    if hasattr(get, "knows_pieces"):
+        return
+
+    @wraps(get)
+    def getting(model: Any, info: Any) -> Any:
+        if model not in _known or not info.full_state_dict:
+            return get(model, info)
+        state = model.whole_state(to_rank=0 if info.cpu_offload else None)
+        kept = {} if state is None else state
+        if info.ignore_frozen_params:
+            raise InputError(
+                "ignore_frozen_params is asked of a full state", "leave frozen ones out of it after"
+            )
+        return kept
+
+    @wraps(put)
+    def putting(model: Any, state: Any, info: Any) -> Any:
+        if model not in _known or not (info.full_state_dict or info.broadcast_from_rank0):
+            return put(model, state, info)
+        if info.broadcast_from_rank0:
+            raise InputError(
+                "broadcast_from_rank0 is asked of a module that runs by a plan",
+                "let every rank read the state (torch.load with mmap=True keeps it in its file), "
+                "or use torch.distributed.checkpoint",
+            )
+        model.load_whole_state(state)
+        return taught._IncompatibleKeys([], [])
+
+    getting.knows_pieces = True  # type: ignore[attr-defined]
+    taught._get_model_state_dict, taught._load_model_state_dict = getting, putting
+
+
+def _teach_items() -> None:
+    handlers: Any = DTensor._op_dispatcher._custom_op_handlers
+    scalar = torch.ops.aten._local_scalar_dense.default
+
+    def item(call: Any, arguments: Any, _: Any) -> Any:
+        own = arguments[0]
+        if any(placement.is_partial() for placement in own.placements):
+            own = own.redistribute(placements=[Replicate()] * own.device_mesh.ndim)
+        return call(own.to_local())
+
+    handlers.setdefault(scalar, item)

@@ -1,5 +1,6 @@
 """A plan inside the user's own training script. Enters: a module and a plan, on every rank.
-Leaves: a module that gives the loss of a batch; its parameters are this rank's pieces.
+Leaves: a module that gives the loss of a batch; its parameters are DTensors with the plain model's
+names and shapes, of which each rank has its pieces (`state.dtensors`).
 
     with meshwright.parallelize(model, plan) as model:
         optimizer = torch.optim.AdamW(model.parameters())
@@ -24,11 +25,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import Function
+from torch.nn.modules.module import _IncompatibleKeys
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds, counted
 from meshwright.capture.own_backward import refuse_parameter_hooks
 from meshwright.graph.canonical import canonical_hash
+from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.comm.communicator import Wire
@@ -36,33 +39,42 @@ from meshwright.run.exec.executor import Executor
 from meshwright.run.health.consistency import Statement, agree, digest
 from meshwright.run.health.watchdog import LIMIT, Watch
 from meshwright.run.library_calls import know
+from meshwright.run.module_tree import Snapshot, hooked, plant
 from meshwright.run.same_model import other_model
 from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint
 from meshwright.run.state.constants import as_described, constants_of
+from meshwright.run.state.dtensors import expose
 from meshwright.run.state.gradient_norms import Norms
 from meshwright.run.state.initial_weights import initialise
 from meshwright.run.state.model_state import full_state, load_state, take_constants
+from meshwright.run.state.state_dicts import entries, named_pieces, take
 from meshwright.run.step_inputs import Entering
 
 
 class Parallelized(nn.Module):
     """A model whose steps run by a plan: what `parallelize` gives."""
 
-    def __init__(self, executor: Executor, limit: Seconds) -> None:
+    def __init__(self, executor: Executor, limit: Seconds, *, dtensors: bool = True) -> None:
         super().__init__()
         self.executor, self._limit = executor, limit
         self._watch: Watch | None = None
         self._anchor = torch.zeros((), requires_grad=True)
         graph = executor.script.plan.graph
         self._entering = Entering(graph, executor.device)
-        self._norms = Norms(executor)
+        self._holdings = Holdings(executor.script)
+        if dtensors and dist.get_world_size() > 1:
+            expose(executor, self._holdings)
+        self._norms = Norms(executor, self._holdings)
         self._traced = graph.traced
         self._counters = _counters(executor)
-        for name, piece in executor.parameters.pieces.items():
-            self.register_parameter(name.replace(".", "/"), piece.seen)
-        if not executor.parameters.pieces:
+        for name, piece in named_pieces(executor):
+            plant(self, name, piece.parameter)
+        for name, buffer in executor.buffers.items():
+            plant(self, name, buffer)
+        self._nothing: nn.Parameter | None = None
+        if not any(own.requires_grad for own in self.parameters()):
             # A plan may leave a device idle, and optimizers refuse to have nothing to do.
-            self.register_parameter("nothing", nn.Parameter(torch.zeros(0)))
+            self._nothing = nn.Parameter(torch.zeros(0, device=executor.device))
 
     def __enter__(self) -> Self:
         """Watch the other ranks: if one dies or stands still, all end with a sentence."""
@@ -93,9 +105,7 @@ class Parallelized(nn.Module):
         values = self._entering.values(inputs, named, training=self.training)
         self.executor.pulse()
         if torch.is_grad_enabled():
-            loss: Tensor = _Step.apply(  # type: ignore[no-untyped-call]
-                self._anchor, self.executor, values, self.training
-            )
+            loss: Tensor = _Step.apply(self._anchor, self, values)  # type: ignore[no-untyped-call]
         else:
             loss = self.executor.step(values, train=False, training=self.training)
         if self.training:
@@ -107,13 +117,13 @@ class Parallelized(nn.Module):
         return loss
 
     @property
-    def whole_here(self) -> bool:
-        """Whether this rank has every parameter whole, as with plain data parallelism."""
-        return self._norms.whole_here
+    def norms_of_some(self) -> bool:
+        """Whether PyTorch's own norm of some gradients is right here."""
+        return self._norms.everywhere
 
-    def grad_norm(self, norm_type: float = 2.0) -> Tensor:
+    def grad_norm(self, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
         """The norm of all gradients, as of one device's; all ranks call it, and get the same."""
-        return self._norms.norm(float(norm_type))
+        return self._norms.norm(float(norm_type), error_if_nonfinite=error_if_nonfinite)
 
     @torch.no_grad()
     def clip_grad_norm_(
@@ -130,6 +140,31 @@ class Parallelized(nn.Module):
     def load_whole_state(self, state: Mapping[str, Tensor]) -> None:
         """Take over a state_dict of the plain model, of which each rank reads its pieces."""
         load_state(self.executor, state)
+
+    def state_dict(self, *_: Any, **named: Any) -> dict[str, Any]:  # type: ignore[override]
+        """The plain model's names with DTensors, or what else DCP knows as the whole tensors."""
+        destination: dict[str, Any] = named.get("destination") or {}
+        prefix, keep_vars = named.get("prefix", ""), named.get("keep_vars", False)
+        for name, own in entries(self.executor, self._holdings, keep_vars=keep_vars):
+            destination[prefix + name] = own
+        return destination
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Take over a state_dict of this module, or of the plain one, of which each rank cuts its
+        pieces.
+        """
+        if assign:
+            raise InputError("assign=True is asked of a plan's parameters", "leave it away")
+        return _IncompatibleKeys(*take(self.executor, self._holdings, state_dict, strict=strict))
+
+    def __deepcopy__(self, _: object) -> Snapshot:
+        """Copies of the parameters and buffers of this rank, for averages (EMA): they take part in
+        no step. `load_state_dict` takes their state_dict.
+        """
+        pieces = {name: piece.parameter for name, piece in named_pieces(self.executor)}
+        return Snapshot(pieces, self.executor.buffers)
 
     def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write a checkpoint that any plan, and the plain model with `dcp.load`, can go on from."""
@@ -157,13 +192,25 @@ class Parallelized(nn.Module):
             piece = self.executor.parameters.pieces.get(own.tensor.name)
             if piece is None:
                 continue
-            if piece.seen.requires_grad is not own.trainable:
+            if piece.parameter.requires_grad is not own.trainable:
                 raise InputError(
-                    f"requires_grad of {piece.name!r} is {piece.seen.requires_grad} now, and in "
-                    f"the plan {own.trainable}",
+                    f"requires_grad of {piece.name!r} is {piece.parameter.requires_grad} now, and "
+                    f"in the plan {own.trainable}",
                     "freeze parameters before the model is captured and planned for",
                 )
-            refuse_parameter_hooks(piece.name, piece.seen)
+            if piece.moved:
+                raise InputError(
+                    f"{piece.name!r} has got other memory, which the plan's steps do not read",
+                    "change parameters in place (under torch.no_grad(), with copy_), and say "
+                    "device and dtype when the model is planned and parallelized",
+                )
+            refuse_parameter_hooks(piece.name, piece.parameter)
+        for name in hooked(self):
+            raise InputError(
+                f"module {name!r} has a hook, which a plan's step does not call",
+                "hang forward hooks that change outputs on the model before it is captured, and "
+                "others on the whole module",
+            )
 
 
 def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
@@ -182,9 +229,10 @@ class _Step(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, anchor: Tensor, executor: Executor, values: Mapping[str, Tensor], training: bool
+        ctx: Any, anchor: Tensor, module: Parallelized, values: Mapping[str, Tensor]
     ) -> Tensor:
-        loss = executor.step(values, training=training)
+        executor = module.executor
+        loss = executor.step(values, training=module.training)
         ctx.found = [
             (piece, piece.gradient)
             for piece in executor.parameters.pieces.values()
@@ -193,19 +241,26 @@ class _Step(Function):
         # Theirs alone: a loop that forgets its gradients gets their memory back.
         for piece, _ in ctx.found:
             piece.gradient = None
+        ctx.handed_out, ctx.nothing = False, module._nothing
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *arriving: Tensor) -> tuple[None, None, None, None]:
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[None, None, None]:
+        if ctx.handed_out:
+            raise InputError(
+                "backward was called again on a loss whose gradients were handed out",
+                "call the model again for another backward pass, or add up losses and call "
+                "backward once",
+            )
         _scale([gradient for _, gradient in ctx.found], arriving[0])
         for piece, gradient in ctx.found:
-            before = piece.seen.grad
-            total = gradient if before is None else before + gradient
-            # Laid out as the parameter is, as PyTorch's own gradients are.
-            piece.seen.grad = total.contiguous()
-        # Handed out once: what was scaled in place must not be scaled again.
-        ctx.found = []
-        return None, None, None, None
+            piece.hand_out(gradient)
+        # What was scaled in place must not be scaled again.
+        ctx.found, ctx.handed_out = [], True
+        if ctx.nothing is not None:
+            # A rank without gradients takes part in their norm.
+            ctx.nothing.grad = torch.zeros_like(ctx.nothing)
+        return None, None, None
 
 
 def _scale(gradients: list[Tensor], by: Tensor) -> None:
@@ -223,6 +278,7 @@ def parallelize(
     exact_random: bool = False,
     seed: int = 0,
     limit: Seconds = LIMIT,
+    dtensors: bool = True,
 ) -> Parallelized:
     """The model, run by a plan on the ranks of the default process group.
 
@@ -231,7 +287,8 @@ def parallelize(
     outside of its state_dict are taken from it too; `constants` are tensors that its forward makes
     by itself, by the names that the graph gives them. With
     `exact_random` dropout draws the same on any plan, and on one device; it is slower. Used as a
-    context, ranks watch each other; `limit` is how long one may stand still.
+    context, ranks watch each other; `limit` is how long one may stand still. Without `dtensors`
+    parameters are this rank's pieces as plain tensors.
     """
     _refuse_other_world(plan)
     place = torch.device(device)
@@ -258,7 +315,7 @@ def parallelize(
     else:
         state = model.state_dict()
         load_state(executor, state, keys=state)
-    module = Parallelized(executor, limit).train(model.training)
+    module = Parallelized(executor, limit, dtensors=dtensors).train(model.training)
     know(module)
     return module
 

@@ -119,6 +119,11 @@ class Entering:
     def _refuse_other_kinds(self, found: Mapping[str, Tensor]) -> None:
         for tensor in self._graph.inputs:
             own = found[tensor.name]
+            if own.requires_grad and torch.is_grad_enabled():
+                raise InputError(
+                    f"input {tensor.name!r} requires a gradient, and a plan gives none to inputs",
+                    "detach it, or make it a parameter of the model before it is captured",
+                )
             if tuple(own.shape) != tensor.shape:
                 raise InputError(
                     f"input {tensor.name!r} has shape {tuple(own.shape)}, and the plan is for "

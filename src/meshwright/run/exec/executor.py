@@ -151,7 +151,7 @@ class Executor:
         """What gradients of parameters take now: summed ones, and those on the way to a sum."""
         pieces = self.parameters.pieces.values()
         summed = (piece.gradient for piece in pieces if piece.gradient is not None)
-        handed = (piece.seen.grad for piece in pieces if piece.seen.grad is not None)
+        handed = (own for piece in pieces if (own := piece.accumulated) is not None)
         returns = {r for b in self.script.buckets for kept in b.parameters for r in kept.returns}
         left = (own for (number, _), own in self._left.items() if number in returns)
         return sum(own.nbytes for tensors in (summed, handed, left) for own in tensors)

@@ -8,11 +8,14 @@ copies: the optimizer sees the rank's shard, and the piece is gathered before it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement
 
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.pieces import Box
@@ -58,9 +61,30 @@ class Piece:
         if not self.stays:
             seen = seen.clone()
         self.seen = nn.Parameter(seen, requires_grad=trained)
-        """What the optimizer sees."""
+        """What the optimizer updates."""
+        self._memory = self.seen.data_ptr()
+        self.parameter = self.seen
+        """As users see it: the same memory, as a plain tensor or as a DTensor."""
         self.gradient: Tensor | None = None
         """Of what is seen, from the last step."""
+
+    @property
+    def accumulated(self) -> Tensor | None:
+        """What users have as its gradient, of this rank's numbers."""
+        own = self.parameter.grad
+        return None if own is None else local_part(own).view(self.seen.shape)
+
+    def hand_out(self, gradient: Tensor) -> None:
+        """Let users have a gradient, besides what they have already."""
+        before = self.accumulated
+        total = gradient.view(self.seen.shape) if before is None else before + gradient
+        # Laid out as the parameter is, as PyTorch's own gradients are.
+        self.parameter.grad = laid_out(total.contiguous(), self.parameter)
+
+    @property
+    def moved(self) -> bool:
+        """Whether users have put other memory in the parameter's place."""
+        return local_part(self.parameter).data_ptr() != self._memory
 
     def hide(self) -> None:
         """Give back the memory of a sharded piece; what is seen stays."""
@@ -76,6 +100,30 @@ class Piece:
         storage = self.data.untyped_storage()
         if not storage.nbytes():
             storage.resize_(self.data.nbytes)
+
+
+def local_part(own: Tensor) -> Tensor:
+    """What this rank has of a parameter, of its gradient or of an optimizer's state."""
+    whole = own.detach()
+    return whole.to_local() if isinstance(whole, DTensor) else whole
+
+
+def whole_of(
+    local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]
+) -> DTensor:
+    """A DTensor of which this rank has some; its memory is that of the local tensor."""
+    strides = tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=strides
+    )
+
+
+def laid_out(local: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Numbers for what this rank has of a parameter, as the parameter is seen."""
+    if not isinstance(parameter, DTensor):
+        return local.view(parameter.shape)
+    own = local.view(parameter.to_local().shape)
+    return whole_of(own, parameter.device_mesh, parameter.placements, parameter.shape)
 
 
 class Parameters:

@@ -28,6 +28,7 @@ PRELOADED = (
     "meshwright.run.launch.quiet",
     "torch",
     "torch.distributed",
+    "torch.distributed.tensor",
     "meshwright.capture.kernels",
 )
 """What ranks need not import themselves, in this order."""

@@ -30,13 +30,13 @@ from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.model import Spec
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
-from meshwright.run.state.model_state import kept_of, names_of, others, refuse_unlike
+from meshwright.run.state.model_state import names_of, others, put_buffer, refuse_unlike
 from meshwright.run.state.optimizer_state import (
     empty_optimizer_state,
     put_optimizer_state,
     sharded_optimizer_state,
 )
-from meshwright.run.state.sharded import Sharded
+from meshwright.run.state.state_dicts import sharded
 
 MODEL = "model."
 METADATA = ".metadata"
@@ -49,17 +49,11 @@ def sharded_state(executor: Executor) -> dict[str, object]:
     found: dict[str, object] = {}
     for parameter in graph.parameters:
         if parameter.tensor.name in holdings.shares:
-            own = _sharded(executor, holdings, parameter.tensor.name)
+            own = sharded(executor, holdings, parameter.tensor.name)
             found |= dict.fromkeys(names_of(parameter), own)
     for key, value in executor.buffers.items():
-        found[key] = _sharded(executor, holdings, key) if key in holdings.shares else value
+        found[key] = sharded(executor, holdings, key) if key in holdings.shares else value
     return found
-
-
-def _sharded(executor: Executor, holdings: Holdings, name: str) -> Sharded:
-    shape = executor.script.plan.graph.stored[name].shape
-    regions, kept = kept_of(executor, holdings, name)
-    return Sharded(shape, kept, regions, holdings.owned(name, executor.rank))
 
 
 def save_checkpoint(
@@ -92,7 +86,7 @@ def load_checkpoint(
     refuse_unlike(executor, given, f"checkpoint {str(path)!r}", None)
     for key in others(executor, given):
         shape, dtype = given[key].shape, torch_dtype(given[key].dtype)
-        executor.buffers[key] = torch.empty(shape, dtype=dtype, device=executor.device)
+        put_buffer(executor, key, torch.empty(shape, dtype=dtype))
     state: dict[str, Any] = {"model": sharded_state(executor)}
     if "meshwright.steps" in metadata.state_dict_metadata:
         state["meshwright"] = {"steps": 0}

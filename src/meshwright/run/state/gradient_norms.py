@@ -19,6 +19,7 @@ from meshwright.base.errors import InputError
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
 from meshwright.run.state.model_state import part_of
+from meshwright.sharding.states import is_at
 
 TINY = 1e-6
 """What `torch.nn.utils.clip_grad_norm_` adds to a norm that it divides by."""
@@ -27,30 +28,41 @@ TINY = 1e-6
 class Norms:
     """The norms of one executor's gradients; all ranks ask together."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self._holdings = Holdings(executor.script)
+    def __init__(self, executor: Executor, holdings: Holdings) -> None:
+        self._executor, self._holdings = executor, holdings
 
     @property
-    def whole_here(self) -> bool:
-        """Whether this rank has every parameter whole, so that it sees all gradients by itself."""
-        pieces, script = self._executor.parameters.pieces, self._executor.script
-        read = [own.tensor for own in script.plan.graph.parameters]
-        return all(
-            own.name in pieces and tuple(pieces[own.name].seen.shape) == own.shape
-            for own in read
-            if own.name in script.wiring.made
+    def everywhere(self) -> bool:
+        """Whether every rank has some of every parameter and sees it as what it is: whole, or as
+        a DTensor, so that PyTorch's own norms of some of them are right.
+        """
+        script = self._executor.script
+        pieces = self._executor.parameters.pieces
+        made = script.wiring.made
+        read = [own for own in script.plan.graph.parameters if own.tensor.name in made]
+        here = all(not any(map(is_at, made[own.tensor.name].there.states)) for own in read)
+        return here and all(
+            tuple(pieces[own.tensor.name].parameter.shape) == own.stored.shape for own in read
         )
 
-    def norm(self, kind: float = 2.0) -> Tensor:
-        """The norm of all gradients that parameters have now, on every rank."""
+    def norm(self, kind: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
+        """The norm of all gradients that parameters have now, on every rank; what
+        `torch.nn.utils.clip_grad_norm_` raises if that is asked for and it is no number.
+        """
         if kind <= 0:
             raise InputError(f"the norm_type is {kind}", "give a positive number, or inf")
         own = self._own(kind)
         if dist.get_world_size() > 1:
             highest = dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM
             dist.all_reduce(own, highest)
-        return own if math.isinf(kind) else own ** (1 / kind)
+        norm = own if math.isinf(kind) else own ** (1 / kind)
+        if error_if_nonfinite and not bool(norm.isfinite()):
+            raise RuntimeError(
+                f"The total norm of order {kind} for gradients is non-finite, so it cannot be "
+                "clipped. To disable this error and scale the gradients by the non-finite norm "
+                "anyway, set `error_if_nonfinite=False`"
+            )
+        return norm
 
     def _own(self, kind: float) -> Tensor:
         """What this rank adds to the norm."""
@@ -64,7 +76,7 @@ class Norms:
     def _owned(self) -> Iterator[Tensor]:
         rank = self._executor.rank
         for name, piece in self._executor.parameters.pieces.items():
-            gradient = piece.seen.grad
+            gradient = piece.accumulated
             if gradient is not None and gradient.numel():
                 regions = self._holdings.regions(name, rank)
                 for box in self._holdings.owned(name, rank):
@@ -72,16 +84,10 @@ class Norms:
 
     def clip(self, most: float, kind: float, *, error_if_nonfinite: bool) -> Tensor:
         """Make the gradients shorter where their norm is more, in place; the norm before."""
-        norm = self.norm(kind)
-        if error_if_nonfinite and not bool(norm.isfinite()):
-            raise RuntimeError(
-                f"The total norm of order {kind} for gradients is non-finite, so it cannot be "
-                "clipped. To disable this error and scale the gradients by the non-finite norm "
-                "anyway, set `error_if_nonfinite=False`"
-            )
+        norm = self.norm(kind, error_if_nonfinite=error_if_nonfinite)
         rate = torch.clamp(most / (norm + TINY), max=1.0)
         pieces = self._executor.parameters.pieces.values()
-        for gradient in (piece.seen.grad for piece in pieces):
+        for gradient in (piece.accumulated for piece in pieces):
             if gradient is not None:
                 gradient.mul_(rate.to(gradient.dtype))
         return norm

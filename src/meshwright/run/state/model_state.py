@@ -45,7 +45,16 @@ def load_state(
             for region in holdings.regions(piece.name, executor.rank):
                 region_of(piece.seen, region).copy_(cut(value, region.box))
     for key in others(executor, given):
-        executor.buffers[key] = state[key].detach().to(executor.device, copy=True)
+        put_buffer(executor, key, state[key].detach())
+
+
+def put_buffer(executor: Executor, key: str, value: Tensor) -> None:
+    """Take over a buffer's value; its memory stays where others know it."""
+    own = executor.buffers.get(key)
+    if own is None or own.shape != value.shape or own.dtype != value.dtype:
+        executor.buffers[key] = value.to(executor.device, copy=True)
+    else:
+        own.copy_(value)
 
 
 def take_constants(executor: Executor, values: Mapping[str, Tensor]) -> None:
@@ -94,7 +103,8 @@ def _gradient_of(
 ) -> tuple[tuple[Region, ...], Tensor]:
     """The gradient of what this rank keeps of a parameter, and where."""
     regions, kept = kept_of(executor, holdings, name)
-    gradient = kept.grad
+    piece = executor.parameters.pieces.get(name)
+    gradient = None if piece is None else piece.accumulated
     return regions, torch.zeros_like(kept) if gradient is None else gradient
 
 
@@ -134,7 +144,7 @@ def _gathered(
 def _everywhere(executor: Executor, name: str, whole: Tensor | None) -> Tensor:
     """What the first rank has, on all."""
     if name not in executor.script.plan.graph.stored:
-        return executor.buffers[name]
+        return executor.buffers[name].clone()
     spec = executor.script.plan.graph.stored[name]
     if whole is None:
         whole = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=executor.device)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
@@ -19,7 +20,7 @@ from torch.optim import Optimizer
 from meshwright.base.errors import InputError
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
-from meshwright.run.exec.parameters import Piece
+from meshwright.run.exec.parameters import Piece, laid_out, local_part
 from meshwright.run.state.sharded import Sharded
 
 GROUPS, STATE = "optim.param_groups.", "optim.state."
@@ -42,7 +43,7 @@ def sharded_optimizer_state(
         assert optimizer is not None
         own = {
             key: _cut(executor, holdings, piece, key, value)
-            for key, value in optimizer.state[piece.seen].items()
+            for key, value in optimizer.state[piece.parameter].items()
         }
         if own:
             found[piece.name] = own
@@ -52,7 +53,7 @@ def sharded_optimizer_state(
 def _optimized(executor: Executor, optimizer: Optimizer | None) -> list[Piece]:
     groups = [] if optimizer is None else optimizer.param_groups
     known = {id(parameter) for group in groups for parameter in group["params"]}
-    return [piece for piece in executor.parameters.pieces.values() if id(piece.seen) in known]
+    return [piece for piece in executor.parameters.pieces.values() if id(piece.parameter) in known]
 
 
 def _groups_everywhere(
@@ -75,7 +76,7 @@ def _groups_everywhere(
 def _groups(executor: Executor, optimizer: Optimizer | None) -> list[dict[str, Any]] | None:
     if optimizer is None:
         return None
-    names = {id(piece.seen): piece.name for piece in executor.parameters.pieces.values()}
+    names = {id(piece.parameter): piece.name for piece in executor.parameters.pieces.values()}
     return [
         group | {"params": [names[id(own)] for own in group["params"] if id(own) in names]}
         for group in optimizer.param_groups
@@ -86,19 +87,23 @@ def _cut(executor: Executor, holdings: Holdings, piece: Piece, key: str, value: 
     """One thing that is remembered of a parameter, as a checkpoint has it."""
     if not isinstance(value, Tensor):
         return value
-    if value.shape == piece.seen.shape:
-        return Sharded(
-            executor.script.plan.graph.stored[piece.name].shape,
-            value,
-            holdings.regions(piece.name, executor.rank),
-            holdings.owned(piece.name, executor.rank),
-        )
+    if value.shape == piece.parameter.shape:
+        return _sharded(executor, holdings, piece, local_part(value))
     if value.numel() == 1:
         return value
     raise InputError(
         f"the optimizer keeps {key!r} of shape {tuple(value.shape)} for {piece.name!r}, of which "
-        f"this rank has {tuple(piece.seen.shape)}",
+        f"this rank has {tuple(piece.parameter.shape)}",
         "save without the optimizer, or take one that keeps a number for each element",
+    )
+
+
+def _sharded(executor: Executor, holdings: Holdings, piece: Piece, kept: Tensor) -> Sharded:
+    return Sharded(
+        executor.script.plan.graph.stored[piece.name].shape,
+        kept,
+        holdings.regions(piece.name, executor.rank),
+        holdings.owned(piece.name, executor.rank),
     )
 
 
@@ -144,22 +149,25 @@ def _room(executor: Executor, holdings: Holdings, piece: Piece, entry: object) -
     if not isinstance(entry, TensorStorageMetadata):
         return None
     whole = executor.script.plan.graph.stored[piece.name].shape
-    shape = piece.seen.shape if tuple(entry.size) == whole else entry.size
-    room = piece.seen.detach().new_zeros(shape, dtype=entry.properties.dtype)
-    return _cut(executor, holdings, piece, "", room)
+    like, dtype = piece.seen.detach(), entry.properties.dtype
+    if tuple(entry.size) == whole:
+        return _sharded(executor, holdings, piece, torch.zeros_like(like, dtype=dtype))
+    return _cut(executor, holdings, piece, "", like.new_zeros(entry.size, dtype=dtype))
 
 
 def put_optimizer_state(executor: Executor, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Let an optimizer go on from what was loaded."""
-    names = {id(piece.seen): piece.name for piece in executor.parameters.pieces.values()}
-    order = [names.get(id(own)) for group in optimizer.param_groups for own in group["params"]]
+    names = {id(piece.parameter): piece.name for piece in executor.parameters.pieces.values()}
+    order = [
+        (own, names.get(id(own))) for group in optimizer.param_groups for own in group["params"]
+    ]
     packed = optimizer.state_dict()
     packed["state"] = {
         number: {
-            key: value.kept if isinstance(value, Sharded) else value
+            key: laid_out(value.kept, own) if isinstance(value, Sharded) else value
             for key, value in state["state"][name].items()
         }
-        for number, name in enumerate(order)
+        for number, (own, name) in enumerate(order)
         if state["state"].get(name)
     }
     packed["param_groups"] = [

@@ -1,0 +1,72 @@
+"""The plain model's names on a module that runs by a plan. Enters: names with dots, and tensors.
+Leaves: modules inside of modules, so that `named_parameters`, `state_dict` and
+`torch.distributed.checkpoint.state_dict` find each tensor where the plain model has it.
+
+These modules compute nothing: a plan runs all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from meshwright.base.errors import InputError
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+"""Where PyTorch keeps what is to be called around a module."""
+
+
+class Scope(nn.Module):
+    """A module of the plain model, of which only the names are left."""
+
+    def forward(self, *_: object, **__: object) -> Tensor:
+        """Refuse to be called alone."""
+        raise InputError(
+            "this module's computation is a part of the plan's step and cannot be called alone",
+            "call the whole model, or the plain module with the state that whole_state() gives",
+        )
+
+
+def plant(root: nn.Module, name: str, value: Tensor) -> None:
+    """Give a module a parameter or buffer under a name with dots."""
+    *path, last = name.split(".")
+    owner = root
+    for step in path:
+        if step not in owner._modules:
+            owner._modules[step] = Scope()
+        inner = owner._modules[step]
+        assert inner is not None
+        owner = inner
+    if isinstance(value, nn.Parameter):
+        owner._parameters[last] = value
+    else:
+        owner._buffers[last] = value
+
+
+class Snapshot(Scope):
+    """Copies of what a rank has of a model's state, as averages of weights (EMA) are kept in."""
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__()
+        copies: dict[int, nn.Parameter] = {}
+        for name, own in parameters.items():
+            # A tied weight is one in the copy too.
+            copy = copies.setdefault(id(own), nn.Parameter(own.detach().clone(), own.requires_grad))
+            plant(self, name, copy)
+        for name, buffer in buffers.items():
+            plant(self, name, buffer.detach().clone())
+
+
+def hooked(root: nn.Module) -> Iterator[str]:
+    """The names of inner modules that have hooks, which nobody would call."""
+    for name, own in root.named_modules():
+        if own is not root and any(getattr(own, kind) for kind in HOOKS):
+            yield name

@@ -1,0 +1,246 @@
+"""Training loops as PyTorch users write them, for ranks: each gives what a test compares with the
+same loop on one device.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from meshwright import parallelize
+from meshwright.base.errors import InputError
+from meshwright.plan.model import Plan
+
+BATCH, WIDTH, WORDS = 8, 12, 10
+EMA: Any = get_ema_multi_avg_fn(0.5)  # type: ignore[no-untyped-call]
+
+
+class Net(nn.Module):
+    """A tied head, an embedding, matrices, a batch norm, biases: what groups and states know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens: Tensor, scale: Tensor) -> Tensor:
+        x = self.words(tokens) * scale[:, None]
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        out: Tensor = self.head(self.norm(x))
+        return out
+
+
+def net_of() -> Net:
+    torch.manual_seed(1)
+    return Net().double()
+
+
+def batch_of(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, WORDS, (BATCH,), generator=draw)
+    scale = torch.rand(BATCH, generator=draw, dtype=torch.float64)
+    return tokens, scale, torch.randint(0, WORDS, (BATCH,), generator=draw)
+
+
+class Alone(nn.Module):
+    """The plain model, called as a plan's module is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net_of()
+
+    def forward(self, tokens: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(self.net(tokens, scale), targets)
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB as people write it (You et al. 2020): a trust ratio of norms for each parameter."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for own in group["params"]:
+                if own.grad is None:
+                    continue
+                weight, update = own.norm().item(), own.grad.norm().item()
+                own.add_(own.grad, alpha=-group["lr"] * (weight / update if update else 1.0))
+
+
+def grouped(model: nn.Module) -> torch.optim.Optimizer:
+    """Decay for matrices alone."""
+    own = list(model.parameters())
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in own if p.dim() >= 2], "weight_decay": 0.5},
+            {"params": [p for p in own if p.dim() < 2], "weight_decay": 0.0},
+        ],
+        lr=0.1,
+    )
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer, clip: bool) -> list[float]:
+    """Losses and, where gradients are clipped, their norms."""
+    found = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss: Any = model(*batch_of(step))
+        loss.backward()
+        if clip:
+            found.append(float(clip_grad_norm_(model.parameters(), 0.1)))
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+LOOPS: dict[str, Callable[[nn.Module], list[float]]] = {
+    "clipping": lambda model: trained(model, torch.optim.SGD(model.parameters(), 0.5), True),
+    "groups": lambda model: trained(model, grouped(model), False),
+    "lamb": lambda model: trained(model, Lamb(model.parameters(), 0.1), False),
+}
+
+
+def told(action: Callable[[], object]) -> str:
+    """What is said about a mistake; nothing if it is none."""
+    try:
+        action()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def looped(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
+    """What each loop gives by each plan."""
+    return {name: _looped(plan) for name, plan in plans.items()}
+
+
+def _looped(plan: Plan) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, loop in LOOPS.items():
+        try:
+            found[name] = loop(parallelize(net_of(), plan))
+        except InputError as error:
+            found[name] = str(error)
+    found["kinds"] = kinds(plan)
+    found["states"] = states(plan)
+    found["averages"] = averages(plan)
+    found["refused"] = refused(plan)
+    return found
+
+
+def looped_alone() -> dict[str, list[float]]:
+    return {name: loop(Alone()) for name, loop in LOOPS.items()}
+
+
+def kinds(plan: Plan) -> tuple[bool, list[str]]:
+    """Whether parameters are DTensors of the plain shapes, and their names."""
+    model, plain = parallelize(net_of(), plan), dict(net_of().named_parameters())
+    named = dict(model.named_parameters())
+    whole = all(own.shape == plain[name].shape for name, own in named.items() if name in plain)
+    return whole and any(isinstance(own, DTensor) for own in named.values()), list(named)
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def states(plan: Plan) -> dict[str, bool]:
+    """Whether states go out and in as they are."""
+    model = parallelize(net_of(), plan)
+    trained(model, torch.optim.SGD(model.parameters(), 0.5), False)
+    before = model.whole_state(to_rank=None)
+    assert before is not None
+    found = {}
+    full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    found["full"] = same(full, before)
+    path = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(path)
+    state_dict_saver.save({"model": model.state_dict()}, checkpoint_id=Path(path[0]) / "own")
+    other = parallelize(net_of(), plan)
+    own = {"model": other.state_dict()}
+    state_dict_loader.load(own, checkpoint_id=Path(path[0]) / "own")
+    other.load_state_dict(own["model"])
+    found["loaded"] = same(other.whole_state(to_rank=None) or {}, before)
+    plain = {"model": net_of().state_dict()}
+    state_dict_loader.load(plain, checkpoint_id=Path(path[0]) / "own")
+    found["plain"] = same(plain["model"], before)
+    set_model_state_dict(
+        other, net_of().state_dict(), options=StateDictOptions(full_state_dict=True)
+    )
+    found["set"] = same(other.whole_state(to_rank=None) or {}, dict(net_of().state_dict()))
+    other.load_state_dict(before)
+    found["whole"] = same(other.whole_state(to_rank=None) or {}, before)
+    return found
+
+
+def averages(plan: Plan) -> tuple[float, str]:
+    """The loss of averaged weights (EMA), and what is said of calling the copy."""
+    model = parallelize(net_of(), plan)
+    average: Any = AveragedModel(model, multi_avg_fn=EMA)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    for step in range(2):
+        optimizer.zero_grad()
+        model(*batch_of(step)).backward()
+        optimizer.step()
+        average.update_parameters(model)
+    said = told(lambda: average(*batch_of()))
+    model.load_state_dict(average.module.state_dict())
+    with torch.no_grad():
+        return model.eval()(*batch_of(5)).item(), said
+
+
+def averaged_alone() -> float:
+    model = Alone()
+    average: Any = AveragedModel(model, multi_avg_fn=EMA)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    for step in range(2):
+        optimizer.zero_grad()
+        loss: Any = model(*batch_of(step))
+        loss.backward()
+        optimizer.step()
+        average.update_parameters(model)
+    model.load_state_dict(average.module.state_dict())
+    with torch.no_grad():
+        return float(model.eval()(*batch_of(5)))
+
+
+def refused(plan: Plan) -> dict[str, str]:
+    """What is said of what no plan does."""
+    model = parallelize(net_of(), plan)
+    tokens, scale, targets = batch_of()
+    loss = model(tokens, scale, targets)
+    loss.backward(retain_graph=True)
+    found = {"twice": told(loss.backward)}
+    found["input"] = told(lambda: model(tokens, scale.requires_grad_(), targets))
+    copy.deepcopy(model)
+    inner = next(own for name, own in model.named_modules() if name)
+    hook = inner.register_forward_hook(lambda *_: None)
+    found["hook"] = told(lambda: model(*batch_of()))
+    hook.remove()
+    found["inner"] = told(lambda: inner(tokens))
+    model.to(torch.float32)
+    found["memory"] = told(lambda: model(*batch_of()))
+    return found
