@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import DataLoader, DistributedSampler
 
 from meshwright import parallelize
 from meshwright.base.errors import InputError
@@ -35,8 +36,9 @@ EMA: Any = get_ema_multi_avg_fn(0.5)  # type: ignore[no-untyped-call]
 class Net(nn.Module):
     """A tied head, an embedding, matrices, a batch norm, biases: what groups and states know."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float = 0.0) -> None:
         super().__init__()
+        self.drop = nn.Dropout(rate)
         self.words = nn.Embedding(WORDS, WIDTH)
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
         self.norm = nn.BatchNorm1d(WIDTH)
@@ -46,14 +48,14 @@ class Net(nn.Module):
     def forward(self, tokens: Tensor, scale: Tensor) -> Tensor:
         x = self.words(tokens) * scale[:, None]
         for layer in self.layers:
-            x = x + layer(x).tanh()
+            x = x + self.drop(layer(x).tanh())
         out: Tensor = self.head(self.norm(x))
         return out
 
 
-def net_of() -> Net:
+def net_of(rate: float = 0.0) -> Net:
     torch.manual_seed(1)
-    return Net().double()
+    return Net(rate).double()
 
 
 def batch_of(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,6 +150,7 @@ def _looped(plan: Plan) -> dict[str, Any]:
     found["states"] = states(plan)
     found["averages"] = averages(plan)
     found["refused"] = refused(plan)
+    found["shares"] = shared(plan)
     return found
 
 
@@ -196,6 +199,23 @@ def states(plan: Plan) -> dict[str, bool]:
     return found
 
 
+def masked(plans: list[Plan]) -> list[list[float]]:
+    """Losses with dropout by each plan: with one seed twice, then of later steps, then with another
+    seed; ranks have seeds of their own besides, as scripts of data parallelism give them.
+    """
+    found = []
+    for plan in plans:
+        losses = []
+        for seed in (7, 7, 8):
+            net = net_of(0.5)
+            torch.manual_seed(seed + 100 * dist.get_rank())
+            model = parallelize(net, plan)
+            losses.append(model(*batch_of()).item())
+        losses += [model(*batch_of()).item() for _ in range(2)]
+        found.append(losses)
+    return found
+
+
 def averages(plan: Plan) -> tuple[float, str]:
     """The loss of averaged weights (EMA), and what is said of calling the copy."""
     model = parallelize(net_of(), plan)
@@ -225,6 +245,39 @@ def averaged_alone() -> float:
     model.load_state_dict(average.module.state_dict())
     with torch.no_grad():
         return float(model.eval()(*batch_of(5)))
+
+
+class Samples(torch.utils.data.Dataset[tuple[Tensor, ...]]):
+    """Samples that know which of them were read."""
+
+    def __init__(self) -> None:
+        batches = zip(*(batch_of(seed) for seed in range(3)), strict=True)
+        self.columns = tuple(torch.cat(own) for own in batches)
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, place: int) -> tuple[Tensor, ...]:
+        self.read.append(place)
+        return tuple(own[place] for own in self.columns)
+
+
+def shared(plan: Plan) -> tuple[int, int, list[float]]:
+    """Shares of the data, samples that were read, and losses with a DistributedSampler."""
+    samples, model = Samples(), parallelize(net_of(), plan)
+    shares, own = model.data_share
+    sampler: Any = DistributedSampler(samples, shares, own, shuffle=False)
+    loader = DataLoader(samples, BATCH // shares, sampler=sampler)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    losses = []
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = model(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return shares, len(samples.read), losses
 
 
 def refused(plan: Plan) -> dict[str, str]:

@@ -16,7 +16,8 @@ A step runs forward and backward at once, micro-batch by micro-batch where the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,11 +32,14 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds, counted
 from meshwright.capture.own_backward import refuse_parameter_hooks
 from meshwright.graph.canonical import canonical_hash
+from meshwright.graph.chance import draws
+from meshwright.lower.data_shares import data_shares
 from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.comm.communicator import Wire
 from meshwright.run.exec.executor import Executor
+from meshwright.run.exec.random_bits import key_of
 from meshwright.run.health.consistency import Statement, agree, digest
 from meshwright.run.health.watchdog import LIMIT, Watch
 from meshwright.run.library_calls import know
@@ -60,13 +64,15 @@ class Parallelized(nn.Module):
         self._watch: Watch | None = None
         self._anchor = torch.zeros((), requires_grad=True)
         graph = executor.script.plan.graph
-        self._entering = Entering(graph, executor.device)
+        self._shares = data_shares(executor.script)
+        self._entering = Entering(graph, executor.device, self._shares, executor.rank)
         self._holdings = Holdings(executor.script)
         if dtensors and dist.get_world_size() > 1:
             expose(executor, self._holdings)
         self._norms = Norms(executor, self._holdings)
         self._traced = graph.traced
         self._counters = _counters(executor)
+        self._draws = not executor.exact and any(map(draws, graph.operators))
         for name, piece in named_pieces(executor):
             plant(self, name, piece.parameter)
         for name, buffer in executor.buffers.items():
@@ -96,7 +102,9 @@ class Parallelized(nn.Module):
         self._watch.__exit__(kind, error, trace)
 
     def forward(self, *inputs: object, **named: object) -> Tensor:
-        """The loss of a batch, of which every rank gives all; arguments by order or by name."""
+        """The loss of a batch, of which every rank gives all, or its share of the samples
+        (`data_share`); arguments by order or by name.
+        """
         self._refuse_other_mode()
         self._refuse_changed_parameters()
         if self._watch is not None:
@@ -104,10 +112,11 @@ class Parallelized(nn.Module):
         self.executor.pulse(waiting=True)
         values = self._entering.values(inputs, named, training=self.training)
         self.executor.pulse()
-        if torch.is_grad_enabled():
-            loss: Tensor = _Step.apply(self._anchor, self, values)  # type: ignore[no-untyped-call]
-        else:
-            loss = self.executor.step(values, train=False, training=self.training)
+        with self._own_draws():
+            if torch.is_grad_enabled():
+                loss: Tensor = _Step.apply(self._anchor, self, values)  # type: ignore[no-untyped-call]
+            else:
+                loss = self.executor.step(values, train=False, training=self.training)
         if self.training:
             for key, calls in self._counters:
                 self.executor.buffers[key] += calls
@@ -115,6 +124,13 @@ class Parallelized(nn.Module):
             # Until the next step a rank may evaluate, save or wait for data as long as it likes.
             self._watch.rest()
         return loss
+
+    @property
+    def data_share(self) -> tuple[int, int]:
+        """Into how many shares ranks cut the samples of a batch, and which one this rank reads:
+        `num_replicas` and `rank` of a `DistributedSampler`, for batches of as many times fewer.
+        """
+        return self._shares.shares, self._shares.own[self.executor.rank]
 
     @property
     def norms_of_some(self) -> bool:
@@ -173,6 +189,18 @@ class Parallelized(nn.Module):
     def load(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Go on from a checkpoint."""
         load_checkpoint(self.executor, Path(path), optimizer)
+
+    @contextmanager
+    def _own_draws(self) -> Iterator[None]:
+        """Where each rank draws for itself, have it draw others than ranks with the same seed."""
+        if not self._draws:
+            yield
+            return
+        executor = self.executor
+        key = key_of(executor.seed, executor.steps, f"rank {executor.rank}")
+        with torch.random.fork_rng([executor.device] if executor.device.type == "cuda" else []):
+            torch.manual_seed(key)
+            yield
 
     def _refuse_other_mode(self) -> None:
         """Refuse the mode that was not traced, where the graph does not compute it."""
@@ -275,7 +303,7 @@ def parallelize(
     *,
     device: torch.device | str = "cpu",
     constants: Mapping[str, Tensor] | None = None,
-    exact_random: bool = False,
+    exact_random: bool = True,
     seed: int = 0,
     limit: Seconds = LIMIT,
     dtensors: bool = True,
@@ -285,10 +313,11 @@ def parallelize(
     Values come from the model, each rank taking its pieces; a model on the meta device gets the
     weights that building it after `torch.manual_seed(seed)` would give it. Buffers
     outside of its state_dict are taken from it too; `constants` are tensors that its forward makes
-    by itself, by the names that the graph gives them. With
-    `exact_random` dropout draws the same on any plan, and on one device; it is slower. Used as a
-    context, ranks watch each other; `limit` is how long one may stand still. Without `dtensors`
-    parameters are this rank's pieces as plain tensors.
+    by itself, by the names that the graph gives them. Random operators draw by the seed that the
+    first rank's generator was given (`torch.manual_seed`), for each operator, step and sample
+    the same on any plan; without `exact_random` each rank draws for itself, which is faster. Used
+    as a context, ranks watch each other; `limit` is how long one may stand still. Without
+    `dtensors` parameters are this rank's pieces as plain tensors.
     """
     _refuse_other_world(plan)
     place = torch.device(device)
@@ -308,6 +337,7 @@ def parallelize(
     if problem is not None:
         raise problem
     executor = Executor(plan, Wire(), dist.get_rank(), place, exact=exact_random)
+    executor.seed = _first_ranks(torch.initial_seed(), place)
     given = as_described(constants or {}, plan.graph)
     take_constants(executor, constants_of(model, plan.graph) | given)
     if any(own.is_meta for own in model.parameters()):
@@ -318,6 +348,14 @@ def parallelize(
     module = Parallelized(executor, limit, dtensors=dtensors).train(model.training)
     know(module)
     return module
+
+
+def _first_ranks(seed: int, device: torch.device) -> int:
+    """The seed of the first rank, for all."""
+    on = device if dist.get_backend() == "nccl" else torch.device("cpu")
+    told = torch.tensor([seed % (1 << 63)], dtype=torch.int64, device=on)
+    dist.broadcast(told, 0)
+    return int(told.item())
 
 
 def _refuse_other_world(plan: Plan) -> None:

@@ -2,8 +2,9 @@
 what the plan is for, and the same on every rank.
 
 Arguments by name go to the inputs of that name, those by order to the first ones. Values that are
-no tensors were part of the trace: others than those are refused. Every rank gives the whole batch;
-whether all give the same one is compared by digests in the first calls of each mode.
+no tensors were part of the trace: others than those are refused. Every rank gives the whole batch,
+or its share of the samples (`lower.data_shares`); whether all, or those of one share, give the same
+is compared by digests in the first calls of each mode.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from meshwright.base.units import counted
 from meshwright.capture.names import leaf_names
 from meshwright.capture.settings import constant_text
 from meshwright.graph.model import OperatorGraph
+from meshwright.lower.data_shares import DataShares
 
 COMPARED = 3
 """Calls of each mode whose inputs are compared between ranks."""
@@ -34,8 +36,11 @@ WIDTH = 16
 class Entering:
     """Takes the arguments of calls apart."""
 
-    def __init__(self, graph: OperatorGraph, device: torch.device) -> None:
+    def __init__(
+        self, graph: OperatorGraph, device: torch.device, shares: DataShares, rank: int
+    ) -> None:
         self._graph, self._device = graph, device
+        self._shares, self._rank = shares, rank
         self._compared: Counter[bool] = Counter()
         fixed = {} if graph.traced is None else dict(graph.traced.fixed)
         self._fixed: Mapping[str, str] = fixed
@@ -56,7 +61,32 @@ class Entering:
             raise
         if comparing:
             self._refuse_other_batches(found)
-        return {name: own.to(self._device) for name, own in found.items()}
+        share = self._is_share(found)
+        entered = {name: own.to(self._device) for name, own in found.items()}
+        return {n: self._placed(n, own) for n, own in entered.items()} if share else entered
+
+    def _is_share(self, found: Mapping[str, Tensor]) -> bool:
+        """Whether samples are this rank's share of the batch."""
+        own, shapes = self._shares, {tensor.name: tensor.shape for tensor in self._graph.inputs}
+        return own.shares > 1 and all(
+            found[name].shape[:1] == (shapes[name][0] // own.shares,)
+            for name in own.cut | own.gathered
+        )
+
+    def _placed(self, name: str, given: Tensor) -> Tensor:
+        """A share at its rows of the whole batch; of what is cut nobody here reads the rest."""
+        own = self._shares
+        if name not in own.cut | own.gathered:
+            return given
+        parts = {own.own[self._rank]: given}
+        if name in own.gathered:
+            heard = [torch.empty_like(given) for _ in own.own]
+            dist.all_gather(heard, given.contiguous())
+            parts = dict(zip(own.own, heard, strict=True))
+        whole = given.new_zeros((given.shape[0] * own.shares, *given.shape[1:]))
+        for place, part in parts.items():
+            whole[list(own.rows[place])] = part
+        return whole
 
     def _bound(self, inputs: Sequence[object], named: Mapping[str, object]) -> dict[str, Tensor]:
         wanted = [tensor.name for tensor in self._graph.inputs]
@@ -117,6 +147,7 @@ class Entering:
         return f"plan for this call, or call it with {said or 'tensors alone'}"
 
     def _refuse_other_kinds(self, found: Mapping[str, Tensor]) -> None:
+        share = self._is_share(found)
         for tensor in self._graph.inputs:
             own = found[tensor.name]
             if own.requires_grad and torch.is_grad_enabled():
@@ -124,11 +155,14 @@ class Entering:
                     f"input {tensor.name!r} requires a gradient, and a plan gives none to inputs",
                     "detach it, or make it a parameter of the model before it is captured",
                 )
-            if tuple(own.shape) != tensor.shape:
+            known = tensor.shape
+            if share and tensor.name in self._shares.cut | self._shares.gathered:
+                known = (known[0] // self._shares.shares, *known[1:])
+            if tuple(own.shape) != known:
                 raise InputError(
                     f"input {tensor.name!r} has shape {tuple(own.shape)}, and the plan is for "
                     f"{tensor.shape}",
-                    "give batches of that shape, or plan for this one",
+                    f"give batches of that shape{self._own_share()}, or plan for this one",
                 )
             dtype = str(own.dtype).removeprefix("torch.")
             if dtype != tensor.dtype:
@@ -140,6 +174,8 @@ class Entering:
     def _refuse_other_batches(self, found: Mapping[str, Tensor]) -> None:
         told = self._told(found)
         names = [tensor.name for tensor in self._graph.inputs]
+        share = self._is_share(found)
+        owner = self._shares.own if share else (0,) * len(told)
         wrong = [rank for rank, digests in enumerate(told) if not any(map(any, digests))]
         if wrong and names:
             raise InputError(
@@ -147,18 +183,31 @@ class Entering:
                 "give every rank the same whole batch",
             )
         for place, name in enumerate(names):
-            others = [rank for rank, own in enumerate(told) if own[place] != told[0][place]]
-            if others:
-                raise InputError(
-                    f"rank {others[0]} was given another {name!r} than rank 0",
-                    "give every rank the same whole batch, of which the plan takes its parts: no "
-                    "DistributedSampler, and the same seed for shuffling on every rank",
-                )
+            cut = share and name in self._shares.cut | self._shares.gathered
+            for rank, own in enumerate(told):
+                first = owner.index(owner[rank]) if cut else 0
+                if own[place] != told[first][place]:
+                    raise InputError(
+                        f"rank {rank} was given another {name!r} than rank {first}",
+                        "give every rank the same whole batch, of which the plan takes its parts"
+                        f"{self._own_share() or ': no DistributedSampler'}, and the same seed for "
+                        "shuffling on every rank",
+                    )
+
+    def _own_share(self) -> str:
+        """How a rank gives its share of the samples, if it may."""
+        if self._shares.shares == 1:
+            return ""
+        return (
+            f", or its share of {self._shares.shares} of the samples (DistributedSampler with "
+            "num_replicas, rank = model.data_share)"
+        )
 
     def _told(self, found: Mapping[str, Tensor]) -> list[list[bytes]]:
         """The digests of every rank's inputs; zeros of one that has none."""
         names = [tensor.name for tensor in self._graph.inputs]
-        own = b"".join(_digest(found[name]) if found else bytes(WIDTH) for name in names)
+        kind = b"share" if found and self._is_share(found) else b"whole"
+        own = b"".join(_digest(found[name], kind) if found else bytes(WIDTH) for name in names)
         device = self._device if dist.get_backend() == "nccl" else torch.device("cpu")
         sent = torch.frombuffer(bytearray(own or bytes(WIDTH)), dtype=torch.uint8).to(device)
         heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
@@ -169,6 +218,6 @@ class Entering:
         ]
 
 
-def _digest(own: Tensor) -> bytes:
+def _digest(own: Tensor, kind: bytes) -> bytes:
     data: Any = own.detach().resolve_conj().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    return hashlib.blake2b(data, digest_size=WIDTH).digest()
+    return hashlib.blake2b(data, digest_size=WIDTH, key=kind).digest()

@@ -119,6 +119,7 @@ def _parallelized(task: Task, example: Example, values: Mapping[str, Tensor]) ->
         device=device_of_rank(),
         constants={own.name: values[own.name] for own in buffers if own.name not in state},
         limit=task.limit,
+        exact_random=False,
         dtensors=False,
     )
 

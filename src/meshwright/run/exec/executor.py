@@ -47,8 +47,8 @@ Value = Tensor | Handle[Tensor | None]
 class Executor:
     """One rank's part of a plan.
 
-    With `exact` random operators draw what they would draw on one device; without it each device
-    draws for itself, which is faster.
+    With `exact` random operators draw what they would draw on one device with the same seed;
+    without it each device draws for itself, by PyTorch's generator, which is faster.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Executor:
         }
         """Buckets whose gradients are summed with other ranks."""
         self._dropped = last_uses(self.script.wiring, self.instructions, self._segment)
-        self._moment = Moment(0)
+        self.seed, self.exact, self._moment = 0, exact, Moment(0, 0)
         self.steps = 0
         self.buffers: dict[str, Tensor] = {}
         """What a state_dict has besides the parameters that operators read, whole."""
@@ -121,7 +121,7 @@ class Executor:
         `training` is the mode of operators that behave differently in training.
         """
         self._begin(inputs)
-        self._moment = Moment(self.steps, training)
+        self._moment = Moment(self.seed, self.steps, training)
         for number, own in enumerate(self.instructions):
             self._perform(own, train)
             self.pulse()

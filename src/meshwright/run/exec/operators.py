@@ -24,7 +24,7 @@ from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
 from meshwright.lower.tasks import MemberPiece
-from meshwright.run.exec.random_bits import kept
+from meshwright.run.exec.random_bits import kept, key_of
 from meshwright.run.exec.random_operators import drawing
 from meshwright.run.exec.sharded_norms import Norm, normalised
 
@@ -34,8 +34,9 @@ Kernel = Callable[[Operands], tuple[Tensor, ...]]
 class Moment(NamedTuple):
     """What changes from run to run."""
 
-    key: int
-    """For random numbers."""
+    seed: int
+    """Of all random numbers."""
+    step: int
     training: bool = True
     """Whether operators are in training mode."""
     again: bool = False
@@ -45,8 +46,8 @@ class Moment(NamedTuple):
 class Surroundings(NamedTuple):
     """What an operator's piece may have to know."""
 
-    number: int
-    """The operator's place in the graph."""
+    name: str
+    """The operator's, which tells its random numbers from others'."""
     whole: Call
     """The operator that it is a piece of."""
     micro_batches: int
@@ -141,7 +142,8 @@ def _random(piece: MemberPiece, around: Surroundings) -> Kernel:
 
 def _drawn(around: Surroundings) -> int:
     """A key for one operator in one step."""
-    return around.moment().key * 1_000_003 + around.number * 7919
+    now = around.moment()
+    return key_of(now.seed, now.step, around.name)
 
 
 def _number(call: Call, key: str, default: float) -> float:

@@ -1,13 +1,21 @@
 """Random numbers that do not depend on who draws them. Enters: which elements of a tensor.
 Leaves: for each a number, or whether it is kept.
 
-A number is a hash of a key and of the element's place in the whole tensor, so that a piece draws
-what the whole would have drawn there, copies draw the same, and a layer that runs again does too.
-The hash is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+The law of random numbers, whatever the plan, its pieces, copies and layers that run again:
+
+    number of an element = hash(key, its place in the whole tensor)
+    key = mix(mix(mix(seed) + step) + name of the operator)
+
+so that a sample has the same mask on any plan, and another one for each operator, step and seed.
+`mix` is the finalizer of SplitMix64 (Steele, Lea, Flood 2014), and numbers are what SplitMix64
+gives from the state `key` on: of two of 2^64 keys they overlap as good as never. For masks, of
+which many are drawn, rows and columns get 32 bits each that way and a round of a 32-bit
+multiply-shift hash joins them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -21,6 +29,27 @@ _MULTIPLIERS = (-4658895280553007687, -7723592293110705685)
 _STRIDE = -7046029254386353131
 """0x9E3779B97F4A7C15, 2^64 by the golden ratio."""
 _BITS = 53
+_JOINING = (0x7FEB352D, -2073254261)
+"""Multipliers of a 32-bit hash of low bias (Wellons 2018), the second 0x846CA68B."""
+
+
+def mixed(number: int) -> int:
+    """The finalizer of SplitMix64: 64 bits, each of which depends on all of a number's.
+
+    >>> mixed(1), mixed(2)
+    (-2152535657050944081, 7960286522194355700)
+    """
+    own = (number * _STRIDE) % (1 << 64)
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        own = ((own ^ (own >> shift)) * multiplier) % (1 << 64)
+    own ^= own >> 31
+    return own - (1 << 64) if own >> 63 else own
+
+
+def key_of(seed: int, step: int, name: str) -> int:
+    """The key of one operator in one step."""
+    told = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+    return mixed(mixed(mixed(seed) + step) + told)
 
 
 def uniform(key: int, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -44,7 +73,17 @@ def kept(
     >>> torch.equal(whole[1:3, 2:6], part)
     True
     """
-    return _bits(key, box, shape, device) < int(probability * 2**_BITS)
+    *outer, (first, last) = box or ((0, 1),)
+    rows = _half(_bits(key, tuple(outer), shape[:-1], device))
+    columns = _half(_bits(mixed(key), ((first, last),), (shape[-1] if shape else 1,), device))
+    joined = rows[..., None] ^ columns
+    for multiplier, shift in zip(_JOINING, (15, 0), strict=True):
+        joined *= multiplier
+        if shift:
+            joined ^= (joined >> shift) & ((1 << (32 - shift)) - 1)
+    under = int(probability * 2**32) - 2**31
+    own = joined < under if under < 2**31 else torch.ones_like(joined, dtype=torch.bool)
+    return own if box else own.reshape(())
 
 
 def _bits(key: int, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -59,6 +98,11 @@ def _bits(key: int, box: Box, shape: Sequence[int], device: torch.device) -> Ten
         mixed = (mixed ^ _shifted(mixed, shift)) * multiplier
     mixed = mixed ^ _shifted(mixed, 31)
     return _shifted(mixed, 64 - _BITS)
+
+
+def _half(bits: Tensor) -> Tensor:
+    """The upper 32 of some bits, as signed numbers."""
+    return ((bits >> (_BITS - 32)) - 2**31).to(torch.int32)
 
 
 def _shifted(number: Tensor, bits: int) -> Tensor:

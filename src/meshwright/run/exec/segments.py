@@ -125,7 +125,6 @@ class Compiler:
         self._joining, self._routing = joining, routing
         self._moment, self._device, self._exact = moment, device, exact
         graph = script.plan.graph
-        self._position = {own.name: number for number, own in enumerate(graph.operators)}
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
         self._wanted = self._wanted_elsewhere()
         self.needing = needing_gradient(graph)
@@ -201,7 +200,7 @@ class _Draft:
         graph = own._script.plan.graph
         cut = wiring.samples.split[unit] is not None
         return Surroundings(
-            number=own._position[piece.operator],
+            name=piece.operator,
             whole=graph.call(graph.named[piece.operator]),
             micro_batches=wiring.samples.micro_batches if cut else 1,
             together=self._together(unit, piece),

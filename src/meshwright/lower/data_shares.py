@@ -1,0 +1,94 @@
+"""Each rank's share of the data. Enters: a script. Leaves: `DataShares`: into how many parts ranks
+cut the samples of a batch, which part each reads, and which rows of the batch these are.
+
+A device reads of an input what its pieces of the operators that read it need. Devices that read the
+same rows have one share, as all ranks of a tensor-parallel group or of a pipeline; with data
+parallelism there are as many shares as replicas. A share's rows need not be neighbours: of each
+micro-batch a replica has a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from meshwright.lower.machine import Coordinates
+from meshwright.lower.script import Script
+
+Rows = frozenset[int]
+
+
+class DataShares(NamedTuple):
+    """How ranks share a batch."""
+
+    shares: int
+    """1: every rank reads all samples."""
+    own: tuple[int, ...]
+    """The share of each rank."""
+    rows: tuple[tuple[int, ...], ...]
+    """The rows of the batch that each share has, in order."""
+    cut: frozenset[str]
+    """Inputs of which each rank reads its rows alone."""
+    gathered: frozenset[str]
+    """Others with as many rows, which ranks read whole: targets, of which a mean counts those that
+    are not ignored. Of inputs that are in neither every rank gives all."""
+
+
+def data_shares(script: Script) -> DataShares:
+    """The shares of a plan's ranks; one where rows cannot be told apart by rank.
+
+    All ranks have to give everything where a model branches on the data of the whole batch.
+    """
+    graph, machine = script.plan.graph, script.wiring.machine
+    devices = [machine.coordinates(device) for device in range(script.plan.cluster.devices)]
+    sizes = {own.name: own.shape[0] for own in graph.inputs if own.shape}
+    read = {name: [_rows(script, name, here) for here in devices] for name in sizes}
+    cut = {name: rows for name, rows in read.items() if _is_cut(rows, sizes[name])}
+    whole = DataShares(1, (0,) * len(devices), (), frozenset(), frozenset())
+    if not cut or graph.guards:
+        return whole
+    batch = {sizes[name] for name in cut}
+    needed = [_united(cut, device) for device in range(len(devices))]
+    kinds = sorted({rows for rows in needed if rows}, key=min)
+    covered = sorted(row for rows in kinds for row in rows)
+    even = len({len(rows) for rows in kinds}) == 1
+    if len(batch) > 1 or covered != list(range(*batch)) or not even:
+        return whole
+    places = {rows: place for place, rows in enumerate(kinds)}
+    return DataShares(
+        len(kinds),
+        tuple(places.get(rows, 0) for rows in needed),
+        tuple(tuple(sorted(rows)) for rows in kinds),
+        frozenset(cut),
+        frozenset(name for name, size in sizes.items() if size in batch and name not in cut),
+    )
+
+
+def _is_cut(read: list[Rows], size: int) -> bool:
+    return any(rows and len(rows) < size for rows in read)
+
+
+def _united(cut: Mapping[str, list[Rows]], device: int) -> Rows:
+    return Rows().union(*(rows[device] for rows in cut.values()))
+
+
+def _rows(script: Script, name: str, here: Coordinates) -> Rows:
+    """The rows of an input that a device reads in a step."""
+    wiring, found = script.wiring, set[int]()
+    graph = script.plan.graph
+    for tasks in wiring.tasks:
+        places = [
+            (member, index)
+            for member, own in enumerate(tasks.unit.members)
+            for index, read in enumerate(graph.named[own.operator].inputs)
+            if read == name
+        ]
+        if not places or not tasks.works(here):
+            continue
+        for micro in range(wiring.samples.micro_batches):
+            pieces = tasks.pieces(here, micro)
+            for member, index in places:
+                box = pieces[member].inputs[index]
+                if box:
+                    found.update(range(*box[0]))
+    return frozenset(found)
