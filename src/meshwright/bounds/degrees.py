@@ -1,5 +1,5 @@
-"""How long a unit can take. Enters: a unit, an operator pricer, a number of devices. Leaves: the
-ways to cut it, as arrays.
+"""Sharding degrees of an op group: durations and shares of the machine for every way to cut it.
+Enters: a unit, an operator pricer, a number of devices. Leaves: the ways to cut it, as arrays.
 
 With N devices let t be the degrees of a unit's splits, P(t) their product and d(t) the duration of
 a pass. A unit that is cut so works on a share s >= P(t) / N of the devices: along the other factors

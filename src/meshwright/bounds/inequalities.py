@@ -1,5 +1,6 @@
-"""The inequalities of a step. Enters: phases, updates, what tasks and trips take. Leaves: the
-largest of the inequalities, and how much everything counts in it.
+"""Valid inequalities on the step time: critical chains, device load, network load. Enters: phases,
+updates, what tasks and trips take. Leaves: the largest of the inequalities, and how much everything
+counts in it.
 
 For any number q of a phase (`intervals`),
     step >= sum over p < q of max(chain_p, load_p) + R_q                                         (1)

@@ -1,4 +1,5 @@
-"""The compute tasks that every plan has, in phases. Enters: units and bundles. Leaves: `Phases`.
+"""Synchronisation points of a step, and the intervals between them: the compute tasks that every
+plan has, in phases. Enters: units and bundles. Leaves: `Phases`.
 
 Whatever the plan, a unit's forward task comes after those of the units it reads, its backward task
 after its forward task and after the backward tasks of its readers. A *waist* is a task that comes

@@ -1,4 +1,5 @@
-"""How fast a step can be at best. Enters: a graph, a cluster, operator prices. Leaves: a `Bound`.
+"""The lower bound on the step time of any plan. Enters: a graph, a cluster, operator prices.
+Leaves: a `Bound`.
 
 No plan for the graph on the cluster, whatever its layouts, programs and options (but for the
 optimizer), is simulated to be faster. What is added up:

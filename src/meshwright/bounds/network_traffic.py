@@ -1,5 +1,6 @@
-"""Bytes that must cross the outermost network. Enters: units, bundles, a cluster. Leaves: for each
-tensor that is carried, or whose gradient is, what it moves as a function of two layouts.
+"""Bytes that must cross the outermost network (bisection traffic), whatever the collectives.
+Enters: units, bundles, a cluster. Leaves: for each tensor that is carried, or whose gradient is,
+what it moves as a function of two layouts.
 
 Let A be the number of positions of the outermost level that has several (nodes, say). Along its
 factors a tensor of B bytes is a pending sum of p parts, and every element of it lies on c positions

@@ -1,4 +1,5 @@
-"""The game of pairs. Enters: a schedule, choices of units, what trips take. Leaves: a game.
+"""The pairwise Lagrangian lower bound, as a game for fictitious play. Enters: a schedule, choices
+of units, what trips take. Leaves: a game.
 
 A mean of inequalities is a graph of costs of choices and of pairs of them, whose least value
 eliminations find, or a bound of it (`variable_elimination.bounded`). Tables stand once, however

@@ -1,4 +1,5 @@
-"""Units in pairs. Enters: ways of units, trips of tensors. Leaves: choices, and what trips take.
+"""Pairwise costs of sharding degrees: what two neighbours must move across the network. Enters:
+ways of units, trips of tensors. Leaves: choices, and what trips take.
 
 Across a network a tensor of B bytes is cut g_d ways along each dim d, a pending sum of p parts, and
 copied c times, on U = c · Π g_d positions. What a position needs and does not have must be moved to

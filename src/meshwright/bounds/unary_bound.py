@@ -1,4 +1,5 @@
-"""Units by themselves. Enters: a schedule, ways of units, trips of tensors. Leaves: a game.
+"""The unary relaxation of the lower bound: op groups one by one. Enters: a schedule, ways of units,
+trips of tensors. Leaves: a game.
 
 What a copy across the network is worth is a weight (`network_traffic`), so that a mean is a sum
 over units, and its least value is found unit by unit. Exchanges that neither sum nor copy, and

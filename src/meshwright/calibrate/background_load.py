@@ -1,5 +1,6 @@
-"""Ranks that compute beside the one that is measured. Enters: how many ranks there are in all, and
-one call after the other. Leaves: nothing; the machine is as busy as it is in a step of that many.
+"""Background load during profiling: ranks that compute beside the one that is measured. Enters: how
+many ranks there are in all, and one call after the other. Leaves: nothing; the machine is as busy
+as it is in a step of that many.
 
 Ranks on one machine share its cores, caches and memory, and in a step all do about the same at the
 same time: so the others repeat the call that is measured until the next one comes.

@@ -1,5 +1,5 @@
-"""What talking takes of computing. Enters: a wire, on each rank of a process group. Leaves: a
-`Toll`, the same on every rank.
+"""CPU overhead of communication (the o of LogP): what talking takes of computing. Enters: a wire,
+on each rank of a process group. Leaves: a `Toll`, the same on every rank.
 
 While one thread multiplies matrices, another gathers what all ranks have, in a ring, as in a step
 of training:

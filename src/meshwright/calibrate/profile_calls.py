@@ -1,4 +1,4 @@
-"""Measuring calls into a table of prices. Enters: calls. Leaves: a table's file, and what happened.
+"""Profiles of operators. Enters: calls. Leaves: a table's file, and what happened.
 
 The file grows by whole lines, so that a calibration can be stopped at any time and go on where it
 stopped. Which calls are worth it is told in `calls`, how one is measured in `measure`, how prices

@@ -1,4 +1,4 @@
-"""Where measured prices come from. Enters: a device. Leaves: its name, software, date, command."""
+"""Provenance of measured prices. Enters: a device. Leaves: its name, software, date, command."""
 
 from __future__ import annotations
 

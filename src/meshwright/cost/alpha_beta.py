@@ -1,5 +1,6 @@
-"""The price of one collective. Enters: a cluster, a backend, an algorithm, a pattern of groups.
-Leaves: seconds as a straight line in the bytes, and the link that sets the slope.
+"""The alpha-beta model of a collective (Hockney 1994; Thakur et al. 2005). Enters: a cluster, a
+backend, an algorithm, a pattern of groups. Leaves: seconds as a straight line in the bytes, and the
+link that sets the slope.
 
     time(size) = launch + Σ over phases and their rounds of
                  [ times round · latency  +  size · share · max over links of load ]

@@ -1,6 +1,6 @@
-"""A tree of partial plans, grown depth first. Compiled. Enters: sums that bound partial plans
-(`lagrangian`, `mini_buckets`, `partial_simulation`). Leaves: every whole plan that is faster than
-the best.
+"""Depth-first branch and bound over partial plans (Land & Doig 1960). Compiled. Enters: sums that
+bound partial plans (`lagrangian`, `mini_buckets`, `partial_simulation`). Leaves: every whole plan
+that is faster than the best.
 
 At depth i the unit i from the end gets a layout, the one with the lowest bound first. Between two
 calls all depths up to the current one have the bounds of what was not tried in them; the rest of a

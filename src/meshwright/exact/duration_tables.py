@@ -1,4 +1,4 @@
-"""How long the tasks of units and bundles take, for every layout. Enters: a small problem. Leaves:
+"""Task durations by layout, tabulated for the exact search. Enters: a small problem. Leaves:
 tables.
 
 A bundle's tasks depend on the layouts of its maker and of its readers, so a table has a number for

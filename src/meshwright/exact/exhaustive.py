@@ -1,5 +1,5 @@
-"""The fastest of all plans. Enters: a small problem. Leaves: its global optimum, and whether that
-is proved.
+"""The exact search: a global optimum by branch and bound, with its proof. Enters: a small problem.
+Leaves: its global optimum, and whether that is proved.
 
 Branch and bound. A part of the space has one layout left for some units and all for the others. The
 part with the lowest bound is taken first: weights are sought under which no plan in it is faster

@@ -1,5 +1,5 @@
-"""What no completion of a partial plan can do better than. Enters: a small problem. Leaves:
-functions of the layouts of a few units each, whose sum is never more than the makespan.
+"""The Lagrangian bound of a partial plan (Fisher 1981). Enters: a small problem. Leaves: functions
+of the layouts of a few units each, whose sum is never more than the makespan.
 
 Let d(t) be the duration of task t, 0 if it is not live, and s(t) the share of all devices that a
 compute task works on. Whatever the layouts,

@@ -1,5 +1,5 @@
-"""The backward pass of a partial plan, simulated as far as it is decided. Enters: a problem whose
-last units have layouts. Leaves: how long tasks wait for resources, and devices for tasks.
+"""Partial backward simulation: what decided tasks already wait for. Enters: a problem whose last
+units have layouts. Leaves: how long tasks wait for resources, and devices for tasks.
 
 If every forward task comes before the last unit's and every other task after it, the backward pass
 starts with all resources free: a step takes as long as the forward and the backward pass, each by

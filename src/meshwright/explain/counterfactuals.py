@@ -1,4 +1,4 @@
-"""The best other layout of units that were decided together. Compiled. Enters: a laid-out problem.
+"""Counterfactual layouts: the runner-up of a decision. Compiled. Enters: a laid-out problem.
 Leaves: for a class of units the change that costs least, everything else being kept.
 
 A class has the units at one place of a repeated layer that are laid out alike; other units are

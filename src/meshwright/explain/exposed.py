@@ -1,5 +1,5 @@
-"""What of a machine a step uses, and how much of that it waits for. Enters: a `Simulation` and its
-critical path. Leaves: a line for each kind of link, each kind of operator, each collective.
+"""Exposed communication and utilisation. Enters: a `Simulation` and its critical path. Leaves: a
+line for each kind of link, each kind of operator, each collective.
 
     seconds    of all tasks of a step; where tasks overlap they count by themselves
     exposed    what of the critical path (`path_breakdown`) goes to the same: what a step would be

@@ -1,5 +1,5 @@
-"""What the critical path of a step is made of. Enters: a `Simulation` and its path. Leaves:
-`Stretch`es: how much of the step each operator and each kind of collective takes.
+"""The critical path by kind of work. Enters: a `Simulation` and its path. Leaves: `Stretch`es: how
+much of the step each operator and each kind of collective takes.
 
 Copies of a layer count as one, and so do micro-batches. A task that is several operators or
 collectives is shared out among them by what each takes by itself. Together all stretches last as

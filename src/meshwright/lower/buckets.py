@@ -1,5 +1,5 @@
-"""Which gradients are summed together, and which parameters are sharded. Enters: wiring.
-Leaves: `Bucket`s of parameters, as the simulator prices them.
+"""Gradient buckets and ZeRO's sharded parameters. Enters: wiring. Leaves: `Bucket`s of parameters,
+as the simulator prices them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The tensors that join units. Enters: a graph's units. Leaves: `Bundle`s.
+"""Edges between op groups, those of one tensor together: the tensors that join units. Enters: a
+graph's units. Leaves: `Bundle`s.
 
 A bundle is what a unit makes and others read, or the parameters that the same units share. A leg is
 one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter lies as its

@@ -1,5 +1,6 @@
-"""Collectives that several of their kind carry out. Enters: a plan, a device. Leaves: for each
-collective over some factors the `Link`s of its chain, one for each step that the device is in.
+"""Collectives in several steps (recursive halving and doubling). Enters: a plan, a device. Leaves:
+for each collective over some factors the `Link`s of its chain, one for each step that the device is
+in.
 
 A piece is numbered by the member that it is for, or comes from. Along the factors of a step
     ReduceScatter   a member keeps of what it holds the pieces whose members have its coordinates

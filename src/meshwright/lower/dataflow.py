@@ -1,5 +1,6 @@
-"""Which tensors go where. Enters: a plan. Leaves: `Wiring`: how every tensor lies where it is made
-and where it is read, and the transfers between.
+"""Dataflow of a plan: every edge with the placement at both ends and the resharding between.
+Enters: a plan. Leaves: `Wiring`: how every tensor lies where it is made and where it is read, and
+the transfers between.
 
 A delivery is a tensor as one or several units need it; a return is the gradient of a tensor as one
 or several of them leave it, on its way to where the tensor was made. A parameter lies as its first

@@ -1,5 +1,6 @@
-"""Who keeps what of a model's state. Enters: a script. Leaves: `Holdings`: for every parameter and
-buffer what each device keeps, and one owner for each element.
+"""Ownership of state: who holds which shard of parameters, optimizer states and buffers. Enters: a
+script. Leaves: `Holdings`: for every parameter and buffer what each device keeps, and one owner for
+each element.
 
 A device keeps a box of a parameter or, where parameters are sharded (ZeRO), a stretch of the box as
 a row of numbers, which is a few boxes again. Copies have one owner between them, and where boxes

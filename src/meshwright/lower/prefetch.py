@@ -1,4 +1,4 @@
-"""When parameters that are sharded themselves are there. Enters: instructions, and which of them
+"""Prefetch of ZeRO-3 parameters (all-gather ahead of use). Enters: instructions, and which of them
 use which buckets. Leaves: the instructions with those that put buckets together and drop them.
 
 A place is where segments run on the same devices. Its uses are numbered in their order, and a

@@ -1,5 +1,5 @@
-"""In which order the stages of a pipeline work. Enters: a kind of schedule and sizes. Leaves: for
-each stage its slots, one after the other. What a slot costs is not known here.
+"""Pipeline schedules: GPipe, 1F1B, interleaved 1F1B. Enters: a kind of schedule and sizes. Leaves:
+for each stage its slots, one after the other. What a slot costs is not known here.
 
 A model cut into v = stages · chunks parts lies part i on stage i mod stages, as its chunk
 i div stages. With m micro-batches and stage s (0 is the first),

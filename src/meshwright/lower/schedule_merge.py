@@ -1,4 +1,5 @@
-"""In which order a whole machine works. Enters: a plan. Leaves: slots in one order for everybody.
+"""One global order of a pipeline's schedule, for all stages. Enters: a plan. Leaves: slots in one
+order for everybody.
 
 Every device does its part of the slots in this order, so that no two wait for each other. A part is
 a run of units that sit on the same devices; with one micro-batch the whole graph is one part.

@@ -1,5 +1,5 @@
-"""Where a plan's units sit, run after run. Enters: layouts in the order of the graph, and options.
-Leaves: runs of units on the same devices, and which of them each stage works through.
+"""Pipeline stages of a plan. Enters: layouts in the order of the graph, and options. Leaves: runs
+of units on the same devices, and which of them each stage works through.
 
 A stage is a set of devices; a run is units that follow each other on one stage. It does not know in
 which order micro-batches go through them (`schedule`).

@@ -1,5 +1,6 @@
-"""How a device settles the gradients of a bucket. Enters: wiring, a bucket, a device's coordinates.
-Leaves: `Sum`s over the same devices, and the returns that travel by themselves.
+"""Gradient reduction of a bucket: all-reduce, or reduce-scatter under ZeRO. Enters: wiring, a
+bucket, a device's coordinates. Leaves: `Sum`s over the same devices, and the returns that travel by
+themselves.
 
 A parameter that is sharded is cut once more, as a row of numbers, over the devices that would hold
 copies of its piece.

@@ -1,5 +1,6 @@
-"""What a device computes of a unit. Enters: a unit, its layout, a device's coordinates, a
-micro-batch. Leaves: the piece of each member: the call, and the boxes that it reads and makes.
+"""The shard of an op group that a device computes. Enters: a unit, its layout, a device's
+coordinates, a micro-batch. Leaves: the piece of each member: the call, and the boxes that it reads
+and makes.
 
 Micro-batches cut samples first; then the layout's factors cut, each split by itself. Where two
 splits cut the same dim, as samples and experts cut tokens, the outermost factor cuts first, so that

@@ -1,5 +1,5 @@
-"""Where the pieces of a tensor lie. Enters: states along every factor. Leaves: `Lying`, which knows
-the box of every device.
+"""Tensor placements (Shard, Replicate, Partial, At) as boxes on devices. Enters: states along every
+factor. Leaves: `Lying`, which knows the box of every device.
 
 Boxes are told within the part of the tensor that one micro-batch has. Most are equal cuts of the
 dims; those of windows reach into their neighbours', and the last of a cut may be shorter.

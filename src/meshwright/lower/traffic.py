@@ -1,4 +1,4 @@
-"""Bytes that leave a device in a step. Enters: a script and a device. Leaves: whole bytes, exactly
+"""Communication volume of a device. Enters: a script and a device. Leaves: whole bytes, exactly
 what `run` sends on gloo or NCCL's rings.
 
 Each instruction is followed by what it moves: transfers by their steps (`chains` for collectives,

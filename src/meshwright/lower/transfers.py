@@ -1,5 +1,5 @@
-r"""What moves a tensor from where it is made to where it is needed. Enters: two `Lying`s of one
-tensor. Leaves: steps, each a collective over some factors or an exchange of boxes.
+r"""Resharding steps between two placements. Enters: two `Lying`s of one tensor. Leaves: steps, each
+a collective over some factors or an exchange of boxes.
 
 Equal cuts go the way of `sharding.reshard`, so that what runs is what was priced. Where pieces
 are unequal, where windows reach over, and where a dim's pieces are numbered anew, devices exchange

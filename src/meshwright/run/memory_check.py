@@ -1,5 +1,5 @@
-"""Whether there is memory for a run. Enters: what a plan was predicted to hold. Leaves: nothing, or
-a sentence before anything is allocated. It does not know how memory was predicted.
+"""The memory check before a run. Enters: what a plan was predicted to hold. Leaves: nothing, or a
+sentence before anything is allocated. It does not know how memory was predicted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The same steps on one device. Enters: an example with its first weights, and batches. Leaves:
-losses, first gradients and weights of plain eager PyTorch.
+"""The single-device reference: the same steps on one device. Enters: an example with its first
+weights, and batches. Leaves: losses, first gradients and weights of plain eager PyTorch.
 
 It knows nothing of plans but which of them must give other numbers, and uses no part of the
 executor: it judges it.

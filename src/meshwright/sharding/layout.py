@@ -1,4 +1,5 @@
-"""What every factor of a machine does for an operator. Enters: splits, a cluster. Leaves: layouts.
+"""Layouts: the role of every mesh factor for an op group. Enters: splits, a cluster. Leaves:
+layouts.
 
 Each level of a cluster is split into its prime factors, outermost first; a layout gives each of
 them a role: the name of one of the operator's splits, "replica" (all coordinates do the same

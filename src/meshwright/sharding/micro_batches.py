@@ -1,5 +1,5 @@
-"""Whether a step can be cut into micro-batches (gradient accumulation). Enters: a graph, how many.
-Leaves: how every tensor is cut by them, or an `InputError` that names the unit which cannot be.
+"""Micro-batches (gradient accumulation). Enters: a graph, how many. Leaves: how every tensor is cut
+by them, or an `InputError` that names the unit which cannot be.
 
 Every micro-batch goes through all units by itself. So each unit with samples must have as many of
 them as can be shared out equally, and must read what other units make of its own samples alone:

@@ -1,4 +1,5 @@
-"""Parallelism matrices. Enters: a cluster and axes. Leaves: every placement, lazily, in order.
+"""Parallelism matrices (P², section 3.1). Enters: a cluster and axes. Leaves: every placement,
+lazily, in order.
 
 For a hierarchy h_0 ... h_n and axes p_0 ... p_m a placement is an integer matrix x with
     ∏_i x[i][j] = h_j  for every level j   and   ∏_j x[i][j] = p_i  for every axis i.

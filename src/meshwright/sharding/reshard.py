@@ -1,5 +1,6 @@
-r"""What moves between two operators. Enters: the states in which a tensor is made and needed.
-Leaves: the collectives that lead from one to the other, each over some factors.
+r"""Resharding: the collectives between two placements of a tensor. Enters: the states in which a
+tensor is made and needed. Leaves: the collectives that lead from one to the other, each over some
+factors.
 
 Each factor changes by itself, and the changes of one kind run as one collective over all their
 factors (in Unity's words: P partition, C combine, R replicate, S sum up, that is Reduce):

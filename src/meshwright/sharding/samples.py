@@ -1,5 +1,5 @@
-"""Where the samples of a step lie. Enters: the units of a graph. Leaves: each with the split that
-cuts its samples, which micro-batches cut.
+"""The sample dim (data parallelism) followed through a graph. Enters: the units of a graph. Leaves:
+each with the split that cuts its samples, which micro-batches cut.
 
 In the inputs of a model samples come first. From there they are followed: the split of a unit that
 takes the tensors that it reads as they are cut, wherever a transposition has put them. What depends

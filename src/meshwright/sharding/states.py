@@ -1,4 +1,5 @@
-"""What each factor does to a tensor. Enters: a split of an operator. Leaves: states, as numbers.
+"""Placements of a tensor along a mesh factor, as numbers. Enters: a split of an operator. Leaves:
+states, as numbers.
 
 Along each factor of the machine a tensor is in one state: cut along a dim (the dim's number), whole
 on every coordinate, a pending sum of what the coordinates hold, or present at one coordinate only.

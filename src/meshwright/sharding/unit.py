@@ -1,4 +1,5 @@
-"""Nouns of what is laid out together. Enters: nothing. Leaves: `Unit`, its members and ports.
+"""The op group: an operator with the followers that share its layout. Enters: nothing. Leaves:
+`Unit`, its members and ports.
 
     unit                 layout of the anchor                     = layout of the unit
     member m, split s    `Member.splits[s]`: the split of m that s becomes, None if m runs whole

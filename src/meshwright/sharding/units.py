@@ -1,4 +1,4 @@
-"""Operators that are laid out together. Enters: a graph. Leaves: `Unit`s, in an order of running.
+"""Op groups of a graph. Enters: a graph. Leaves: `Unit`s, in an order of running.
 
 A unit is an operator, its anchor, and the cheap ones after it that can follow wherever it goes: for
 each of the anchor's splits the follower has one that takes the pieces as they come, so that nothing

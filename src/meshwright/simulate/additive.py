@@ -1,5 +1,6 @@
-"""What layouts cost if costs just add up. Enters: a graph on a cluster, roles. Leaves: nanoseconds
-of units, and of pairs of units that exchange tensors, by what they can overlap with.
+"""The additive cost model (OptCNN, Jia et al. 2018): operators and resharding without overlap.
+Enters: a graph on a cluster, roles. Leaves: nanoseconds of units, and of pairs of units that
+exchange tensors, by what they can overlap with.
 
     unit  there, back   both passes on one micro-batch, with what its parts exchange: halos,
                         statistics, tokens on their way to experts

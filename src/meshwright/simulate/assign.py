@@ -1,5 +1,6 @@
-"""Layouts written into a task graph. Enters: the role of every factor for every unit. Leaves: which
-tasks and edges are live, how long tasks take, and which resources they hold. Compiled.
+"""Task durations and resources of a layout, written into the task template. Enters: the role of
+every factor for every unit. Leaves: which tasks and edges are live, how long tasks take, and which
+resources they hold. Compiled.
 
 A role is a number: that of a split, or a state (`sharding.states`) for replica and idle. Along a
 factor a tensor is in the state that its unit's split gives it, or in that of the unit's role. A

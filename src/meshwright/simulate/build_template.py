@@ -1,5 +1,6 @@
-"""The tasks that any plan for a graph can have. Enters: what joins its units, places.
-Leaves: a `Skeleton` that says where they are, and a `TaskGraph` in which nothing is live yet.
+"""The task template of a graph: every task that any of its plans can have. Enters: what joins its
+units, places. Leaves: a `Skeleton` that says where they are, and a `TaskGraph` in which nothing is
+live yet.
 
 Tasks are numbered so that edges lead to higher numbers (but for those of pipelines): what a layout
 writes later may turn tasks and edges on and off, and never makes a cycle. Compiled: a large model

@@ -1,4 +1,4 @@
-"""Nanoseconds of every collective that a plan may need. Enters: a cluster's pricer, groups as bits
+"""Collective times, each reduction at its best program. Enters: a cluster's pricer, groups as bits
 of factors. Leaves: lines in the bytes held, as arrays that compiled code reads.
 
 How a collective lies on the machine is told by how many positions of each level are members of a

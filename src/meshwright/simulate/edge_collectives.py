@@ -1,4 +1,4 @@
-"""What it takes to carry one tensor to one reader, or its gradient back. Compiled.
+"""The collectives of one edge: forward resharding and its backward. Compiled.
 
 Enters: states, as numbers. Leaves: collectives in a `Work`, priced and added up. Which tensors are
 carried, and when, is the business of `assign`.

@@ -1,4 +1,5 @@
-"""The event-driven engine. Enters: a task graph. Leaves: its timeline.
+"""The full simulation engine: list scheduling by events. Enters: a task graph. Leaves: its
+timeline.
 
 A queue holds the tasks whose predecessors have all ended, by (ready, number); each takes its
 resources, ends, and tells its successors: O(e + n log n + uses). Nothing here knows of changes.

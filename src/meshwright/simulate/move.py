@@ -1,4 +1,4 @@
-"""One change of a layout, written into the task graph and taken back. Compiled.
+"""A search move (FlexFlow's proposal): one changed layout, applied and undone. Compiled.
 
 Enters: a set-up problem, units and their new roles. Leaves: the task graph with the change, and
 lists of the tasks and edges that it touched, with what they were before. What a change costs is

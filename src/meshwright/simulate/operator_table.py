@@ -1,5 +1,5 @@
-"""Nanoseconds of units, by how many ways each of their splits is cut. Enters: units, an operator
-pricer. Leaves: a table that compiled code reads; it says so when a row is missing.
+"""Operator times by sharding degrees. Enters: units, an operator pricer. Leaves: a table that
+compiled code reads; it says so when a row is missing.
 
 Units whose members run equal calls share rows. A row's key is the unit's type and, for each split,
 the place of its degree among the divisors of the number of devices.

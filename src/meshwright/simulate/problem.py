@@ -1,5 +1,5 @@
-"""A graph on a cluster, ready to be laid out again and again. Enters: a graph, a cluster, options,
-prices. Leaves: for the roles of all units a `TaskGraph`.
+"""The step model: a graph on a cluster, simulated for one layout after the other. Enters: a graph,
+a cluster, options, prices. Leaves: for the roles of all units a `TaskGraph`.
 
 The arrays are made once; `lay` writes roles into them and fills what the tables of prices and times
 lack. Given the layouts of a pipeline, each stage works through its micro-batches in the order of

@@ -1,4 +1,4 @@
-"""A plan simulated. Enters: a `Plan`. Leaves: a `Simulation`: tasks, timeline, prediction.
+"""The simulator of a plan. Enters: a `Plan`. Leaves: a `Simulation`: tasks, timeline, prediction.
 
 The plan is checked by itself; here it becomes a task graph and runs through an engine. Only the
 factors along which some unit sits at one coordinate tell devices apart.

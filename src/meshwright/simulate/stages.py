@@ -1,6 +1,6 @@
-"""The order of a stage's work as further edges of a task graph. Enters: units, their layouts, a
-schedule. Leaves: the edges that make each stage work through its micro-batches in the schedule's
-order, and those that make it fetch sharded parameters not too early.
+"""Pipeline schedules as edges of the task graph. Enters: units, their layouts, a schedule. Leaves:
+the edges that make each stage work through its micro-batches in the schedule's order, and those
+that make it fetch sharded parameters not too early.
 
 A chunk is one of the runs of units that a stage works through (`script.runs`). With one stage and
 several micro-batches gradients accumulate: forward, backward, forward, backward.

@@ -1,4 +1,5 @@
-"""What is simulated. Enters: arrays. Leaves: a `TaskGraph` that the three engines understand alike.
+"""The task graph that the engines simulate. Enters: arrays. Leaves: a `TaskGraph` that the three
+engines understand alike.
 
 A task has a number, a duration and resources (a device's compute stream, an instance of a link).
 Let end(t) be when task t ends. Then, in whole nanoseconds,

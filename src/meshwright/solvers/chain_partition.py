@@ -1,5 +1,5 @@
-"""Where a pipeline is cut. Enters: nanoseconds of units, and of what would cross each cut. Leaves:
-the stage of each unit.
+"""Min-max partition of a chain into pipeline stages, by shortest paths for a bound on the pace.
+Enters: nanoseconds of units, and of what would cross each cut. Leaves: the stage of each unit.
 
 A stage [a, b) keeps its devices busy for the loads of its units, and its links for what crosses
 both of its ends; with m micro-batches, one behind the other,

@@ -1,4 +1,5 @@
-"""A graph of costs, as compiled code sees it. Enters: sizes of nodes, edges. Leaves: `Rest`.
+"""A pairwise cost network (weighted constraint network), packed for compiled code. Enters: sizes of
+nodes, edges. Leaves: `Rest`.
 
     w_i(x)      costs of choice x of node i             `costs[at[i] + x]`
     e_ij(x, y)  of choices x and y of i < j             `pool[base[e] + x * size[j] + y]`

@@ -1,5 +1,5 @@
-"""Nodes taken out of a graph of costs, compiled. Enters: a `Rest`. Leaves: less of it, and the
-choices of nodes that were taken away.
+"""Variable elimination (bucket elimination, Dechter 1999), compiled: nodes taken out of a cost
+network. Enters: a `Rest`. Leaves: less of it, and the choices of nodes that were taken away.
 
 A table that is made of the same tables as another is that one: repeated layers are joined once.
 Compiled code makes no arrays: where the pool is too small, `eliminate` says how much is needed.

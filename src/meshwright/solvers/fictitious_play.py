@@ -1,4 +1,5 @@
-"""A game between inequalities and ways. Enters: a game. Leaves: nanoseconds that no way can beat.
+"""Fictitious play (Brown 1951): the best mixture of lower bounds, as a matrix game. Enters: a game.
+Leaves: nanoseconds that no way can beat.
 
 Let x be a way for every unit. A weighted mean of the inequalities (`inequalities`) is no more than
 the step, and its least value over all x is a lower bound:

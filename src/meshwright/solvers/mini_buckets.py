@@ -1,5 +1,6 @@
-"""The least sum of functions of a few choices each. Enters: functions of the choices of some
-variables. Leaves: for every choice of the first variables what the others add at least.
+"""Mini-bucket elimination (Dechter & Rish 2003): a lower bound of a sum of functions. Enters:
+functions of the choices of some variables. Leaves: for every choice of the first variables what the
+others add at least.
 
 Variables are eliminated from the last to the first: the functions that end with a variable are
 added up and minimised over it, which leaves a function of earlier ones, a message:

@@ -1,6 +1,6 @@
-"""The cheapest choice at every node of a graph of costs. Enters: costs of each choice of a node,
-and of each pair of choices of two nodes that are joined. Leaves: the choice, and how far it is
-exact.
+"""Variable elimination on a cost network (OptCNN's node and edge eliminations, Jia et al. 2018),
+then a beam on what is left. Enters: costs of each choice of a node, and of each pair of choices of
+two nodes that are joined. Leaves: the choice, and how far it is exact.
 
 With w_i(x) the cost of choice x at node i and e_ij(x, y) that of choices x and y at joined nodes,
 

@@ -1,4 +1,4 @@
-"""How a rank talks to others. Enters: tensors and members of a group, as global ranks, ascending.
+"""The communicator of a rank. Enters: tensors and members of a group, as global ranks, ascending.
 Leaves: what the collective's definition says, and a count of the bytes that left this rank.
 
 Gloo does AllReduce in a ring of its own; everything else is made of sends in `rings`. NCCL does

@@ -1,4 +1,4 @@
-"""Transfers carried out. Enters: the steps of a transfer and this rank's piece of a tensor.
+"""Resharding carried out. Enters: the steps of a transfer and this rank's piece of a tensor.
 Leaves: what the transfer leaves here. Which transfers there are, and when, is told by `script`.
 """
 

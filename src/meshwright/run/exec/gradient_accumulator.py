@@ -1,4 +1,4 @@
-"""Gradients added up as they come. Enters: gradients by key, one by one. Leaves: their sums.
+"""Gradient accumulation. Enters: gradients by key, one by one. Leaves: their sums.
 
 The first gradient of a key may belong to others and is never written to; once two are added, the
 sum is ours, and what comes later is added in place.

@@ -1,5 +1,6 @@
-"""Gradients summed over devices, and sharded parameters gathered. Enters: a bucket of parameters.
-Leaves: for each of this rank's pieces the gradient of what its optimizer sees.
+"""Gradient reduction: buckets all-reduced or reduce-scattered, ZeRO parameters gathered. Enters: a
+bucket of parameters. Leaves: for each of this rank's pieces the gradient of what its optimizer
+sees.
 
 Gradients of a bucket that are summed over the same devices travel as one row of numbers.
 """

@@ -1,4 +1,4 @@
-"""A connection between two ranks that watch each other. Enters: a socket. Leaves: messages.
+"""A channel between two ranks of the failure detector. Enters: a socket. Leaves: messages.
 
 It does not know who is connected to whom (`kin`), nor what is said and why (`watch`).
 """

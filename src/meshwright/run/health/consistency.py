@@ -1,4 +1,5 @@
-"""What ranks are about to do. Enters: each one's statement. Leaves: nothing, or their difference.
+"""The consistency check of ranks. Enters: each one's statement. Leaves: nothing, or their
+difference.
 
 Ranks that run different plans would wait for each other for ever, or compute nonsense. So each says
 in a few words of fixed size what it is about to do (digests for what is long), in one all_gather,

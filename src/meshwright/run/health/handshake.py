@@ -1,4 +1,4 @@
-"""How two ranks find each other. Enters: addresses. Leaves: a `Link` whose other end is known.
+"""The handshake of two ranks. Enters: addresses. Leaves: a `Link` whose other end is known.
 
 It does not know who looks for whom (`kin`).
 """

@@ -1,4 +1,5 @@
-"""What the watching thread of a rank does. Enters: links to its kin. Leaves: `Over` or `End`.
+"""The heartbeat monitor: what the watching thread of a rank does. Enters: links to its kin. Leaves:
+`Over` or `End`.
 
 Every rank beats to its kin and takes theirs as signs of life; views of the ranks below travel
 upwards with the beats, and the first rank judges what it sees (`outlook`). Time counts only while

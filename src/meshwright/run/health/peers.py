@@ -1,4 +1,5 @@
-"""Which ranks watch each other. Enters: a store. Leaves: a `Link` to the parent and each child.
+"""The tree of peers that watch each other. Enters: a store. Leaves: a `Link` to the parent and each
+child.
 
 Ranks form a binary tree (the parent of rank r is (r - 1) // 2) of TCP connections of their own:
     - when a process dies, its system closes its connections, so that its kin know at once; a store

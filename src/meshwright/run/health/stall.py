@@ -1,4 +1,4 @@
-"""Who holds up a run. Enters: what each rank last said of itself. Leaves: a sentence, or nothing.
+"""Stall detection. Enters: what each rank last said of itself. Leaves: a sentence, or nothing.
 
 When one rank hangs, the others soon wait for it and stand still as well, so that it takes a look at
 all of them to name the one:

@@ -1,5 +1,6 @@
-"""A run that fails ends everywhere. Enters: a store, and what a rank says of its steps.
-Leaves: nothing; or every process of the run, with exit code 3 and one sentence on standard error.
+"""The watchdog of a run: a run that fails ends everywhere. Enters: a store, and what a rank says of
+its steps. Leaves: nothing; or every process of the run, with exit code 3 and one sentence on
+standard error.
 
     with Watch(store, rank, ranks) as watch:
         for number in range(steps):

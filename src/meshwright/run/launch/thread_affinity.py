@@ -1,5 +1,5 @@
-"""Who of the threads of ranks on one machine computes when. Enters: nothing, or a rank's number.
-Leaves: nothing.
+"""Core and thread affinity of ranks on one machine. Enters: nothing, or a rank's number. Leaves:
+nothing.
 
 A thread of gloo that finds a connection locked tries again at once. Linux lets a thread that wakes
 up go before one that computes; if that one holds the lock, the other spins for its whole slice of 2

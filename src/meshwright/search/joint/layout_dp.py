@@ -1,4 +1,4 @@
-"""The cheapest layouts by dynamic programming, some factors at a time. Enters: costs that add up
+"""Dynamic programming over layouts, some mesh factors at a time. Enters: costs that add up
 (`additive`), weights, layouts to start from. Leaves: better layouts.
 
 Units of the same place in repeated layers, and units that share parameters, are one node: they are

@@ -1,4 +1,4 @@
-"""A descent to a local optimum. Compiled. Enters: a walk's state. Leaves: the same, cheaper, and
+"""Local search to a local optimum. Compiled. Enters: a walk's state. Leaves: the same, cheaper, and
 whether every change of a single unit was tried in vain.
 
 The layouts of a unit are tried one after the other: all of them if they are at most MOST, else all

@@ -1,5 +1,5 @@
-"""A random walk through layouts. Compiled. Enters: a board, a space of roles, a state. Leaves: the
-state so many proposals later.
+"""The Metropolis chain over layouts (Metropolis et al. 1953; FlexFlow, section 6). Compiled.
+Enters: a board, a space of roles, a state. Leaves: the state so many proposals later.
 
 With cost c of the current layouts and c' of the proposed ones a proposal is taken with probability
     min(1, exp((c - c') / temperature)),

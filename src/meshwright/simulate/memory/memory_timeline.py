@@ -1,5 +1,5 @@
-"""Bytes on every device while a plan runs. Enters: a laid-out problem and its timeline.
-Leaves: what each device holds over time, and the fullest moment.
+"""The memory timeline and its peak. Enters: a laid-out problem and its timeline. Leaves: what each
+device holds over time, and the fullest moment.
 
     standing   all the time: its part of the parameters and of the optimizer's state, buffers, its
                part of the inputs, libraries' buffers

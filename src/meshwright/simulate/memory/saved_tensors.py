@@ -1,5 +1,5 @@
-"""What the operators of a graph read, make and keep, before anything is laid out. Enters: a graph.
-Leaves: an `Inventory`; found once for each graph, since no plan changes it.
+"""Saved tensors: what autograd keeps for the backward pass. Enters: a graph. Leaves: an
+`Inventory`; found once for each graph, since no plan changes it.
 
 A tensor that is a view is what it looks at, its root. Only roots that some unit makes count: what
 enters the graph is there anyway.

@@ -1,6 +1,6 @@
-"""How many bytes of a problem's tensors each device has. Enters: a problem and roles.
-Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is told by
-`memory_timeline`.
+"""Bytes of shards on each device: parameters, gradients, optimizer states, activations. Enters: a
+problem and roles. Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is
+told by `memory_timeline`.
 
 With d(u, s) how many ways the factors cut split s of unit u,
     ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
