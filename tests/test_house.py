@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -42,3 +44,28 @@ def test_every_dependency_is_pinned() -> None:
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
     assert {text.partition(">=")[0] for text in [*required, *dependencies]} <= pinned
+
+
+SOURCE = ROOT / "src" / "meshwright"
+
+
+def test_internals_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "internals.md").read_text()
+    named = re.findall(r"`([\w/]+\.py):(\w+)`", page)
+    assert len(named) > 50
+    missing = [f"{path}:{name}" for path, name in named if name not in top_level(SOURCE / path)]
+    assert missing == []
+
+
+def test_internals_lists_the_rooms() -> None:
+    page = (ROOT / "docs" / "internals.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", page.partition("## The walk")[0], re.MULTILINE)
+    assert sorted(listed) == sorted(own.name for own in SOURCE.iterdir() if own.is_dir())
+
+
+def top_level(path: Path) -> set[str]:
+    """What a module defines; nothing if it is not there."""
+    if not path.exists():
+        return set()
+    body = ast.parse(path.read_text()).body
+    return {own.name for own in body if isinstance(own, ast.FunctionDef | ast.ClassDef)}
