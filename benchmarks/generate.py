@@ -16,7 +16,7 @@ from pathlib import Path
 
 from meshwright.rewrite.generate.fit import with_sizes
 from meshwright.rewrite.generate.operators import ALGEBRA, UNITY, Templates
-from meshwright.rewrite.generate.run import Found, generate
+from meshwright.rewrite.generate.run import GeneratedRules, generate
 from meshwright.rewrite.generate.verdicts import Prove
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Plain, Rule
@@ -45,7 +45,9 @@ def proved(rule: Rule) -> bool:
     return isinstance(prove(rule, seconds=2.0), Proof) and verify(rule).verdict == "proved"
 
 
-def measured(title: str, templates: Templates, size: int, certain: Prove, processes: int) -> Found:
+def measured(
+    title: str, templates: Templates, size: int, certain: Prove, processes: int
+) -> GeneratedRules:
     begin = time.perf_counter()
     found = generate(templates, size, certain, processes=processes)
     seconds = time.perf_counter() - begin
@@ -73,7 +75,7 @@ def is_true(rule: Rule) -> bool:
     return not rule.free and agrees(with_sizes(rule))
 
 
-def print_share(found: Found, published: tuple[Rule, ...]) -> None:
+def print_share(found: GeneratedRules, published: tuple[Rule, ...]) -> None:
     true = [rule for rule in published if is_true(rule)]
     given = [rule for rule in true if found.gives(rule)]
     print(f"published rules: {len(published)}, true on plain matrices {len(true)}, found "

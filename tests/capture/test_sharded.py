@@ -17,7 +17,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.model import Attributes, Call, OperatorGraph, Spec, Value
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.kinds import read
-from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import Shards, run
 from meshwright.rewrite.language.types import FRONT, PARALLEL
@@ -195,7 +195,7 @@ def test_kernels_in_pieces_are_the_definition(name: str, data: st.DataObject) ->
     case = data.draw(cases(DEFINITIONS[name], for_kernels=True))
     call, order = call_of(case), KINDS[name][1]
     (expected,) = run(name, case.attributes, case.operands)
-    reading = Reading(name, case.attributes, order)
+    reading = OperatorReading(name, case.attributes, order)
     types = [own.type for own in case.operands]
     work = defined_work(call, reading, DEFINITIONS[name], types)
     (made,) = run_tasks(call, work, operands_of(case), (expected.type,))
@@ -248,7 +248,9 @@ def test_a_kind_without_such_a_split_is_refused() -> None:
         execute_sharded(
             graph,
             drawn(graph),
-            lambda call: Reading("relu", (), (0,)) if call.kind == "softmax" else read(call),
+            lambda call: (
+                OperatorReading("relu", (), (0,)) if call.kind == "softmax" else read(call)
+            ),
         )
     assert str(error.value) == (
         "operator 'y': softmax cannot run in pieces along i.1; put its inputs together before it."

@@ -8,7 +8,14 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.collectives.check import Chunks, check
-from meshwright.collectives.dsl import Form, InsideGroup, Instruction, Master, Parallel, Program
+from meshwright.collectives.dsl import (
+    Form,
+    InsideGroup,
+    Master,
+    ParallelForm,
+    Program,
+    ReductionInstruction,
+)
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.lowering import instruction_groups, lower, reduction_groups
 from meshwright.collectives.synthesize import Rules, count_programs, synthesize
@@ -31,15 +38,15 @@ TABLE_2: list[tuple[str, Form, str]] = [
     ("cpu", InsideGroup(), "{A0,A1,A2,A3} {B0,B1,B2,B3} {C0,C1,C2,C3} {D0,D1,D2,D3}"),
     (
         "cpu",
-        Parallel("server"),
+        ParallelForm("server"),
         "{A0,B0} {A1,B1} {A2,B2} {A3,B3} {C0,D0} {C1,D1} {C2,D2} {C3,D3}",
     ),
-    ("cpu", Parallel("rack"), "{A0,B0,C0,D0} {A1,B1,C1,D1} {A2,B2,C2,D2} {A3,B3,C3,D3}"),
+    ("cpu", ParallelForm("rack"), "{A0,B0,C0,D0} {A1,B1,C1,D1} {A2,B2,C2,D2} {A3,B3,C3,D3}"),
     ("cpu", Master("rack"), "{A0,B0,C0,D0}"),
     ("server", InsideGroup(), "{A0,A1,A2,A3,B0,B1,B2,B3} {C0,C1,C2,C3,D0,D1,D2,D3}"),
     (
         "server",
-        Parallel("rack"),
+        ParallelForm("rack"),
         "{A0,C0} {A1,C1} {A2,C2} {A3,C3} {B0,D0} {B1,D1} {B2,D2} {B3,D3}",
     ),
     ("rack", InsideGroup(), "{A0,A1,A2,A3,B0,B1,B2,B3,C0,C1,C2,C3,D0,D1,D2,D3}"),
@@ -50,7 +57,7 @@ TABLE_2: list[tuple[str, Form, str]] = [
 def test_groups_of_table_2(slice_: str, form: Form, expected: str) -> None:
     placement = Placement((Axis("all", 16),), ((1, 2, 2, 4),))
     hierarchy = Hierarchy(placement, LEVELS, ["all"], "system")
-    groups = instruction_groups(hierarchy, Instruction(slice_, form, AR))
+    groups = instruction_groups(hierarchy, ReductionInstruction(slice_, form, AR))
     assert letters(groups) == expected
 
 

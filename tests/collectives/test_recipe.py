@@ -8,7 +8,7 @@ from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.predict import predict_all
 from meshwright.collectives.recipe import DeviceStep
 from meshwright.collectives.reduction_plan import ReductionPlan
-from meshwright.collectives.synthesize import Space
+from meshwright.collectives.synthesize import MoveSpace
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
@@ -24,7 +24,7 @@ def test_devices_together_send_what_the_simulator_says(
     cluster, elements, item = machine(*sizes), 4800, 4
     for placement in placements(cluster, axes):
         hierarchy = Hierarchy(placement, cluster.level_names, ["data"])
-        space = Space(hierarchy)
+        space = MoveSpace(hierarchy)
         for priced in predict_all(hierarchy, Pricer(cluster, RINGS), elements * item):
             plan = ReductionPlan(
                 cluster=cluster, placement=placement, reduce=("data",), program=priced.program

@@ -14,7 +14,7 @@ from meshwright.graph.model import Call, Spec, Value
 from meshwright.graph.notation import MisfitError
 from meshwright.graph.text import parse_graph
 from meshwright.rewrite.language.terms import AXES
-from meshwright.rewrite.language.types import FRONT, PARALLEL, Axis, infer
+from meshwright.rewrite.language.types import FRONT, PARALLEL, TypedAxis, infer
 
 NAMES = {"pipeline": ("axis", "count"), "batch": ("axis", "count")} | {
     "halo": ("axis", "before", "after")
@@ -76,7 +76,7 @@ def test_what_does_not_fit(kind: str, values: tuple[Value, ...], problem: str) -
 def test_sizes_are_those_of_the_types(
     kind: str, axis: int | str, amounts: tuple[int, int], sizes: list[int], degrees: list[int]
 ) -> None:
-    given_type = tuple(map(Axis, sizes, degrees))
+    given_type = tuple(map(TypedAxis, sizes, degrees))
     assume(all(axis.size % axis.degree == 0 for axis in given_type))
     values = (axis, *amounts[: 2 if kind == "halo" else 1])
     try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from meshwright.cluster.model import Cluster
 from meshwright.cost.collective import Collective
 from meshwright.graph.text import parse_graph
-from meshwright.lower.chains import Chains, Link, sent, sent_whole
+from meshwright.lower.chains import ChainLink, DeviceChains, sent, sent_whole
 from meshwright.lower.machine import Machine
 from meshwright.plan.model import Plan, PlannedChain
 
@@ -35,11 +35,11 @@ def chains(draw: st.DrawFn, kind: Collective) -> PlannedChain:
     return PlannedChain(collective=kind.value, over=over, bytes=8.0, steps=steps)
 
 
-def planned(chain: PlannedChain) -> list[Chains]:
+def planned(chain: PlannedChain) -> list[DeviceChains]:
     """What every device does."""
     layouts = (("y", " ".join("replica" for _ in FACTORS)),)
     plan = Plan(origin="by hand", graph=GRAPH, cluster=CLUSTER, layouts=layouts, chains=(chain,))
-    return [Chains(plan, device) for device in range(DEVICES)]
+    return [DeviceChains(plan, device) for device in range(DEVICES)]
 
 
 def group(over: tuple[int, ...], device: int) -> list[int]:
@@ -107,13 +107,13 @@ def test_a_chain_broadcasts_from_the_root(chain: PlannedChain, root: int) -> Non
     assert have == set(group(chain.over, root))
 
 
-def _rooted(chain: PlannedChain, kind: Collective, root: int) -> dict[int, tuple[Link, ...]]:
+def _rooted(chain: PlannedChain, kind: Collective, root: int) -> dict[int, tuple[ChainLink, ...]]:
     every = planned(chain)
     return {d: every[d].rooted(kind, chain.over, 8.0, root) for d in group(chain.over, root)}
 
 
 def _in_order(
-    links: dict[int, tuple[Link, ...]], chain: PlannedChain, kind: Collective
+    links: dict[int, tuple[ChainLink, ...]], chain: PlannedChain, kind: Collective
 ) -> list[tuple[int, ...]]:
     """The groups of all steps; every member of a group knows of it."""
     found: dict[tuple[int, ...], int] = {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.lower.schedule import order
-from meshwright.lower.schedule_merge import Turn, parts_of, turns
+from meshwright.lower.schedule_merge import ScheduleSlot, parts_of, turns
 from meshwright.plan.model import SCHEDULES, Options, Plan
 from meshwright.sharding.layout import Layout
 from support.machines import machine
@@ -39,7 +39,7 @@ def pipelines(draw: st.DrawFn) -> Plan:
 @given(pipelines())
 def test_every_part_has_every_turn_once(plan: Plan) -> None:
     expected = {
-        Turn(pass_, part, micro)
+        ScheduleSlot(pass_, part, micro)
         for pass_ in ("forward", "backward")
         for part in range(len(parts_of(plan)))
         for micro in range(plan.options.micro_batches)
@@ -70,7 +70,8 @@ def test_each_stage_keeps_the_order_of_its_schedule(plan: Plan) -> None:
         found = [turn for turn in turns(plan) if turn.part % stages == stage]
         slots = order(plan.options.schedule, stages, stage, plan.options.micro_batches, chunks)
         assert found == [
-            Turn(slot.pass_, slot.chunk * stages + stage, slot.micro_batch) for slot in slots
+            ScheduleSlot(slot.pass_, slot.chunk * stages + stage, slot.micro_batch)
+            for slot in slots
         ]
 
 

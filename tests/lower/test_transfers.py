@@ -17,8 +17,15 @@ from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box, bounds
 from meshwright.lower.boxes import shape_of, within
 from meshwright.lower.machine import Coordinates, Machine
-from meshwright.lower.tensor_placement import Lying
-from meshwright.lower.transfers import Exchange, Step, Together, moves_from, moves_to, transfer
+from meshwright.lower.tensor_placement import TensorPlacement
+from meshwright.lower.transfers import (
+    Exchange,
+    GroupCollective,
+    Step,
+    moves_from,
+    moves_to,
+    transfer,
+)
 from meshwright.sharding.layout import divides
 from meshwright.sharding.states import PARTIAL, WHOLE, States, at
 
@@ -29,8 +36,8 @@ Held = dict[Coordinates, Array]
 class Case(NamedTuple):
     """Two ways in which one tensor lies."""
 
-    before: Lying
-    after: Lying
+    before: TensorPlacement
+    after: TensorPlacement
 
 
 def cut_box(
@@ -47,8 +54,8 @@ def cut_box(
     return tuple(box)
 
 
-def lying(machine: Machine, shape: tuple[int, ...], states: States, reach: int) -> Lying:
-    equal = Lying(machine, shape, states)
+def lying(machine: Machine, shape: tuple[int, ...], states: States, reach: int) -> TensorPlacement:
+    equal = TensorPlacement(machine, shape, states)
     if equal.divides and not reach:
         return equal
     return equal._replace(exact=partial(cut_box, machine, shape, states, reach))
@@ -87,7 +94,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(lying(machine, shape, made, back), lying(machine, shape, needed, over))
 
 
-def start(before: Lying, seed: int) -> Held:
+def start(before: TensorPlacement, seed: int) -> Held:
     """Random pieces; copies are alike."""
     random = np.random.default_rng(seed)
     terms = {own: random.integers(-50, 50, shape_of(before.box(own))) for own in before.terms()}
@@ -181,7 +188,7 @@ def test_steps_follow_each_other(case: Case) -> None:
     lyings = [case.before, *(step.after for step in steps)]
     for before, step in zip(lyings, steps, strict=False):
         assert step.before.states == before.states
-        if isinstance(step, Together):
+        if isinstance(step, GroupCollective):
             assert step.before.exact is None
             assert step.after.exact is None
     assert lyings[-1].states == case.after.states

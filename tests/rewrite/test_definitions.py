@@ -14,7 +14,7 @@ from meshwright.graph.notation import Definition, Label, MisfitError
 from meshwright.rewrite.language.compute import Array, compute
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.shards import Shards, cut, run
-from meshwright.rewrite.language.types import FRONT, Axis, rank
+from meshwright.rewrite.language.types import FRONT, TypedAxis, rank
 from support.shard_strategies import Case, cases, ranked
 
 CUTS = {
@@ -123,9 +123,9 @@ def _cut_along(own: Definition, operand: str, label: str) -> Shards:
         for dim, index in enumerate(read.indices)
         if index == Label(label)
     }
-    dims = [Axis(2, 2 if dim in everywhere else 1) for dim in range(len(indices))]
-    copies = Axis(1) if everywhere else Axis(2, 2)
-    type_ = (Axis(1), copies, Axis(1), *dims)
+    dims = [TypedAxis(2, 2 if dim in everywhere else 1) for dim in range(len(indices))]
+    copies = TypedAxis(1) if everywhere else TypedAxis(2, 2)
+    type_ = (TypedAxis(1), copies, TypedAxis(1), *dims)
     return cut(type_, np.ones([axis.size for axis in type_]))
 
 

@@ -20,7 +20,7 @@ from meshwright.rewrite.generate.operators import (
     parallel,
     splits,
 )
-from meshwright.rewrite.generate.run import Found, generate
+from meshwright.rewrite.generate.run import GeneratedRules, generate
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.published import parse_published
 from meshwright.rewrite.language.terms import Rule, nodes
@@ -37,12 +37,12 @@ SMALL: Templates = (*map(defined, ("relu", "add")), *parallel((0,)), *joins((1,)
 
 
 @pytest.fixture(scope="module")
-def small() -> Found:
+def small() -> GeneratedRules:
     return generate(SMALL, 3, agrees)
 
 
 @pytest.fixture(scope="module")
-def algebra() -> Found:
+def algebra() -> GeneratedRules:
     return generate(FEW, 3, agrees)
 
 
@@ -79,7 +79,7 @@ def test_all_rules_of_pieces_of_one_dim() -> None:
         "r: add(z, add(y, x)) => add(y, add(z, x))",
     ],
 )
-def test_known_rules_are_found(small: Found, text: str) -> None:
+def test_known_rules_are_found(small: GeneratedRules, text: str) -> None:
     assert small.gives(parse_rule(text))
     assert small.gives(parse_rule(text).reverse)
 
@@ -94,7 +94,7 @@ def test_known_rules_are_found(small: Found, text: str) -> None:
         "r: relu(x) => gelu(x)",
     ],
 )
-def test_false_and_foreign_rules_are_not_found(small: Found, text: str) -> None:
+def test_false_and_foreign_rules_are_not_found(small: GeneratedRules, text: str) -> None:
     assert not small.gives(parse_rule(text))
 
 
@@ -110,21 +110,21 @@ def test_published_rules_of_two_operators_are_found() -> None:
     assert all(map(found.gives, rules))
 
 
-def test_distributivity_is_found(algebra: Found) -> None:
+def test_distributivity_is_found(algebra: GeneratedRules) -> None:
     assert algebra.gives(parse_rule("r: linear(add(x, y), w) => add(linear(x, w), linear(y, w))"))
     assert algebra.gives(
         parse_rule("r: linear(linear(x, linear(v, u)), w) => linear(x, linear(w, linear(u, v)))")
     )
 
 
-def test_every_rule_agrees_and_reads_back(small: Found, algebra: Found) -> None:
+def test_every_rule_agrees_and_reads_back(small: GeneratedRules, algebra: GeneratedRules) -> None:
     for found in (small, algebra):
         assert all(map(agrees, found.rules))
         assert all(map(found.gives, found.rules))
         assert parse_rules(lines(found.rules)) == found.rules
 
 
-def test_no_rule_is_given_by_those_before_it(algebra: Found) -> None:
+def test_no_rule_is_given_by_those_before_it(algebra: GeneratedRules) -> None:
     """Without the last rule its two sides stay apart."""
     last = algebra.rules[-1]
     without = generate(FEW, 3, lambda rule: sides(rule) != sides(last) and agrees(rule))
@@ -143,7 +143,7 @@ def test_what_is_not_proved_joins_nothing() -> None:
     assert not found.gives(parse_rule("r: relu(partition[0, 2](x)) => partition[0, 2](relu(x))"))
 
 
-def test_tallies_add_up(small: Found) -> None:
+def test_tallies_add_up(small: GeneratedRules) -> None:
     rules = 0
     for row in small.tallies:
         rules += row.rules
@@ -151,7 +151,7 @@ def test_tallies_add_up(small: Found) -> None:
     assert rules == len(small.rules)
 
 
-def test_the_number_of_processes_changes_nothing(algebra: Found) -> None:
+def test_the_number_of_processes_changes_nothing(algebra: GeneratedRules) -> None:
     found = generate(FEW, 3, agrees, processes=2)
     assert (found.rules, found.tallies) == (algebra.rules, algebra.tallies)
 
@@ -160,7 +160,7 @@ class KilledError(Exception):
     """Stands for a kill."""
 
 
-def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: Found) -> None:
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, algebra: GeneratedRules) -> None:
     def kill(what: str, done: int, total: int) -> None:
         if (what, done) == ("graphs of 3", 1):
             raise KilledError
@@ -191,7 +191,9 @@ generate(templates, 3, agrees, folder=pathlib.Path(sys.argv[1]))
 """
 
 
-def test_a_process_that_is_killed_leaves_whole_files(tmp_path: Path, algebra: Found) -> None:
+def test_a_process_that_is_killed_leaves_whole_files(
+    tmp_path: Path, algebra: GeneratedRules
+) -> None:
     # What stands in for a proof is beside the benchmarks.
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     words = [sys.executable, "-c", SCRIPT, str(tmp_path)]
@@ -204,7 +206,7 @@ def test_a_process_that_is_killed_leaves_whole_files(tmp_path: Path, algebra: Fo
     assert lines(found.rules) == lines(algebra.rules)
 
 
-def test_an_interrupt_leaves_the_rules_so_far(algebra: Found) -> None:
+def test_an_interrupt_leaves_the_rules_so_far(algebra: GeneratedRules) -> None:
     asked: list[Rule] = []
 
     def impatient(rule: Rule) -> bool:
@@ -219,7 +221,7 @@ def test_an_interrupt_leaves_the_rules_so_far(algebra: Found) -> None:
     assert found.rules == algebra.rules[: len(found.rules)]
 
 
-def test_nothing_is_proved_twice(tmp_path: Path, algebra: Found) -> None:
+def test_nothing_is_proved_twice(tmp_path: Path, algebra: GeneratedRules) -> None:
     asked: list[Rule] = []
 
     def prove(rule: Rule) -> bool:

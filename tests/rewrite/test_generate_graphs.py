@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.graph.notation import MisfitError
-from meshwright.rewrite.generate.explore import Job, explore, extensions, nothing
+from meshwright.rewrite.generate.explore import ExploreJob, explore, extensions, nothing
 from meshwright.rewrite.generate.field import (
     PRIME,
     TYPE,
-    Field,
+    OperatorArrays,
     functions_of,
     settings,
     value_of,
@@ -151,7 +151,9 @@ def test_extensions_are_all_canonical_graphs_that_fit() -> None:
 
 
 def test_chunks_hold_graphs_in_order_and_a_key_for_each_naming() -> None:
-    job = Job(templates=UNITY, parents=nothing().parents, remaining=1, lesser=(), definitions=LINES)
+    job = ExploreJob(
+        templates=UNITY, parents=nothing().parents, remaining=1, lesser=(), definitions=LINES
+    )
     chunk = explore(job)
     assert list(chunk.graphs) == sorted(set(chunk.graphs))
     namings = [len(variables(unpack(own, width(UNITY)))) for own in chunk.graphs]
@@ -160,7 +162,7 @@ def test_chunks_hold_graphs_in_order_and_a_key_for_each_naming() -> None:
 
 def assert_twins_agree(graph: Graph) -> int:
     """Fast and slow agree on what fits, on types and on values; how many nodes fit."""
-    field, functions = Field(), functions_of(DEFINITIONS)
+    field, functions = OperatorArrays(), functions_of(DEFINITIONS)
     fast = {v: (TYPE, value_of(v)) for v in range(VARIABLES)}
     slow = {v: cut(TYPE, value_of(v).astype(float)) for v in range(VARIABLES)}
     for j, node in enumerate(graph):

@@ -17,8 +17,8 @@ from meshwright.rewrite.language.types import (
     FRONT,
     PARALLEL,
     STEP,
-    Axis,
     Type,
+    TypedAxis,
     axis_number,
     infer,
     over,
@@ -65,7 +65,7 @@ def test_partition_then_combine_is_nothing(move: Move) -> None:
     number, degree = over("partition", attributes, rank(own.type))
     parted = one("partition", attributes, own)
     size, pieces, *_ = own.type[number]
-    assert parted.type[number] == Axis(size, pieces * degree)
+    assert parted.type[number] == TypedAxis(size, pieces * degree)
     np.testing.assert_array_equal(parted.whole, own.whole)
     assert same(one("combine", attributes, parted), own)
 
@@ -101,7 +101,10 @@ def test_reduce_adds_the_outer_parts(move: Move) -> None:
 
 
 def test_replicate_of_reduce_is_not_the_identity() -> None:
-    pending = cut((Axis(1), Axis(1), Axis(2, 2), Axis(1)), np.array([1.0, 2.0]).reshape(1, 1, 2, 1))
+    pending = cut(
+        (TypedAxis(1), TypedAxis(1), TypedAxis(2, 2), TypedAxis(1)),
+        np.array([1.0, 2.0]).reshape(1, 1, 2, 1),
+    )
     back = one("replicate", ("sums", 2), one("reduce", (2,), pending))
     assert back.type == pending.type
     assert back.whole.ravel().tolist() == [3.0, 3.0]
@@ -112,7 +115,7 @@ def test_pipeline_then_batch_is_nothing(move: Move) -> None:
     attributes, own = move
     number, count = over("pipeline", attributes, rank(own.type))
     steps = one("pipeline", attributes, own)
-    assert steps.type[STEP] == Axis(own.type[STEP].size * count)
+    assert steps.type[STEP] == TypedAxis(own.type[STEP].size * count)
     one_by_one = [
         part
         for step in np.split(own.whole, own.type[STEP].size)
@@ -213,7 +216,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("asked", REFUSED, ids=str)
 def test_refusals(asked: tuple[str, tuple[Attribute, ...]]) -> None:
-    own = cut((*plain(())[:FRONT], Axis(4), Axis(6, 2)), np.zeros((1, 1, 1, 4, 6)))
+    own = cut((*plain(())[:FRONT], TypedAxis(4), TypedAxis(6, 2)), np.zeros((1, 1, 1, 4, 6)))
     with pytest.raises(MisfitError) as error:
         run(*asked, (own,))
     assert str(error.value) == REFUSED[asked]

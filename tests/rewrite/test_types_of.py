@@ -11,7 +11,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.graphs.types_of import erase, types_of
-from meshwright.rewrite.language.types import Axis, plain
+from meshwright.rewrite.language.types import TypedAxis, plain
 from support.rewrite_rules import PARALLEL
 
 COLUMN = parse_graph("""graph column
@@ -27,9 +27,9 @@ output z""")
 
 def test_types_of_a_column_parallel_product() -> None:
     types = types_of(COLUMN)
-    whole = Axis(1)
-    assert types["xs"] == (whole, Axis(2, 2), whole, Axis(4), Axis(8))
-    assert types["ys"] == (whole, whole, whole, Axis(4), Axis(6, 2))
+    whole = TypedAxis(1)
+    assert types["xs"] == (whole, TypedAxis(2, 2), whole, TypedAxis(4), TypedAxis(8))
+    assert types["ys"] == (whole, whole, whole, TypedAxis(4), TypedAxis(6, 2))
     assert types["y"] == types["z"] == plain((4, 6))
 
 
@@ -77,7 +77,7 @@ def test_sizes_of_micro_batches_are_whole_again() -> None:
     rewritten = Matcher(graph, RuleSet(PARALLEL), {"m": (2,)}).rewrite(steps).graph
     assert rewritten.tensors["y~3"].shape == (2, 6)
     assert erase(rewritten).tensors["y"].shape == (4, 6)
-    assert types_of(rewritten)["y~3"][0] == Axis(2)
+    assert types_of(rewritten)["y~3"][0] == TypedAxis(2)
 
 
 def test_what_is_no_layout_cannot_be_erased() -> None:

@@ -20,7 +20,7 @@ from meshwright.collectives.synthesize import synthesize
 from meshwright.cost.collective import Collective
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import Script
-from meshwright.lower.transfers import Together
+from meshwright.lower.transfers import GroupCollective
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.joint.explore_rewrites import algebra
@@ -250,7 +250,9 @@ def _legal(layout: Layout, unit: Unit, cluster: Cluster, options: Options) -> bo
 def _with_programs(plan: Plan, rng: random.Random) -> Plan:
     """With random programs for some of its sums, at two sizes."""
     sums = dict.fromkeys(
-        (step.inside, step.beside) for step in all_steps(Script(plan)) if isinstance(step, Together)
+        (step.inside, step.beside)
+        for step in all_steps(Script(plan))
+        if isinstance(step, GroupCollective)
     )
     chosen = [
         PlannedReduction(
@@ -270,7 +272,7 @@ def _chains(plan: Plan, rng: random.Random) -> Iterator[PlannedChain]:
     found = {
         (step.kind, step.inside): None
         for step in all_steps(script)
-        if isinstance(step, Together) and step.kind is not Collective.ALL_REDUCE
+        if isinstance(step, GroupCollective) and step.kind is not Collective.ALL_REDUCE
     }
     shards = [kept.shards for own in script.buckets for kept in own.parameters if kept.shards]
     for kind in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):

@@ -16,7 +16,7 @@ from meshwright.graph.notation import Definition, Index, Label, Window
 from meshwright.rewrite.language.compute import Array
 from meshwright.rewrite.language.shards import Shards, cut, run
 from meshwright.rewrite.language.terms import AXES, Attribute
-from meshwright.rewrite.language.types import FRONT, Axis, Type, replaced
+from meshwright.rewrite.language.types import FRONT, Type, TypedAxis, replaced
 
 
 def numbers(shape: tuple[int, ...], low: int = -3, high: int = 3) -> st.SearchStrategy[Array]:
@@ -27,16 +27,16 @@ def numbers(shape: tuple[int, ...], low: int = -3, high: int = 3) -> st.SearchSt
 
 
 @st.composite
-def axes(draw: st.DrawFn, most: int = 3) -> Axis:
+def axes(draw: st.DrawFn, most: int = 3) -> TypedAxis:
     """An axis in equal pieces."""
     degree = draw(st.integers(1, most))
-    return Axis(degree * draw(st.integers(1, 3)), degree)
+    return TypedAxis(degree * draw(st.integers(1, 3)), degree)
 
 
 @st.composite
 def types(draw: st.DrawFn, dims: int = 3) -> Type:
     """Tensors with steps, copies, sums and up to this many dims, none of which overlaps."""
-    steps = Axis(draw(st.integers(1, 3)))
+    steps = TypedAxis(draw(st.integers(1, 3)))
     count = draw(st.integers(1, dims))
     return (steps, draw(axes(2)), draw(axes(2)), *(draw(axes()) for _ in range(count)))
 
@@ -58,7 +58,7 @@ class Case(NamedTuple):
     wholes: tuple[Array, ...]
     """Each operand with steps, extra copies and pending sums in front, 1 for those it lacks."""
     degrees: Mapping[str, int]
-    front: tuple[Axis, Axis, Axis]
+    front: tuple[TypedAxis, TypedAxis, TypedAxis]
     """Steps, extra copies and pending sums of the result."""
 
 
@@ -81,8 +81,8 @@ def cases(draw: st.DrawFn, defined: Definition, *, for_kernels: bool = False) ->
     sizes = draw(_sizes(definition, degrees, windows, values))
     if for_kernels and defined.name == "experts":
         sizes["f"] = sizes["g"]
-    few = st.sampled_from((Axis(1), Axis(2), Axis(2, 2), Axis(4, 2)))
-    front = (Axis(draw(st.integers(1, 2))), draw(few), draw(few))
+    few = st.sampled_from((TypedAxis(1), TypedAxis(2), TypedAxis(2, 2), TypedAxis(4, 2)))
+    front = (TypedAxis(draw(st.integers(1, 2))), draw(few), draw(few))
     made = [draw(_operand(definition, name, sizes, degrees, values, front, for_kernels))
             for name in definition.operands]  # fmt: skip
     attributes = tuple(values[name] for name in definition.parameters)
@@ -166,22 +166,22 @@ def _operand(
     sizes: Mapping[str, int],
     degrees: Mapping[str, int],
     values: Mapping[str, int],
-    front: tuple[Axis, Axis, Axis],
+    front: tuple[TypedAxis, TypedAxis, TypedAxis],
     for_kernels: bool,
 ) -> tuple[Shards, Array]:
     """An operand in pieces with a copy for each piece that it does not see, and its whole."""
     indices = own.indices(name)
     steps, copies, sums = front
-    extra = copies if name == own.operands[0] or draw(st.booleans()) else Axis(1)
-    pending = sums if name == own.operands[0] or draw(st.booleans()) else Axis(1)
+    extra = copies if name == own.operands[0] or draw(st.booleans()) else TypedAxis(1)
+    pending = sums if name == own.operands[0] or draw(st.booleans()) else TypedAxis(1)
     labels = [_label(index) for index in indices]
     needed = math.prod(d for label, d in degrees.items() if label not in labels)
     needed *= sums.degree if sums.size > 1 and pending.size == 1 else 1
     type_ = (
         steps,
-        Axis(needed * extra.size, needed * extra.degree),
+        TypedAxis(needed * extra.size, needed * extra.degree),
         pending,
-        *(Axis(sizes[label], degrees.get(label, 1)) for label in labels),
+        *(TypedAxis(sizes[label], degrees.get(label, 1)) for label in labels),
     )
     repeats = 1 if for_kernels else needed
     shape = [axis.size for axis in type_]
@@ -225,16 +225,19 @@ def moves(draw: st.DrawFn, operator: str) -> tuple[tuple[Attribute, ...], Shards
     attributes: tuple[Attribute, ...] = (name, degree)
     match operator:
         case "partition":
-            axis = Axis(axis.size * degree, axis.degree)
+            axis = TypedAxis(axis.size * degree, axis.degree)
         case "combine":
-            axis = Axis(axis.size * degree, axis.degree * degree)
+            axis = TypedAxis(axis.size * degree, axis.degree * degree)
         case "reduce":
             whole = name == "steps" or draw(st.booleans())
-            axis = Axis(axis.size * degree, 1 if whole else axis.degree * degree)
+            axis = TypedAxis(axis.size * degree, 1 if whole else axis.degree * degree)
         case "pipeline":
-            axis = Axis(axis.size * degree)
+            axis = TypedAxis(axis.size * degree)
         case "batch":
-            axis, type_ = Axis(axis.size), replaced(type_, 0, Axis(type_[0].size * degree))
+            axis, type_ = (
+                TypedAxis(axis.size),
+                replaced(type_, 0, TypedAxis(type_[0].size * degree)),
+            )
         case "halo":
             rows = st.integers(0, axis.size // axis.degree)
             attributes = (name, draw(rows), draw(rows))

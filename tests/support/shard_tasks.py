@@ -23,8 +23,8 @@ from meshwright.graph.family import Split, integers, replaced
 from meshwright.graph.model import Call
 from meshwright.graph.notation import Definition, Label
 from meshwright.graph.pieces import pieces, splits_of
-from meshwright.rewrite.graphs.readings import Reading
-from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, Axis, Type, meet
+from meshwright.rewrite.graphs.readings import OperatorReading
+from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM, Type, TypedAxis, meet
 from support.shards import Pieces, piece
 
 
@@ -37,7 +37,7 @@ class Work(NamedTuple):
     outputs: tuple[tuple[str, ...], ...]
     lacking: tuple[tuple[str, ...], ...]
     """For each input the labels of which it has a copy a piece; "" stands for the sums."""
-    sums: Axis
+    sums: TypedAxis
     """Sums that operands bring with them."""
     summed: tuple[str, ...] = ()
 
@@ -50,7 +50,9 @@ class Work(NamedTuple):
         return inputs, outputs
 
 
-def defined_work(call: Call, found: Reading, defined: Definition, inputs: Sequence[Type]) -> Work:
+def defined_work(
+    call: Call, found: OperatorReading, defined: Definition, inputs: Sequence[Type]
+) -> Work:
     """The tasks of an operator with a line of index notation; `inputs` in the order it reads."""
     meeting = meet(defined, found.settings, inputs)
     own = meeting.definition

@@ -17,14 +17,14 @@ from meshwright.capture.kernels import run_operator
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read
-from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import FRONT, PARALLEL, infer
 from support.shard_tasks import defined_work, run_tasks, structural_work
 from support.shards import Pieces, in_one_piece, moved, without_overlap
 
 Known = Mapping[str, Definition]
-Read = Callable[[Call], Reading | None]
+Read = Callable[[Call], OperatorReading | None]
 """Tells the operator of the rule language that a call is, None if no rule speaks of it."""
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meshwright.rewrite.language.types import FRONT, STEP, Axis, Type, infer, over, plain, rank
+from meshwright.rewrite.language.types import FRONT, STEP, Type, TypedAxis, infer, over, plain, rank
 
 
 class Pieces(NamedTuple):
@@ -82,7 +82,7 @@ def piece(own: Pieces, front: tuple[int, ...], places: Sequence[int]) -> Tensor:
     return value
 
 
-def _rows(value: Tensor, dim: int, axis: Axis, place: int) -> Tensor:
+def _rows(value: Tensor, dim: int, axis: TypedAxis, place: int) -> Tensor:
     """The rows of one piece and of its neighbours, zeros beyond the edge."""
     length = axis.size // axis.degree
     first, last = place * length - axis.before, (place + 1) * length + axis.after

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import MisfitError
 from meshwright.rewrite.graphs.kinds import read
-from meshwright.rewrite.graphs.readings import Reading, normal
+from meshwright.rewrite.graphs.readings import OperatorReading, normal
 from meshwright.rewrite.graphs.types_of import types_of
 from meshwright.rewrite.language.conditions import holds, quantity
 from meshwright.rewrite.language.terms import (
@@ -42,7 +42,7 @@ def slow_matches(
 class _Slow:
     def __init__(self, graph: OperatorGraph, parameters: Mapping[str, Sequence[int]]) -> None:
         self.graph, self.parameters, self.types = graph, parameters, types_of(graph)
-        self.readings: dict[str, tuple[Reading, tuple[str, ...], tuple[str, ...]]] = {}
+        self.readings: dict[str, tuple[OperatorReading, tuple[str, ...], tuple[str, ...]]] = {}
         for operator in graph.operators:
             reading = read(graph.call(operator))
             if reading is not None:

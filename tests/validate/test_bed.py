@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meshwright.base.units import Bytes, BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.collectives.dsl import ALL_REDUCE, Program
-from meshwright.collectives.predict import PricedProgram, StepPrice
+from meshwright.collectives.predict import PricedProgram, ProgramStepPrice
 from meshwright.cost.alpha_beta import Line, Pricer, cheapest_line
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
@@ -151,7 +151,7 @@ def timing(program: Program, predicted: float, measured: float, spread: float = 
 
 def priced(program: Program, seconds: float) -> PricedProgram:
     line = Line(Seconds(seconds), 0.0, "nic", ())
-    return PricedProgram(program, (StepPrice(program.instructions[0], 0.0, line),))
+    return PricedProgram(program, (ProgramStepPrice(program.instructions[0], 0.0, line),))
 
 
 def test_records_are_read_as_they_were_written() -> None:

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-class Spent(NamedTuple):
+class InequalityLoads(NamedTuple):
     """What everything takes, in nanoseconds."""
 
     duration: Floats
@@ -37,9 +37,9 @@ class Spent(NamedTuple):
     last: Floats
     """[trips] for which the end of the step waits, once what it reads is made."""
 
-    def mixed(self, other: Spent, part: float) -> Spent:
+    def mixed(self, other: InequalityLoads, part: float) -> InequalityLoads:
         """A weighted mean."""
-        return Spent(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+        return InequalityLoads(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
 class Shares(NamedTuple):
@@ -63,7 +63,7 @@ class Shares(NamedTuple):
         return Shares(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
-class Schedule:
+class StepInequalities:
     """The inequalities of one graph."""
 
     def __init__(self, phases: Phases, edges: Edges, trips: Trips, updates: Floats) -> None:
@@ -82,7 +82,7 @@ class Schedule:
         self._begins = np.array([phases.number[t] if t >= 0 else 0 for t in starts], np.int64)
         """[trips] the phase in which it can begin."""
 
-    def worst(self, spent: Spent) -> tuple[float, Shares]:
+    def worst(self, spent: InequalityLoads) -> tuple[float, Shares]:
         """The largest of the sums (1), and what counts in it."""
         own, count, edges = self.phases, self.phases.total, self._edges
         between = np.where(

@@ -28,7 +28,7 @@ Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 
-class Chains(NamedTuple):
+class LongestChains(NamedTuple):
     """The longest chain of each phase."""
 
     length: Floats
@@ -68,7 +68,7 @@ class Phases(NamedTuple):
     total: int
     """How many phases there are."""
 
-    def longest(self, duration: Floats, between: Floats) -> Chains:
+    def longest(self, duration: Floats, between: Floats) -> LongestChains:
         """The longest chains of durations of tasks and of what lies between them."""
         tasks = len(duration)
         end, link = np.zeros(tasks), np.full(tasks, -1, np.int64)
@@ -77,7 +77,7 @@ class Phases(NamedTuple):
         _chain(self, duration, between, end, link, last, out, length)
         in_task, in_edge = np.zeros(tasks, np.bool_), np.zeros(len(between), np.bool_)
         _marked(self, link, last, out, in_task, in_edge)
-        return Chains(length, in_task, in_edge)
+        return LongestChains(length, in_task, in_edge)
 
 
 @compiled

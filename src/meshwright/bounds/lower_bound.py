@@ -27,7 +27,7 @@ import numpy as np
 
 from meshwright.base.units import Seconds
 from meshwright.bounds.degrees import Cutter
-from meshwright.bounds.inequalities import Schedule
+from meshwright.bounds.inequalities import StepInequalities
 from meshwright.bounds.intervals import Floats, Phases, phases
 from meshwright.bounds.network_traffic import (
     Network,
@@ -37,9 +37,9 @@ from meshwright.bounds.network_traffic import (
     seats,
     trips,
 )
-from meshwright.bounds.pairwise_bound import Pairs
+from meshwright.bounds.pairwise_bound import PairwiseGame
 from meshwright.bounds.pairwise_tables import choices, effort, travelled
-from meshwright.bounds.unary_bound import Alone, Kind
+from meshwright.bounds.unary_bound import AlikeUnits, Alone
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.memory import Optimizer
@@ -140,13 +140,13 @@ def _for_micro_batches(
     ways = {kind: cutter.ways(own[members[0]]) for (kind, _), members in alike.items()}
     moving = cluster.device.memory_bandwidth * pricer.rates.streaming
     updates = _updates(order, tied, TRAFFIC[optimizer] / moving * NANO / cluster.devices)
-    schedule = Schedule(order, edges, carried, updates)
+    schedule = StepInequalities(order, edges, carried, updates)
     # A transfer is rounded to whole nanoseconds, and may lose half of one.
     rounded = 0.5 * micro * len(carried.bytes)
     found: list[tuple[float, str]] = []
     for network in networks(cluster, backend):
         kinds = [
-            Kind(
+            AlikeUnits(
                 np.array(members, np.int64),
                 ways[kind],
                 seats(ways[kind], slots, cluster.devices, network.positions),
@@ -162,8 +162,8 @@ def _for_micro_batches(
 
 
 def _value(
-    schedule: Schedule,
-    kinds: list[Kind],
+    schedule: StepInequalities,
+    kinds: list[AlikeUnits],
     carried: Trips,
     network: Network,
     micro: int,
@@ -183,7 +183,7 @@ def _value(
             if alone >= wanted:
                 return alone
         if effort(own, carried) <= EFFORT:
-            pairs = Pairs(schedule, own, travelled(own, carried, network))
+            pairs = PairwiseGame(schedule, own, travelled(own, carried, network))
             return max(alone, value(pairs, ROUNDS, wanted, max(known, alone)))
     return alone
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled, inlined
-from meshwright.bounds.inequalities import Schedule, Shares, Spent
+from meshwright.bounds.inequalities import InequalityLoads, Shares, StepInequalities
 from meshwright.bounds.packed import Shelf
 from meshwright.bounds.pairwise_tables import Choices, Trip
 from meshwright.solvers.cost_network import NONE, Rest, connect, rest_of, restart
@@ -28,7 +28,7 @@ PASSES = 4
 """Numbers of a seat: how long each pass takes, by itself and by the share of devices."""
 
 
-class Tables(NamedTuple):
+class PairwiseTables(NamedTuple):
     """All that compiled code has to know."""
 
     there: Whole
@@ -64,11 +64,11 @@ class Tables(NamedTuple):
     """[pairs] the edge, NONE if nothing of it counts."""
 
 
-class Pairs:
+class PairwiseGame:
     """The game."""
 
     def __init__(
-        self, schedule: Schedule, choices: Sequence[Choices], trips: Sequence[Trip]
+        self, schedule: StepInequalities, choices: Sequence[Choices], trips: Sequence[Trip]
     ) -> None:
         """Enter besides: the choices of each unit."""
         self._schedule = schedule
@@ -97,19 +97,21 @@ class Pairs:
         seat(self._tables, weights, chosen)
         return total + float(weights.update @ self._schedule.updates), chosen
 
-    def costs(self, chosen: Whole) -> Spent:
+    def costs(self, chosen: Whole) -> InequalityLoads:
         """What one seat of every unit costs."""
         tasks, trips = len(self._schedule.phases.number), len(self._tables.one)
-        spent = Spent(*(np.zeros(size) for size in (tasks, tasks, trips, trips, trips)))
+        spent = InequalityLoads(*(np.zeros(size) for size in (tasks, tasks, trips, trips, trips)))
         spend(self._tables, self._rest.size, chosen, np.zeros_like(chosen), spent)
         return spent
 
-    def worst(self, costs: Spent) -> tuple[float, Shares]:
+    def worst(self, costs: InequalityLoads) -> tuple[float, Shares]:
         """The largest of the inequalities for some costs, and its weights."""
         return self._schedule.worst(costs)
 
 
-def _tables(schedule: Schedule, choices: Sequence[Choices], trips: Sequence[Trip]) -> Tables:
+def _tables(
+    schedule: StepInequalities, choices: Sequence[Choices], trips: Sequence[Trip]
+) -> PairwiseTables:
     times, first, prices = Shelf(np.float64), Shelf(np.int64), Shelf(np.float64)
     alike = {id(own): own for own in choices}
     rows = {key: np.ascontiguousarray(own.times.T) for key, own in alike.items()}
@@ -119,7 +121,7 @@ def _tables(schedule: Schedule, choices: Sequence[Choices], trips: Sequence[Trip
         if trip.units[0] != trip.units[1]:
             pairs.setdefault((min(trip.units), max(trip.units)), len(pairs))
     both = np.array(list(pairs), np.int64).reshape(-1, 2).T.copy()
-    return Tables(
+    return PairwiseTables(
         there=schedule.there,
         back=schedule.back,
         seats=_whole([times.place(rows[id(own)]) for own in choices]),
@@ -144,7 +146,7 @@ def _whole(numbers: Sequence[int]) -> Whole:
 
 
 @compiled
-def weigh(own: Tables, weights: Shares, rest: Rest) -> None:
+def weigh(own: PairwiseTables, weights: Shares, rest: Rest) -> None:
     """Put what choices and pairs of them cost by some weights into a graph of costs."""
     restart(rest)
     for unit in range(len(rest.size)):
@@ -163,7 +165,7 @@ def weigh(own: Tables, weights: Shares, rest: Rest) -> None:
 
 
 @inlined
-def _charge(own: Tables, moved: float, waited: float, n: int, rest: Rest) -> None:
+def _charge(own: PairwiseTables, moved: float, waited: float, n: int, rest: Rest) -> None:
     """Put what a trip costs between its units."""
     one, other, pair, prices = own.one[n], own.other[n], own.pair[n], own.prices
     there, then, width = own.moved[n], own.waited[n], rest.size[other]
@@ -185,7 +187,7 @@ def _charge(own: Tables, moved: float, waited: float, n: int, rest: Rest) -> Non
 
 
 @inlined
-def _cheapest(own: Tables, weights: Shares, unit: int, choice: int) -> tuple[int, float]:
+def _cheapest(own: PairwiseTables, weights: Shares, unit: int, choice: int) -> tuple[int, float]:
     """The seat of a choice that costs the least by itself, and what it costs."""
     there, back, at = own.there[unit], own.back[unit], own.choices[unit] + choice
     by_pass = (
@@ -205,14 +207,16 @@ def _cheapest(own: Tables, weights: Shares, unit: int, choice: int) -> tuple[int
 
 
 @compiled
-def seat(own: Tables, weights: Shares, chosen: Whole) -> None:
+def seat(own: PairwiseTables, weights: Shares, chosen: Whole) -> None:
     """Turn the choice of every unit into a seat."""
     for unit in range(len(chosen)):
         chosen[unit], _ = _cheapest(own, weights, unit, chosen[unit])
 
 
 @compiled
-def spend(own: Tables, sizes: Whole, chosen: Whole, choice: Whole, spent: Spent) -> None:
+def spend(
+    own: PairwiseTables, sizes: Whole, chosen: Whole, choice: Whole, spent: InequalityLoads
+) -> None:
     """What the seats of all units take."""
     for unit in range(len(chosen)):
         choice[unit] = 0

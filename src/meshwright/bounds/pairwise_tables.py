@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.bounds.network_traffic import Beside, Network, States, Trips
-from meshwright.bounds.unary_bound import Kind
+from meshwright.bounds.unary_bound import AlikeUnits
 from meshwright.sharding.states import PARTIAL, WHOLE
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ SLIGHT = 1e-9
 """What is less of a tensor is rounding."""
 
 
-class Lying(NamedTuple):
+class NetworkPlacement(NamedTuple):
     """How a tensor lies across the network in each choice of a unit."""
 
     parts: Floats
@@ -54,8 +54,8 @@ class Choices(NamedTuple):
     first: Whole
     """[choices] the number of its first seat: seats are in the order of choices."""
     times: Floats
-    """[4, seats] as of `Kind.times`, in that order."""
-    lying: tuple[Lying, ...]
+    """[4, seats] as of `AlikeUnits.times`, in that order."""
+    lying: tuple[NetworkPlacement, ...]
     """For each slot."""
     together: Whole
     """[choices] the first of how tensors lie that is taken for it."""
@@ -125,7 +125,7 @@ def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> lis
 
 
 def choices(
-    kinds: Sequence[Kind], trips: Trips, micro_batches: int, parts: int | None = None
+    kinds: Sequence[AlikeUnits], trips: Trips, micro_batches: int, parts: int | None = None
 ) -> list[Choices]:
     """The choices of each unit; units of a kind share theirs.
 
@@ -152,7 +152,7 @@ def effort(own: Sequence[Choices], trips: Trips) -> float:
 
 
 def _choices(
-    kind: Kind, slots: tuple[States, ...], micro_batches: int, parts: int | None
+    kind: AlikeUnits, slots: tuple[States, ...], micro_batches: int, parts: int | None
 ) -> Choices:
     seats = kind.seats
     # Seats that are cut and copied alike stand together.
@@ -176,7 +176,7 @@ def _choices(
         first=starts[together].astype(np.int64),
         times=kind.times(micro_batches)[:, order],
         lying=tuple(
-            Lying(own.parts[first], own.copies[first], own.cuts[:, first], own.loose)
+            NetworkPlacement(own.parts[first], own.copies[first], own.cuts[:, first], own.loose)
             for own in states
         ),
         together=together,
@@ -191,7 +191,7 @@ def _ranges(degrees: Floats, parts: int) -> Floats:
     return np.where(degrees > 1, np.ceil(parts * np.log(degrees) / most - SLIGHT), 0.0)
 
 
-def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> Lying:
+def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> NetworkPlacement:
     """How a tensor lies in each seat."""
     parts, copies = np.ones(len(across)), across[:, -1].astype(np.float64)
     cuts = np.ones((max((*states, -1)) + 1, len(across)))
@@ -202,14 +202,16 @@ def _lying(across: Whole, states: States, loose: tuple[int, ...]) -> Lying:
             parts = parts * across[:, split]
         else:
             cuts[state] *= across[:, split]
-    return Lying(parts, copies, cuts, frozenset(states[s] for s in loose if states[s] >= 0))
+    return NetworkPlacement(
+        parts, copies, cuts, frozenset(states[s] for s in loose if states[s] >= 0)
+    )
 
 
-def _distinct(own: Lying) -> tuple[Lying, Whole]:
+def _distinct(own: NetworkPlacement) -> tuple[NetworkPlacement, Whole]:
     """The different ways in which a tensor lies, and for each choice which of them it is."""
     rows = np.vstack((own.parts, own.copies, own.cuts))
     few, which = np.unique(rows, axis=1, return_inverse=True)
-    return Lying(few[0], few[1], few[2:], own.loose), which.reshape(-1)
+    return NetworkPlacement(few[0], few[1], few[2:], own.loose), which.reshape(-1)
 
 
 def _least(costs: Floats, row: Whole, column: Whole, one: Whole, other: Whole) -> Floats:
@@ -231,7 +233,7 @@ def _priced(
     )
 
 
-def _fractions(made: Lying, needed: Lying) -> Floats:
+def _fractions(made: NetworkPlacement, needed: NetworkPlacement) -> Floats:
     """What moves at least, as a share of the tensor, by choices of the maker and the reader."""
     dims = max(len(made.cuts), len(needed.cuts))
     cuts, pieces = (

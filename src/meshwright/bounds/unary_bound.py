@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.bounds.degrees import Ways
-from meshwright.bounds.inequalities import Schedule, Spent
+from meshwright.bounds.inequalities import InequalityLoads, StepInequalities
 from meshwright.bounds.network_traffic import Network, Seats, Trips
 from meshwright.bounds.packed import Shelf
 
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-class Weights(NamedTuple):
+class BoundWeights(NamedTuple):
     """How much everything counts."""
 
     chain: Floats
@@ -37,9 +37,9 @@ class Weights(NamedTuple):
     copy: Floats
     """[trips] of copying it."""
 
-    def mixed(self, other: Weights, part: float) -> Weights:
+    def mixed(self, other: BoundWeights, part: float) -> BoundWeights:
         """A weighted mean."""
-        return Weights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+        return BoundWeights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
 class Costs(NamedTuple):
@@ -59,7 +59,7 @@ class Costs(NamedTuple):
         return Costs(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
-class Kind(NamedTuple):
+class AlikeUnits(NamedTuple):
     """Units that are alike."""
 
     units: Whole
@@ -79,8 +79,8 @@ class Alone:
 
     def __init__(
         self,
-        schedule: Schedule,
-        kinds: Sequence[Kind],
+        schedule: StepInequalities,
+        kinds: Sequence[AlikeUnits],
         trips: Trips,
         network: Network,
         micro_batches: int,
@@ -107,16 +107,18 @@ class Alone:
             self._owner[own] = kind.units[:, None]
         self._flat = shelf.laid
 
-    def first(self) -> Weights:
+    def first(self) -> BoundWeights:
         """The weights of devices alone: as if nothing had to move."""
         own = self._schedule.phases
         tasks, nothing = len(own.number), np.zeros(len(self._trips.bytes))
-        weights = Weights(np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing)
+        weights = BoundWeights(
+            np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing
+        )
         costs = self.costs(self.least(weights)[1])
         free = (np.ones(len(own)) for own in (costs.copies, costs.parts))
         return self.worst(Costs(costs.duration, costs.work, *free))[1]
 
-    def least(self, weights: Weights) -> tuple[float, Whole]:
+    def least(self, weights: BoundWeights) -> tuple[float, Whole]:
         """The least sum over all ways, and the seat of every unit."""
         own, pace = self._trips, self._pace
         # One more for units that have no task.
@@ -149,16 +151,18 @@ class Alone:
         copies, parts = self._flat[self._copies + seat], self._flat[self._parts + seat]
         return Costs(duration, work, copies, parts)
 
-    def worst(self, costs: Costs) -> tuple[float, Weights]:
+    def worst(self, costs: Costs) -> tuple[float, BoundWeights]:
         """The largest of the inequalities for some costs, and its weights."""
         trips, pace = self._trips, self._pace
         more = costs.copies[trips.target] - costs.copies[trips.source]
         summed = (costs.parts[trips.source] - 1) * trips.bytes * pace
         moved = summed + np.maximum(more, 0.0) * trips.bytes * pace
-        most, own = self._schedule.worst(Spent(costs.duration, costs.work, moved, moved, summed))
+        most, own = self._schedule.worst(
+            InequalityLoads(costs.duration, costs.work, moved, moved, summed)
+        )
         crossing = own.moved + own.waited
         part, copy = crossing + own.last, crossing * (more > 0)
-        return most, Weights(own.chain, own.load, own.update, part, copy)
+        return most, BoundWeights(own.chain, own.load, own.update, part, copy)
 
 
 def _distinct(rows: Floats) -> tuple[Floats, list[int]]:

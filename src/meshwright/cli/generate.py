@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from meshwright.graph.notation import Definition
     from meshwright.rewrite.generate.operators import Templates
-    from meshwright.rewrite.generate.run import Found
+    from meshwright.rewrite.generate.run import GeneratedRules
     from meshwright.rewrite.generate.verdicts import Prove
     from meshwright.rewrite.language.terms import Rule
 
@@ -137,7 +137,7 @@ def _enumerated(
     own: dict[str, Definition],
     jobs: int,
     folder: Path | None,
-) -> tuple[Found, float]:
+) -> tuple[GeneratedRules, float]:
     """What the generator finds, and the seconds that it took."""
     from meshwright.rewrite.generate.run import generate
     from meshwright.rewrite.language.definitions import DEFINITIONS

@@ -22,7 +22,7 @@ class InsideGroup(msgspec.Struct, frozen=True, tag="InsideGroup"):
     """The collective runs inside each group of the slice."""
 
 
-class Parallel(msgspec.Struct, frozen=True, tag="Parallel"):
+class ParallelForm(msgspec.Struct, frozen=True, tag="ParallelForm"):
     """First devices of all groups under one `under`, second devices, and so on."""
 
     under: str
@@ -34,10 +34,10 @@ class Master(msgspec.Struct, frozen=True, tag="Master"):
     under: str
 
 
-Form = InsideGroup | Parallel | Master
+Form = InsideGroup | ParallelForm | Master
 
 
-class Instruction(msgspec.Struct, frozen=True):
+class ReductionInstruction(msgspec.Struct, frozen=True):
     """One collective over the groups that a slice and a form make.
 
     >>> print(Instruction("node", Parallel("root"), Collective.ALL_REDUCE))
@@ -60,7 +60,7 @@ class Program(msgspec.Struct, frozen=True):
     True
     """
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[ReductionInstruction, ...]
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.instructions))
@@ -78,7 +78,7 @@ def _format_form(form: Form) -> str:
     match form:
         case InsideGroup():
             return "InsideGroup"
-        case Parallel(under):
+        case ParallelForm(under):
             return f"Parallel({under})"
         case Master(under):
             return f"Master({under})"
@@ -90,7 +90,7 @@ _INSTRUCTION = re.compile(r"\s*(\S+)\.(InsideGroup|(?:Parallel|Master)\(([^()\s]
 _COLLECTIVES = {collective.value: collective for collective in Collective}
 
 
-def _parse_instruction(text: str) -> Instruction:
+def _parse_instruction(text: str) -> ReductionInstruction:
     match = _INSTRUCTION.fullmatch(text)
     if match is None:
         raise InputError(
@@ -102,9 +102,9 @@ def _parse_instruction(text: str) -> Instruction:
         raise InputError(f"{name!r} is not a collective", nearest(name, _COLLECTIVES))
     kind: Form = InsideGroup()
     if under is not None:
-        kind = Parallel(under) if form.startswith("Parallel") else Master(under)
-    return Instruction(slice_, kind, _COLLECTIVES[name])
+        kind = ParallelForm(under) if form.startswith("ParallelForm") else Master(under)
+    return ReductionInstruction(slice_, kind, _COLLECTIVES[name])
 
 
-ALL_REDUCE = Program((Instruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
+ALL_REDUCE = Program((ReductionInstruction(ROOT, InsideGroup(), Collective.ALL_REDUCE),))
 """One AllReduce over everybody that reduces together."""

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, get_args
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
-from meshwright.collectives.dsl import ROOT, Form, InsideGroup, Master, Parallel
+from meshwright.collectives.dsl import ROOT, Form, InsideGroup, Master, ParallelForm
 from meshwright.cost.pattern import Digit, Pattern, Use
 from meshwright.sharding.axes import IDLE, axis_indices
 from meshwright.sharding.placement import Placement
@@ -28,7 +28,7 @@ HierarchyKind = Literal["hardware", "axis", "reduction", "row", "column", "syste
 HIERARCHY_KINDS: tuple[HierarchyKind, ...] = get_args(HierarchyKind)
 
 
-class Factor(NamedTuple):
+class HierarchyFactor(NamedTuple):
     """A digit of the position inside a hardware level, and the axis it belongs to."""
 
     level: int
@@ -41,7 +41,7 @@ class SynthesisLevel(NamedTuple):
     """A level that instructions may slice: the factors that tell its members apart."""
 
     name: str
-    factors: tuple[Factor, ...]
+    factors: tuple[HierarchyFactor, ...]
     reduced: bool
     """Whether all its factors belong to reduction axes (or are 1)."""
 
@@ -76,7 +76,9 @@ class Hierarchy:
         """How many devices reduce together."""
         return math.prod(self.placement.axes[i].size for i in self.reduce)
 
-    def pattern(self, varied: Sequence[Factor], first: Sequence[Factor]) -> Pattern:
+    def pattern(
+        self, varied: Sequence[HierarchyFactor], first: Sequence[HierarchyFactor]
+    ) -> Pattern:
         """The groups that vary some factors, with others held at zero.
 
         Idle devices stay out of every group.
@@ -97,7 +99,7 @@ class Hierarchy:
         match form:
             case InsideGroup():
                 return range(bottom, len(self.levels)), range(0)
-            case Parallel(under) | Master(under):
+            case ParallelForm(under) | Master(under):
                 top = self._index(names, under)
                 if top >= bottom:
                     raise InputError(
@@ -114,7 +116,7 @@ class Hierarchy:
         seen = set()
         for top in range(count):
             for bottom in range(top + 1, count + 1):
-                whole: Form = InsideGroup() if bottom == count else Parallel(names[top])
+                whole: Form = InsideGroup() if bottom == count else ParallelForm(names[top])
                 slice_ = names[top] if bottom == count else names[bottom]
                 choices = [(slice_, whole, range(top, bottom), range(0))]
                 if bottom < count:
@@ -175,7 +177,7 @@ class Hierarchy:
         waiting = sorted(self._reduction, key=lambda f: f[1::-1])
         for level, name in enumerate(self.hardware_names):
             size = math.prod(f.radix for f in self._reduction if f.level == level)
-            taken: list[Factor] = []
+            taken: list[HierarchyFactor] = []
             while size > 1:
                 factor = waiting.pop(0)
                 if size % factor.radix == 0:
@@ -195,7 +197,7 @@ class Hierarchy:
             if taken:
                 yield SynthesisLevel(name, tuple(taken), True)
 
-    def _refined(self) -> Iterator[Factor]:
+    def _refined(self) -> Iterator[HierarchyFactor]:
         """All factors in the order of the digits, in the parts into which the levels split them."""
         parts = [f for level in self.levels for f in level.factors]
         for factor in self._factors:
@@ -203,12 +205,12 @@ class Hierarchy:
             yield from sorted(own, key=lambda p: -p.stride) if own else (factor,)
 
 
-def _factors(placement: Placement) -> Iterator[Factor]:
+def _factors(placement: Placement) -> Iterator[HierarchyFactor]:
     for level, column in enumerate(zip(*placement.matrix, strict=True)):
         stride = math.prod(column)
         for axis, radix in enumerate(column):
             stride //= radix
-            yield Factor(level, axis, radix, stride)
+            yield HierarchyFactor(level, axis, radix, stride)
 
 
 def reduction_hierarchy(

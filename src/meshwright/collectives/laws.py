@@ -30,7 +30,7 @@ Levels = int
 """A set of levels as a bit mask, bit 0 the outermost."""
 
 
-class Entry(NamedTuple):
+class StateEntry(NamedTuple):
     """What the devices with one set of non-zero coordinates hold."""
 
     splits: tuple[int, ...]
@@ -39,11 +39,11 @@ class Entry(NamedTuple):
     """The levels along which the rows are scattered; follows from `splits`."""
 
 
-State = tuple[Entry | None, ...]
+State = tuple[StateEntry | None, ...]
 """The entry for each set of non-zero coordinates (as a bit mask); None if they hold nothing."""
 
 
-class Groups(NamedTuple):
+class CollectiveGroups(NamedTuple):
     """The groups of an instruction: the levels they vary, and those held at zero."""
 
     varied: Levels
@@ -52,15 +52,15 @@ class Groups(NamedTuple):
 
 def start(levels: int) -> State:
     """Every device holds all rows with its own contribution."""
-    return (Entry((), 0, 0),) * (1 << levels)
+    return (StateEntry((), 0, 0),) * (1 << levels)
 
 
 def goal(levels: int) -> State:
     """Every device holds all rows with the contributions of its whole reduction group."""
-    return (Entry((), (1 << levels) - 1, 0),) * (1 << levels)
+    return (StateEntry((), (1 << levels) - 1, 0),) * (1 << levels)
 
 
-def apply(state: State, collective: Collective, groups: Groups) -> State | None:
+def apply(state: State, collective: Collective, groups: CollectiveGroups) -> State | None:
     """The state after the collective, or None if it would be wrong or useless in any group.
 
     >>> one = apply(start(1), Collective.ALL_REDUCE, Groups(1, 0))
@@ -68,7 +68,7 @@ def apply(state: State, collective: Collective, groups: Groups) -> State | None:
     (True, None)
     """
     after = list(state)
-    rest: Entry | None
+    rest: StateEntry | None
     for root, others in _contexts(len(state), groups):
         held = state[root]
         if held is None:
@@ -91,7 +91,7 @@ def apply(state: State, collective: Collective, groups: Groups) -> State | None:
     return tuple(after)
 
 
-def scattered(state: State, groups: Groups) -> set[Levels]:
+def scattered(state: State, groups: CollectiveGroups) -> set[Levels]:
     """Along which levels the data of the groups' roots is scattered: what sets their sizes."""
     return {
         entry.open
@@ -100,7 +100,7 @@ def scattered(state: State, groups: Groups) -> set[Levels]:
     }
 
 
-def _combined(held: Entry, collective: Collective, varied: Levels) -> Entry | None:
+def _combined(held: StateEntry, collective: Collective, varied: Levels) -> StateEntry | None:
     """The entry of the members of groups whose members all hold `held`."""
     match collective:
         case Collective.ALL_GATHER:
@@ -115,7 +115,7 @@ def _combined(held: Entry, collective: Collective, varied: Levels) -> Entry | No
             reduced = held.reduced | varied
             if collective is Collective.REDUCE_SCATTER:
                 return _entry((*held.splits, *_signed(varied)), reduced)
-            return Entry(held.splits, reduced, held.open)
+            return StateEntry(held.splits, reduced, held.open)
         case Collective.BROADCAST:
             raise AssertionError("a Broadcast does not combine")
         case _:
@@ -123,7 +123,7 @@ def _combined(held: Entry, collective: Collective, varied: Levels) -> Entry | No
 
 
 def _may_broadcast(
-    state: State, held: Entry, root: int, others: tuple[int, ...], groups: Groups
+    state: State, held: StateEntry, root: int, others: tuple[int, ...], groups: CollectiveGroups
 ) -> bool:
     """Whether every member holds a part of what the root holds, and one of them less."""
     if held.open & groups.varied:
@@ -139,7 +139,7 @@ def _may_broadcast(
     return increase
 
 
-def _within(small: Entry, large: Entry) -> bool:
+def _within(small: StateEntry, large: StateEntry) -> bool:
     """Whether the rows of one entry are among those of the other."""
     if large.open & ~small.open:
         return False
@@ -148,7 +148,7 @@ def _within(small: Entry, large: Entry) -> bool:
 
 
 @cache
-def _entry(splits: tuple[int, ...], reduced: Levels) -> Entry:
+def _entry(splits: tuple[int, ...], reduced: Levels) -> StateEntry:
     """The entry in its normal form: a split undone before anything else was divided is gone."""
     kept = list(splits)
     while True:
@@ -162,7 +162,7 @@ def _entry(splits: tuple[int, ...], reduced: Levels) -> Entry:
     opened = 0
     for u in kept:
         opened ^= 1 << (abs(u) - 1)
-    return Entry(_sorted_closings(kept) if opened else (), reduced, opened)
+    return StateEntry(_sorted_closings(kept) if opened else (), reduced, opened)
 
 
 def _sorted_closings(splits: list[int]) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ def _signed(levels: Levels) -> Iterator[int]:
 
 
 @cache
-def _contexts(states: int, groups: Groups) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _contexts(states: int, groups: CollectiveGroups) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """For each kind of group, its root and its other members, as sets of non-zero coordinates."""
     varied, first = groups
     subsets = [m for m in range(1, states) if m & ~varied == 0]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.collectives.dsl import Instruction, Program
+from meshwright.collectives.dsl import Program, ReductionInstruction
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.cost.collective import Collective
 from meshwright.cost.pattern import groups
@@ -41,7 +41,7 @@ def lower(hierarchy: Hierarchy, program: Program) -> tuple[LoweredStep, ...]:
     )
 
 
-def instruction_groups(hierarchy: Hierarchy, instruction: Instruction) -> Groups:
+def instruction_groups(hierarchy: Hierarchy, instruction: ReductionInstruction) -> Groups:
     """The groups of devices that an instruction makes."""
     varied, first = (
         [factor for i in levels for factor in hierarchy.levels[i].factors]

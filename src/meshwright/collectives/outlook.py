@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.collectives.laws import Groups, Levels
+from meshwright.collectives.laws import CollectiveGroups, Levels
 from meshwright.cost.collective import Collective
 
 
@@ -35,8 +35,8 @@ class View(NamedTuple):
 
 
 def follow(
-    view: View, within: Callable[[Levels], Sequence[Groups]]
-) -> Iterator[tuple[Collective, Groups, View]]:
+    view: View, within: Callable[[Levels], Sequence[CollectiveGroups]]
+) -> Iterator[tuple[Collective, CollectiveGroups, View]]:
     """What each move leads to, except those that are wrong whatever else is true.
 
     `within` gives the groups that vary no level but those of a mask.
@@ -67,14 +67,16 @@ class Edge(NamedTuple):
 
     move: int
     price: int
-    """The number of its (move, open levels) pair in `Outlook.priced`."""
+    """The number of its (move, open levels) pair in `SynthesisOutlook.priced`."""
     target: int
 
 
-class Outlook:
+class SynthesisOutlook:
     """The graph of views on the way to the goal in at most `limit` moves."""
 
-    def __init__(self, levels: int, moves: Sequence[tuple[Collective, Groups]], limit: int) -> None:
+    def __init__(
+        self, levels: int, moves: Sequence[tuple[Collective, CollectiveGroups]], limit: int
+    ) -> None:
         self._everything, self._limit = (1 << levels) - 1, limit
         self.priced: dict[tuple[int, Levels], int] = {}
         self.edges: list[list[Edge]] = []
@@ -82,7 +84,7 @@ class Outlook:
         every = tuple(dict.fromkeys(groups for _, groups in moves))
 
         @cache
-        def within(mask: Levels) -> tuple[Groups, ...]:
+        def within(mask: Levels) -> tuple[CollectiveGroups, ...]:
             return tuple(groups for groups in every if not groups.varied & ~mask)
 
         self._views = {View(0, 0, 0, 0): 0}

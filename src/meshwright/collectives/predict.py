@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
-from meshwright.collectives.dsl import Instruction, Program
+from meshwright.collectives.dsl import Program, ReductionInstruction
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.laws import Levels, State, apply, scattered
-from meshwright.collectives.synthesize import SIZE_LIMIT, Move, Rules, Space
+from meshwright.collectives.synthesize import SIZE_LIMIT, CollectiveMove, MoveSpace, Rules
 from meshwright.cost.alpha_beta import Line, Pricer, cheapest_line
 
 
@@ -30,10 +30,10 @@ class NoProgramError(InputError):
     """A hierarchy that cannot tell apart the devices that reduce together."""
 
 
-class StepPrice(NamedTuple):
+class ProgramStepPrice(NamedTuple):
     """One step of a program, predicted."""
 
-    instruction: Instruction
+    instruction: ReductionInstruction
     held: float
     """Bytes on each member before it."""
     line: Line
@@ -54,7 +54,7 @@ class PricedProgram(NamedTuple):
     """A program with its predicted time."""
 
     program: Program
-    steps: tuple[StepPrice, ...]
+    steps: tuple[ProgramStepPrice, ...]
 
     @property
     def seconds(self) -> Seconds:
@@ -75,7 +75,7 @@ def predict(
     >>> predict(hierarchy, Program.parse("root.InsideGroup.AllReduce"), ring, 9e9).seconds
     1.969224
     """
-    prices = _Prices(Space(hierarchy), pricer, payload)
+    prices = _Prices(MoveSpace(hierarchy), pricer, payload)
     graph, steps = prices.space.graph, []
     state = graph.start
     for number, instruction in enumerate(program.instructions, start=1):
@@ -105,7 +105,7 @@ def predict_all(
     rules: Rules = "literal",
 ) -> Iterator[PricedProgram]:
     """Every program that `synthesize` gives, with its predicted time."""
-    prices = _Prices(Space(hierarchy, rules), pricer, payload)
+    prices = _Prices(MoveSpace(hierarchy, rules), pricer, payload)
     for moves in prices.space.walks(limit):
         state, steps = prices.space.graph.start, []
         for move in moves:
@@ -121,7 +121,7 @@ class _Candidate(NamedTuple):
     number: int
     spent: float
     state: State
-    moves: tuple[Move, ...]
+    moves: tuple[CollectiveMove, ...]
     view: int
     pending: bool
     """Whether `spent` and `state` are those before the last move."""
@@ -144,7 +144,7 @@ def cheapest(
     >>> print(best.program)
     node.InsideGroup.ReduceScatter; node.Parallel(root).AllReduce; node.InsideGroup.AllGather
     """
-    space = Space(hierarchy, rules)
+    space = MoveSpace(hierarchy, rules)
     prices, graph, numbers = _Prices(space, pricer, payload), space.graph, count(1)
     outlook = graph.outlook(limit)
     known, bounds = outlook.bounds(lambda move, opened: prices.seconds(graph.moves[move], opened))
@@ -185,26 +185,28 @@ def cheapest(
 class _Prices:
     """Prices of moves for one payload."""
 
-    def __init__(self, space: Space, pricer: Pricer, payload: float) -> None:
+    def __init__(self, space: MoveSpace, pricer: Pricer, payload: float) -> None:
         if not 0 < payload < math.inf:
             raise InputError(f"a payload of {payload} bytes", "give a number above 0")
         space.hierarchy.placement.on(pricer.cluster)
         self.space, self._pricer, self._payload = space, pricer, payload
-        self._lines: dict[Move, tuple[Line, ...]] = {}
-        self._steps: dict[tuple[State, Move], tuple[StepPrice, State]] = {}
+        self._lines: dict[CollectiveMove, tuple[Line, ...]] = {}
+        self._steps: dict[tuple[State, CollectiveMove], tuple[ProgramStepPrice, State]] = {}
 
-    def step(self, state: State, move: Move) -> tuple[StepPrice, State]:
+    def step(self, state: State, move: CollectiveMove) -> tuple[ProgramStepPrice, State]:
         """A move that the laws allow, priced, and the state after it."""
         key = (state, move)
         if key not in self._steps:
             after = apply(state, *move)
             assert after is not None, "only moves that the laws allow are priced"
             opened = self.opened(state, move)
-            step = StepPrice(self.space.instruction(move), self.held(opened), self.at(move, opened))
+            step = ProgramStepPrice(
+                self.space.instruction(move), self.held(opened), self.at(move, opened)
+            )
             self._steps[key] = step, after
         return self._steps[key]
 
-    def opened(self, state: State, move: Move) -> Levels:
+    def opened(self, state: State, move: CollectiveMove) -> Levels:
         """The levels along which the largest piece that the move takes is scattered."""
         return min(scattered(state, move.groups), key=self._parts)
 
@@ -212,15 +214,15 @@ class _Prices:
         """The bytes on a device whose data is scattered along some levels."""
         return self._payload / self._parts(opened)
 
-    def price(self, state: State, move: Move) -> Seconds:
+    def price(self, state: State, move: CollectiveMove) -> Seconds:
         """Seconds of a move from a state."""
         return self.seconds(move, self.opened(state, move))
 
-    def seconds(self, move: Move, opened: Levels) -> Seconds:
+    def seconds(self, move: CollectiveMove, opened: Levels) -> Seconds:
         """Seconds of a move on data scattered along some levels."""
         return self.at(move, opened).at(self.held(opened))
 
-    def at(self, move: Move, opened: Levels) -> Line:
+    def at(self, move: CollectiveMove, opened: Levels) -> Line:
         """The price of a move on data scattered along some levels."""
         lines = self._lines.get(move)
         if lines is None:

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.collectives.dsl import Form, Instruction, Master, Program
+from meshwright.collectives.dsl import Form, Master, Program, ReductionInstruction
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.laws import Groups, State, apply, goal, start
-from meshwright.collectives.outlook import Outlook
+from meshwright.collectives.laws import CollectiveGroups, State, apply, goal, start
+from meshwright.collectives.outlook import SynthesisOutlook
 from meshwright.cost.collective import Collective
 from meshwright.cost.pattern import Pattern
 
@@ -30,14 +30,14 @@ Rules = Literal["literal", "paper"]
 RULES: tuple[Rules, ...] = get_args(Rules)
 
 
-class Move(NamedTuple):
+class CollectiveMove(NamedTuple):
     """A collective over groups: an instruction without its words."""
 
     collective: Collective
-    groups: Groups
+    groups: CollectiveGroups
 
 
-class Space:
+class MoveSpace:
     """The moves of a hierarchy: which instruction and which groups each one stands for."""
 
     def __init__(self, hierarchy: Hierarchy, rules: Rules = "literal") -> None:
@@ -49,13 +49,13 @@ class Space:
         self.complete = math.prod(self.sizes) == hierarchy.group_size
         """Whether the levels can tell apart all devices that reduce together."""
         self._bit = {level: 1 << u for u, level in enumerate(units)}
-        self._words: dict[Groups, tuple[str, Form]] = {}
-        self._instructions: dict[Move, Instruction] = {}
+        self._words: dict[CollectiveGroups, tuple[str, Form]] = {}
+        self._instructions: dict[CollectiveMove, ReductionInstruction] = {}
         for slice_, form, varied, first in hierarchy.instructions():
-            groups = Groups(self._mask(varied), self._mask(first))
+            groups = CollectiveGroups(self._mask(varied), self._mask(first))
             self._words.setdefault(groups, (slice_, form))
         moves = tuple(
-            Move(collective, groups)
+            CollectiveMove(collective, groups)
             for groups, (_, form) in self._words.items()
             for collective in Collective
             if rules == "literal"
@@ -64,7 +64,7 @@ class Space:
         )
         self.graph = _graph(len(units), moves)
 
-    def walks(self, limit: int) -> Iterator[tuple[Move, ...]]:
+    def walks(self, limit: int) -> Iterator[tuple[CollectiveMove, ...]]:
         """The moves of every program of at most `limit` steps, in increasing size."""
         for size in self._program_sizes(limit):
             yield from self.graph.walks(self.graph.start, size)
@@ -77,18 +77,18 @@ class Space:
     def _program_sizes(self, limit: int) -> range:
         return range(limit + 1 if self.complete else 0)
 
-    def program(self, moves: Sequence[Move]) -> Program:
+    def program(self, moves: Sequence[CollectiveMove]) -> Program:
         """The program that the moves stand for."""
         return Program(tuple(map(self.instruction, moves)))
 
-    def instruction(self, move: Move) -> Instruction:
+    def instruction(self, move: CollectiveMove) -> ReductionInstruction:
         """The instruction that a move stands for."""
         if move not in self._instructions:
             words = self._words[move.groups]
-            self._instructions[move] = Instruction(*words, move.collective)
+            self._instructions[move] = ReductionInstruction(*words, move.collective)
         return self._instructions[move]
 
-    def move(self, instruction: Instruction) -> Move:
+    def move(self, instruction: ReductionInstruction) -> CollectiveMove:
         """The move that an instruction stands for."""
         varied, first = self.hierarchy.span(instruction.slice, instruction.form)
         if not self.hierarchy.allows(varied, first):
@@ -96,9 +96,11 @@ class Space:
                 f"{instruction} runs over devices that do not reduce together, or over one",
                 "give a program that 'meshwright reduce' lists",
             )
-        return Move(instruction.collective, Groups(self._mask(varied), self._mask(first)))
+        return CollectiveMove(
+            instruction.collective, CollectiveGroups(self._mask(varied), self._mask(first))
+        )
 
-    def pattern(self, groups: Groups) -> Pattern:
+    def pattern(self, groups: CollectiveGroups) -> Pattern:
         """How the groups lie on the machine."""
         varied, first = (
             [
@@ -129,7 +131,7 @@ def synthesize(
     root.InsideGroup.ReduceScatter; root.InsideGroup.AllGather
     root.InsideGroup.Reduce; root.InsideGroup.Broadcast
     """
-    space = Space(hierarchy, rules)
+    space = MoveSpace(hierarchy, rules)
     return map(space.program, space.walks(limit))
 
 
@@ -137,26 +139,26 @@ def count_programs(
     hierarchy: Hierarchy, *, limit: int = SIZE_LIMIT, rules: Rules = "literal"
 ) -> int:
     """How many programs `synthesize` gives, without listing them."""
-    return Space(hierarchy, rules).count(limit)
+    return MoveSpace(hierarchy, rules).count(limit)
 
 
 class Graph:
     """States and what the moves make of them, computed where somebody looks."""
 
-    def __init__(self, levels: int, moves: tuple[Move, ...]) -> None:
+    def __init__(self, levels: int, moves: tuple[CollectiveMove, ...]) -> None:
         self.moves, self._levels = moves, levels
         self.start, self.goal = start(levels), goal(levels)
-        self._after: dict[State, tuple[tuple[Move, State], ...]] = {}
+        self._after: dict[State, tuple[tuple[CollectiveMove, State], ...]] = {}
         self._counts: dict[tuple[State, int], int] = {}
-        self._outlooks: dict[int, Outlook] = {}
+        self._outlooks: dict[int, SynthesisOutlook] = {}
 
-    def outlook(self, limit: int) -> Outlook:
+    def outlook(self, limit: int) -> SynthesisOutlook:
         """The lower bounds' graph for programs of at most `limit` moves."""
         if limit not in self._outlooks:
-            self._outlooks[limit] = Outlook(self._levels, self.moves, limit)
+            self._outlooks[limit] = SynthesisOutlook(self._levels, self.moves, limit)
         return self._outlooks[limit]
 
-    def after(self, state: State) -> tuple[tuple[Move, State], ...]:
+    def after(self, state: State) -> tuple[tuple[CollectiveMove, State], ...]:
         """Every move that the laws allow, with the state it leads to."""
         if state not in self._after:
             steps = ((move, apply(state, *move)) for move in self.moves)
@@ -172,7 +174,7 @@ class Graph:
             self._counts[key] = sum(self.count(after, steps - 1) for _, after in self.after(state))
         return self._counts[key]
 
-    def walks(self, state: State, steps: int) -> Iterator[tuple[Move, ...]]:
+    def walks(self, state: State, steps: int) -> Iterator[tuple[CollectiveMove, ...]]:
         """The walks that `count` counts, in the order of the moves."""
         if state == self.goal and steps == 0:
             yield ()
@@ -184,5 +186,5 @@ class Graph:
 
 
 @lru_cache(maxsize=16)
-def _graph(levels: int, moves: tuple[Move, ...]) -> Graph:
+def _graph(levels: int, moves: tuple[CollectiveMove, ...]) -> Graph:
     return Graph(levels, moves)

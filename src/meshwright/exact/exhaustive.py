@@ -40,7 +40,7 @@ from meshwright.exact.branch_and_bound import (
     padded,
     planted,
 )
-from meshwright.exact.lagrangian import Relaxation, Weights
+from meshwright.exact.lagrangian import Relaxation, TaskWeights
 from meshwright.exact.partial_simulation import Waits, waist
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL, at
@@ -98,7 +98,7 @@ class _Part(NamedTuple):
     bound: int
     number: int
     relaxed: Relaxation
-    weights: Weights
+    weights: TaskWeights
     named: Indices
     """[factors] how many coordinates have appeared in the units with one layout left."""
 

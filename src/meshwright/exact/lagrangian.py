@@ -37,7 +37,7 @@ from meshwright.solvers.mini_buckets import Buckets, Costs, choice, eliminate
 _COMPUTE = ("forward", "backward", "update")
 
 
-class Weights(NamedTuple):
+class TaskWeights(NamedTuple):
     """How much the duration of each task counts."""
 
     chain: Costs
@@ -51,9 +51,9 @@ class Weights(NamedTuple):
     idle: Costs
     """[1] of the time for which devices have nothing to do in the backward pass"""
 
-    def mixed(self, other: Weights, part: float) -> Weights:
+    def mixed(self, other: TaskWeights, part: float) -> TaskWeights:
         """A weighted mean."""
-        return Weights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+        return TaskWeights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
 class Relaxation:
@@ -96,7 +96,7 @@ class Relaxation:
         times = self._units
         return max(open_, key=lambda u: float((times[u].there + times[u].back).max()), default=None)
 
-    def least(self, weights: Weights) -> Buckets:
+    def least(self, weights: TaskWeights) -> Buckets:
         """The functions whose sum is never more than the makespan, minimised."""
         last = len(self.sizes) - 1
         turned = (
@@ -105,7 +105,7 @@ class Relaxation:
         )
         return eliminate(self.sizes[::-1], turned)
 
-    def _functions(self, weights: Weights) -> list[tuple[tuple[int, ...], Costs]]:
+    def _functions(self, weights: TaskWeights) -> list[tuple[tuple[int, ...], Costs]]:
         """The functions by units, in nanoseconds."""
         bones = self.problem.bones
         found: list[tuple[tuple[int, ...], Costs]] = []
@@ -132,12 +132,12 @@ class Relaxation:
         """The layouts with these numbers."""
         return np.array([own[i] for own, i in zip(self.choices, chosen, strict=True)], np.int8)
 
-    def worst(self, chosen: tuple[int, ...]) -> Weights:
+    def worst(self, chosen: tuple[int, ...]) -> TaskWeights:
         """The weights of the largest lower bound of some layouts."""
         problem, tasks = self.problem, self.problem.tasks
         problem.lay(self.roles(chosen))
         n, legs = len(tasks.live), len(problem.bones.leg_unit)
-        weights = Weights(*(np.zeros(size) for size in (n, n, legs, legs, 1)))
+        weights = TaskWeights(*(np.zeros(size) for size in (n, n, legs, legs, 1)))
         load = tasks.live * self._compute * tasks.duration * self._shares(chosen)
         ends, starts = (np.where(tasks.live, tasks.duration, 0) for _ in range(2))
         before, behind = (np.full(n, NONE, np.int64) for _ in range(2))
@@ -161,7 +161,9 @@ class Relaxation:
                 self._count(weights, first, behind, tasks.succ)
         return weights
 
-    def weighed(self, weights: Weights, rounds: int, enough: float) -> tuple[Weights, Buckets]:
+    def weighed(
+        self, weights: TaskWeights, rounds: int, enough: float
+    ) -> tuple[TaskWeights, Buckets]:
         """Weights whose least sum is high, from given ones on, and their functions.
 
         The game ends when the least sum is enough.
@@ -177,7 +179,7 @@ class Relaxation:
                 best, kept = weights, own
         return best, kept
 
-    def waiting(self, weights: Weights) -> Costs:
+    def waiting(self, weights: TaskWeights) -> Costs:
         """[tasks] how much it counts when a task of the backward pass waits for resources."""
         bones, found = self.problem.bones, weights.chain * self.backward
         for b in range(len(bones.maker)):
@@ -186,7 +188,7 @@ class Relaxation:
                 found[bones.back[b, 0]] = weights.back[bones.leg_start[b]]
         return found
 
-    def _count(self, weights: Weights, task: int, link: Ints, towards: Indices | Ints) -> None:
+    def _count(self, weights: TaskWeights, task: int, link: Ints, towards: Indices | Ints) -> None:
         """Count the tasks and legs of a chain that ends, or starts, with a task."""
         bones = self.problem.bones
         weights.chain[task] += self._compute[task]

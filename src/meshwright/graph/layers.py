@@ -62,14 +62,14 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     taken = np.zeros(len(tokens), dtype=bool)
     found: list[Repeat] = []
     # By operators covered, at most for a run and exactly for a repeat, then by shortest period.
-    queue: list[tuple[int, int, int, bool, Run | Repeat]] = [
+    queue: list[tuple[int, int, int, bool, RepeatedRun | Repeat]] = [
         (-((run.last - run.first) // run.period * run.period), run.period, run.first, True, run)
         for run in _runs(tokens, shortest)
     ]
     heapq.heapify(queue)
     while queue:
         match heapq.heappop(queue)[-1]:
-            case Run() as run if not taken[run.first : run.last].any():
+            case RepeatedRun() as run if not taken[run.first : run.last].any():
                 repeat = _repeat(graph, reads, crossing, run)
                 if repeat is not None:
                     covered = repeat.period * repeat.count
@@ -139,7 +139,7 @@ def _crossing(reads: list[tuple[Read, ...]]) -> Tokens:
     return np.cumsum(change)
 
 
-class Run(NamedTuple):
+class RepeatedRun(NamedTuple):
     """An interval of operators, from first to last + 1, whose tokens repeat."""
 
     first: int
@@ -147,14 +147,14 @@ class Run(NamedTuple):
     period: int
 
 
-def _runs(tokens: Tokens, shortest: int) -> Iterator[Run]:
+def _runs(tokens: Tokens, shortest: int) -> Iterator[RepeatedRun]:
     """Every interval that holds two layers or more."""
     for period in range(shortest, len(tokens) // 2 + 1):
         equal = np.concatenate(([False], tokens[:-period] == tokens[period:], [False]))
         edges = np.flatnonzero(equal[1:] != equal[:-1])
         for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             if stop - start >= period:
-                yield Run(start, stop + period, period)
+                yield RepeatedRun(start, stop + period, period)
 
 
 _TRIED = 16
@@ -162,7 +162,7 @@ _TRIED = 16
 
 
 def _repeat(
-    graph: OperatorGraph, reads: list[tuple[Read, ...]], crossing: Tokens, run: Run
+    graph: OperatorGraph, reads: list[tuple[Read, ...]], crossing: Tokens, run: RepeatedRun
 ) -> Repeat | None:
     """The best way to cut a run into layers, or None if no two layers in a row are alike."""
     phases = range(run.first, min(run.first + run.period, run.last - 2 * run.period + 1))
@@ -176,7 +176,7 @@ def _repeat(
     return min(repeats, key=rank, default=None)
 
 
-def _longest_alike(reads: list[tuple[Read, ...]], phase: int, run: Run) -> Repeat | None:
+def _longest_alike(reads: list[tuple[Read, ...]], phase: int, run: RepeatedRun) -> Repeat | None:
     """The longest row of layers that are copies, among those cut at one phase."""
     starts = range(phase, run.last - run.period + 1, run.period)
     loose = [_wiring(reads, at, run.period, before=0) for at in starts]

@@ -11,7 +11,7 @@ from meshwright.lower.dataflow import Wiring
 from meshwright.sharding.states import PARTIAL
 
 
-class Kept(NamedTuple):
+class BucketParameter(NamedTuple):
     """A parameter of a bucket."""
 
     name: str
@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 class Bucket(NamedTuple):
     """Parameters whose gradients travel together."""
 
-    parameters: tuple[Kept, ...]
+    parameters: tuple[BucketParameter, ...]
     units: tuple[int, ...]
     """All units that read one of them."""
 
@@ -46,10 +46,10 @@ def buckets(wiring: Wiring) -> tuple[Bucket, ...]:
     )
 
 
-def _kept(wiring: Wiring, name: str, trained: bool) -> Kept:
+def _kept(wiring: Wiring, name: str, trained: bool) -> BucketParameter:
     returns = tuple(n for n, own in enumerate(wiring.returns) if own.tensor == name)
     shards: tuple[int, ...] = ()
     if trained and wiring.plan.options.zero and returns:
         first = wiring.returns[returns[0]].lying.states
         shards = tuple(f for f, state in enumerate(first) if state == PARTIAL)
-    return Kept(name, returns if trained else (), shards)
+    return BucketParameter(name, returns if trained else (), shards)

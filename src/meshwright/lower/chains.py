@@ -1,6 +1,6 @@
 """Collectives in several steps (recursive halving and doubling). Enters: a plan, a device. Leaves:
-for each collective over some factors the `Link`s of its chain, one for each step that the device is
-in.
+for each collective over some factors the `ChainLink`s of its chain, one for each step that the
+device is in.
 
 A piece is numbered by the member that it is for, or comes from. Along the factors of a step
     ReduceScatter   a member keeps of what it holds the pieces whose members have its coordinates
@@ -24,7 +24,7 @@ from meshwright.plan.model import Plan
 Numbers = tuple[int, ...]
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """One collective of a chain."""
 
     members: Numbers
@@ -35,7 +35,7 @@ class Link(NamedTuple):
     """That of the device among the members."""
 
 
-class Chains:
+class DeviceChains:
     """What one device does."""
 
     def __init__(self, plan: Plan, device: int) -> None:
@@ -43,17 +43,19 @@ class Chains:
         self._here = self._machine.coordinates(device)
         self._links = cache(self._made)
 
-    def scattered(self, over: Numbers, size: float) -> tuple[Link, ...]:
+    def scattered(self, over: Numbers, size: float) -> tuple[ChainLink, ...]:
         """Of a ReduceScatter along some factors of so many bytes on each device."""
         return self._links(Collective.REDUCE_SCATTER, over, size)
 
-    def gathered(self, over: Numbers, size: float) -> tuple[Link, ...]:
+    def gathered(self, over: Numbers, size: float) -> tuple[ChainLink, ...]:
         """Of an AllGather along some factors of so many bytes on each device."""
         return self._links(Collective.ALL_GATHER, over, size)
 
-    def rooted(self, kind: Collective, over: Numbers, size: float, root: int) -> tuple[Link, ...]:
+    def rooted(
+        self, kind: Collective, over: Numbers, size: float, root: int
+    ) -> tuple[ChainLink, ...]:
         """Of a Reduce to a device, or a Broadcast from it, of so many bytes."""
-        at, found = self._machine.coordinates(root), list[Link]()
+        at, found = self._machine.coordinates(root), list[ChainLink]()
         steps = self._steps(kind, over, size)
         for number, step in enumerate(steps):
             # Those who have sent what they had, or have not got it yet, take no part.
@@ -64,10 +66,10 @@ class Chains:
                 members = tuple(map(self._machine.device, self._machine.along(step, start)))
                 ordered = (first, *(own for own in members if own != first))
                 here = ordered.index(self._machine.device(self._here))
-                found.append(Link(ordered, ((),) * len(members), here))
+                found.append(ChainLink(ordered, ((),) * len(members), here))
         return tuple(found)
 
-    def _made(self, kind: Collective, over: Numbers, size: float) -> tuple[Link, ...]:
+    def _made(self, kind: Collective, over: Numbers, size: float) -> tuple[ChainLink, ...]:
         every = list(self._machine.along(over, self._here))
         number = {coordinates: n for n, coordinates in enumerate(every)}
         scatters = kind is Collective.REDUCE_SCATTER
@@ -81,7 +83,7 @@ class Chains:
                 shares = [[_at(own, step, giver) for own in held] for giver in members]
             place = members.index(self._here)
             found.append(
-                Link(
+                ChainLink(
                     tuple(map(self._machine.device, members)),
                     tuple(tuple(number[own] for own in share) for share in shares),
                     place,
@@ -106,7 +108,7 @@ def _at(own: Coordinates, step: Numbers, other: Coordinates) -> Coordinates:
     return tuple(other[f] if f in step else c for f, c in enumerate(own))
 
 
-def sent(kind: Collective, links: Sequence[Link], sizes: Sequence[int]) -> int:
+def sent(kind: Collective, links: Sequence[ChainLink], sizes: Sequence[int]) -> int:
     """Bytes that a device sends, given the bytes of each piece."""
     return sum(
         sent_bytes(kind, [sum(sizes[p] for p in own) for own in link.pieces], link.place)
@@ -114,7 +116,7 @@ def sent(kind: Collective, links: Sequence[Link], sizes: Sequence[int]) -> int:
     )
 
 
-def sent_whole(kind: Collective, links: Sequence[Link], size: int) -> int:
+def sent_whole(kind: Collective, links: Sequence[ChainLink], size: int) -> int:
     """Bytes that a device sends of something whole."""
     return sum(
         sent_bytes(kind, (size, *(0 for _ in link.members[1:])), link.place) for link in links

@@ -18,7 +18,7 @@ from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import hull, shape_of, within
 from meshwright.lower.machine import Coordinates, Machine
 from meshwright.lower.tasks import Samples, Tasks, samples_of
-from meshwright.lower.tensor_placement import Lying
+from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import Step, transfer
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import Layout
@@ -41,8 +41,8 @@ class Made(NamedTuple):
 
     unit: int
     """The maker, or the first reader of a parameter."""
-    there: Lying
-    back: Lying | None
+    there: TensorPlacement
+    back: TensorPlacement | None
     """How its gradient is wanted."""
     parameter: bool = False
 
@@ -52,7 +52,7 @@ class Delivery(NamedTuple):
 
     tensor: str
     steps: tuple[Step, ...]
-    lying: Lying
+    lying: TensorPlacement
     """How it arrives."""
 
 
@@ -61,7 +61,7 @@ class Return(NamedTuple):
 
     tensor: str
     steps: tuple[Step, ...]
-    lying: Lying
+    lying: TensorPlacement
     """How it leaves."""
 
 
@@ -134,7 +134,7 @@ class Wiring:
                 self.returns.append(own)
         return self._known[key]
 
-    def _home(self, number: int, port: Port, there: Lying) -> Made:
+    def _home(self, number: int, port: Port, there: TensorPlacement) -> Made:
         """Where a parameter lies: as its first reader needs it."""
         back = None
         if port.back is not None:
@@ -145,14 +145,14 @@ class Wiring:
 
     def _lying_read(
         self, number: int, port: Port, by_split: tuple[State, ...], places: list[Place]
-    ) -> Lying:
+    ) -> TensorPlacement:
         states = along_factors(self.plan.units[number], by_split, self.layouts[number])
         exact = None
         if self._of_all_samples(number, port):
             states = tuple(WHOLE if state >= 0 else state for state in states)
         elif not self._equal(number, port):
             exact = partial(self._box_read, number, port.tensor, tuple(places))
-        return Lying(self.machine, self._shape(port.tensor), states, exact)
+        return TensorPlacement(self.machine, self._shape(port.tensor), states, exact)
 
     def _of_all_samples(self, number: int, port: Port) -> bool:
         """Whether a unit reads its micro-batch of a tensor that is there for all of them."""
@@ -161,10 +161,10 @@ class Wiring:
             return False
         return self.samples.dims.get(port.tensor, WHOLE) == WHOLE
 
-    def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> Lying:
+    def _lying_made(self, number: int, tensor: str, by_split: tuple[State, ...]) -> TensorPlacement:
         states = along_factors(self.plan.units[number], by_split, self.layouts[number])
         exact = None if self._equal(number, None) else partial(self._box_made, number, tensor)
-        return Lying(self.machine, self._shape(tensor), states, exact)
+        return TensorPlacement(self.machine, self._shape(tensor), states, exact)
 
     def _shape(self, tensor: str) -> tuple[int, ...]:
         """Of the part that one micro-batch has."""

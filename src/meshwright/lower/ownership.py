@@ -33,7 +33,7 @@ class Region(NamedTuple):
     """The place of its first element in all that the device keeps of the tensor."""
 
 
-class Share(NamedTuple):
+class OwnedBox(NamedTuple):
     """A box that one device owns."""
 
     device: int
@@ -125,7 +125,7 @@ class Holdings:
         """Every device by its coordinates."""
         self._owned = [0] * len(self.devices)
         """Bytes of each device so far."""
-        self.shares: dict[str, tuple[Share, ...]] = {}
+        self.shares: dict[str, tuple[OwnedBox, ...]] = {}
         """For each tensor boxes that cover it once."""
         for parameter in graph.parameters:
             name = parameter.tensor.name
@@ -191,14 +191,14 @@ class Holdings:
                             found.setdefault(box, []).append(device)
         return found
 
-    def _shared(self, name: str, holders: Mapping[Box, list[int]]) -> tuple[Share, ...]:
+    def _shared(self, name: str, holders: Mapping[Box, list[int]]) -> tuple[OwnedBox, ...]:
         """One owner for every element: of those who have it the one who owns least so far."""
-        spec, found = self._script.plan.graph.specs[name], list[Share]()
+        spec, found = self._script.plan.graph.specs[name], list[OwnedBox]()
         apart = sum(map(elements, holders)) == spec.elements
         for box, devices in holders.items():
             own = min(devices, key=lambda device: (self._owned[device], device))
             # Boxes that have as many elements as the tensor that they cover do not overlap.
             left = (box,) if apart else without(box, (share.box for share in found))
-            found += [Share(own, part) for part in left]
+            found += [OwnedBox(own, part) for part in left]
             self._owned[own] += sum(map(elements, left)) * spec.bytes // max(1, spec.elements)
         return tuple(found)

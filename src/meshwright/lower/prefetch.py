@@ -17,7 +17,7 @@ AHEAD = 4
 """About as many as a layer has: what is small in between must not be all that hides a large one."""
 
 
-class Use(NamedTuple):
+class BucketUse(NamedTuple):
     """An instruction that reads buckets."""
 
     at: int
@@ -36,7 +36,7 @@ class Stay(NamedTuple):
     last: int
 
 
-def stays(uses: Sequence[Use]) -> Iterator[Stay]:
+def stays(uses: Sequence[BucketUse]) -> Iterator[Stay]:
     """When buckets are there.
 
     >>> order = (0, 1, 2, 3, 4, 5, 0)
@@ -44,8 +44,8 @@ def stays(uses: Sequence[Use]) -> Iterator[Stay]:
     >>> [tuple(own) for own in found]
     [(0, 0, 0), (0, 2, 6), (1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 5)]
     """
-    rows: Mapping[Hashable, list[Use]] = defaultdict(list)
-    found: Mapping[int, list[tuple[Use, int]]] = defaultdict(list)
+    rows: Mapping[Hashable, list[BucketUse]] = defaultdict(list)
+    found: Mapping[int, list[tuple[BucketUse, int]]] = defaultdict(list)
     for use in uses:
         for bucket in use.buckets:
             found[bucket].append((use, len(rows[use.place])))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshwright.lower.schedule import Pass, order
-from meshwright.lower.stage_runs import Run, runs_of, stages_of
+from meshwright.lower.stage_runs import StageRun, runs_of, stages_of
 from meshwright.plan.model import Plan
 
 
-class Turn(NamedTuple):
+class ScheduleSlot(NamedTuple):
     """One micro-batch going through one part, there or back."""
 
     pass_: Pass
@@ -28,17 +28,17 @@ def parts_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
     return tuple(run.units for run in _runs(plan))
 
 
-def _runs(plan: Plan) -> tuple[Run, ...]:
+def _runs(plan: Plan) -> tuple[StageRun, ...]:
     return runs_of([plan.layout[unit.name] for unit in plan.units], plan.options)
 
 
-def turns(plan: Plan) -> tuple[Turn, ...]:
+def turns(plan: Plan) -> tuple[ScheduleSlot, ...]:
     """All turns, each after what it waits for, as early as its stage comes to it."""
     runs, options = _runs(plan), plan.options
     stages = stages_of(runs, options)
     queues = [
         [
-            Turn(slot.pass_, own[slot.chunk], slot.micro_batch)
+            ScheduleSlot(slot.pass_, own[slot.chunk], slot.micro_batch)
             for slot in order(options.schedule, len(stages), place, options.micro_batches, len(own))
         ]
         for place, own in enumerate(stages.values())
@@ -46,10 +46,10 @@ def turns(plan: Plan) -> tuple[Turn, ...]:
     return _merged(queues, len(runs))
 
 
-def _merged(queues: Sequence[list[Turn]], parts: int) -> tuple[Turn, ...]:
+def _merged(queues: Sequence[list[ScheduleSlot]], parts: int) -> tuple[ScheduleSlot, ...]:
     """Round after round the next turn of every stage that waits for nothing."""
-    done: set[Turn] = set()
-    merged: list[Turn] = []
+    done: set[ScheduleSlot] = set()
+    merged: list[ScheduleSlot] = []
     following = [0] * len(queues)
     while len(merged) < sum(map(len, queues)):
         ready = [
@@ -66,9 +66,9 @@ def _merged(queues: Sequence[list[Turn]], parts: int) -> tuple[Turn, ...]:
     return tuple(merged)
 
 
-def _free(turn: Turn, done: set[Turn], parts: int) -> bool:
+def _free(turn: ScheduleSlot, done: set[ScheduleSlot], parts: int) -> bool:
     pass_, part, micro = turn
     if pass_ == "forward":
-        return part == 0 or Turn("forward", part - 1, micro) in done
-    after = Turn("backward", part + 1, micro) if part + 1 < parts else None
-    return Turn("forward", part, micro) in done and (after is None or after in done)
+        return part == 0 or ScheduleSlot("forward", part - 1, micro) in done
+    after = ScheduleSlot("backward", part + 1, micro) if part + 1 < parts else None
+    return ScheduleSlot("forward", part, micro) in done and (after is None or after in done)

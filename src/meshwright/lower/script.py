@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple
 
 from meshwright.lower.buckets import Bucket, buckets
 from meshwright.lower.dataflow import Wiring
-from meshwright.lower.prefetch import Use, stays
-from meshwright.lower.schedule_merge import Turn, turns
+from meshwright.lower.prefetch import BucketUse, stays
+from meshwright.lower.schedule_merge import ScheduleSlot, turns
 from meshwright.lower.segments import Segment, segments
 from meshwright.plan.model import Plan
 
@@ -101,7 +101,7 @@ class Script:
         begin: dict[int, list[int]] = defaultdict(list)
         end: dict[int, list[int]] = defaultdict(list)
         uses = [
-            Use(at, self.wiring.tasks[unit].place, buckets, layer)
+            BucketUse(at, self.wiring.tasks[unit].place, buckets, layer)
             for at, own in enumerate(every)
             for unit, read, layer in self._used(own)
             if (buckets := tuple(number for number in read if number in sharded))
@@ -165,7 +165,7 @@ class Script:
             if not again or layer in self._layers[delivery]:
                 yield Instruction("Carry", delivery, micro, again)
 
-    def _backward(self, turn: Turn) -> Iterator[Instruction]:
+    def _backward(self, turn: ScheduleSlot) -> Iterator[Instruction]:
         own = reversed(self._of_part(turn.part))
         for layer, run in groupby(own, key=lambda number: self.segments[number].layer):
             numbers = list(run)

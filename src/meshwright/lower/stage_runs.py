@@ -19,14 +19,14 @@ Stage = tuple[int | None, ...]
 """For each factor the coordinate at which a unit sits, or None if at all."""
 
 
-class Run(NamedTuple):
+class StageRun(NamedTuple):
     """Units that follow each other on one stage."""
 
     stage: Stage
     units: tuple[int, ...]
 
 
-def runs_of(layouts: Sequence[Layout], options: Options) -> tuple[Run, ...]:
+def runs_of(layouts: Sequence[Layout], options: Options) -> tuple[StageRun, ...]:
     """The runs in the order of the graph; with one micro-batch there is no pipeline, and one run.
 
     >>> first, second = Layout(("@0", "sample")), Layout(("@1", "sample"))
@@ -35,13 +35,13 @@ def runs_of(layouts: Sequence[Layout], options: Options) -> tuple[Run, ...]:
     """
     numbers = range(len(layouts))
     if options.micro_batches == 1:
-        return (Run((), tuple(numbers)),)
+        return (StageRun((), tuple(numbers)),)
     known = {layout: layout.coordinates() for layout in set(layouts)}
     grouped = groupby(numbers, key=lambda number: known[layouts[number]])
-    return tuple(Run(stage, tuple(own)) for stage, own in grouped)
+    return tuple(StageRun(stage, tuple(own)) for stage, own in grouped)
 
 
-def stages_of(runs: Sequence[Run], options: Options) -> dict[Stage, list[int]]:
+def stages_of(runs: Sequence[StageRun], options: Options) -> dict[Stage, list[int]]:
     """For each stage the numbers of its runs, equally many for all, as the schedule needs them."""
     stages: dict[Stage, list[int]] = {}
     for number, run in enumerate(runs):

@@ -1,6 +1,6 @@
 """Gradient reduction of a bucket: all-reduce, or reduce-scatter under ZeRO. Enters: wiring, a
-bucket, a device's coordinates. Leaves: `Sum`s over the same devices, and the returns that travel by
-themselves.
+bucket, a device's coordinates. Leaves: `GradientSum`s over the same devices, and the returns that
+travel by themselves.
 
 A parameter that is sharded is cut once more, as a row of numbers, over the devices that would hold
 copies of its piece.
@@ -13,17 +13,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
-from meshwright.lower.buckets import Bucket, Kept
+from meshwright.lower.buckets import Bucket, BucketParameter
 from meshwright.lower.dataflow import Wiring
 from meshwright.lower.machine import Coordinates
-from meshwright.lower.transfers import Step, Together
+from meshwright.lower.transfers import GroupCollective, Step
 
 
-class Sum(NamedTuple):
+class GradientSum(NamedTuple):
     """Gradients of one dtype that travel as one row of numbers."""
 
-    parameters: tuple[Kept, ...]
-    step: Together | None
+    parameters: tuple[BucketParameter, ...]
+    step: GroupCollective | None
     """The collective that sums them; None if every member gets the sum of its shard alone."""
 
 
@@ -38,9 +38,9 @@ def shard_sizes(count: int, ways: int) -> tuple[int, ...]:
     return tuple(b - a for a, b in pairwise(ends))
 
 
-def sums(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[Sum, ...]:
+def sums(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
     """What a device sums of a bucket, in an order that does not depend on what it has."""
-    found: dict[tuple[str, ...], list[tuple[Kept, Together | None]]] = {}
+    found: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
     for kept in bucket.parameters:
         if not kept.returns or not wiring.made[kept.name].there.holds(here):
             continue
@@ -50,10 +50,12 @@ def sums(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[Sum, ...]:
         elif (step := _single(wiring.returns[kept.returns[0]].steps)) is not None:
             key = str(step.inside), str(step.beside), dtype
             found.setdefault(key, []).append((kept, step))
-    return tuple(Sum(tuple(kept for kept, _ in own), own[0][1]) for _, own in sorted(found.items()))
+    return tuple(
+        GradientSum(tuple(kept for kept, _ in own), own[0][1]) for _, own in sorted(found.items())
+    )
 
 
-def alone(wiring: Wiring, kept: Kept) -> tuple[int, ...]:
+def alone(wiring: Wiring, kept: BucketParameter) -> tuple[int, ...]:
     """The returns of a parameter that travel by themselves."""
     if not kept.returns:
         return ()
@@ -61,9 +63,11 @@ def alone(wiring: Wiring, kept: Kept) -> tuple[int, ...]:
     return kept.returns[1:] if kept.shards or _single(first) is not None else kept.returns
 
 
-def gathered(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[tuple[Kept, ...], ...]:
+def gathered(
+    wiring: Wiring, bucket: Bucket, here: Coordinates
+) -> tuple[tuple[BucketParameter, ...], ...]:
     """The sharded parameters of a bucket that a device has: those that are gathered together."""
-    found: dict[tuple[tuple[int, ...], str], list[Kept]] = {}
+    found: dict[tuple[tuple[int, ...], str], list[BucketParameter]] = {}
     for kept in bucket.parameters:
         if kept.shards and wiring.made[kept.name].there.holds(here):
             key = kept.shards, wiring.plan.graph.specs[kept.name].dtype
@@ -71,8 +75,8 @@ def gathered(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[tuple[K
     return tuple(map(tuple, found.values()))
 
 
-def _single(steps: Sequence[Step]) -> Together | None:
+def _single(steps: Sequence[Step]) -> GroupCollective | None:
     """The one step of a plain sum."""
-    if len(steps) == 1 and isinstance(steps[0], Together):
+    if len(steps) == 1 and isinstance(steps[0], GroupCollective):
         return steps[0] if steps[0].kind is Collective.ALL_REDUCE else None
     return None

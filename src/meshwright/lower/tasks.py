@@ -49,7 +49,7 @@ class MemberPiece(NamedTuple):
     """Splits of the unit whose parts send each other tokens."""
 
 
-class Cut(NamedTuple):
+class SplitPart(NamedTuple):
     """One part of a split of the unit."""
 
     split: int
@@ -85,7 +85,7 @@ class Tasks:
     ) -> None:
         self.unit, self.layout, self.machine = unit, layout, machine
         self._micro_split, self._micro_batches = samples.split[own], samples.micro_batches
-        self._known: dict[tuple[Cut, ...], tuple[MemberPiece, ...]] = {}
+        self._known: dict[tuple[SplitPart, ...], tuple[MemberPiece, ...]] = {}
         self._cutting = {
             number: tuple(f for f, role in enumerate(layout.roles) if role == split.name)
             for number, split in enumerate(unit.splits)
@@ -112,17 +112,17 @@ class Tasks:
             for number, own in self._cutting.items()
         }
 
-    def _cuts(self, coordinates: Coordinates) -> Iterator[Cut]:
+    def _cuts(self, coordinates: Coordinates) -> Iterator[SplitPart]:
         for number, own in self.parts(coordinates).items():
-            yield Cut(number, *own, True)
+            yield SplitPart(number, *own, True)
 
-    def _in_turn(self, coordinates: Coordinates) -> Iterator[Cut]:
+    def _in_turn(self, coordinates: Coordinates) -> Iterator[SplitPart]:
         """One cut for each factor, the outermost first."""
         numbers = {split.name: number for number, split in enumerate(self.unit.splits)}
         for factor, role in enumerate(self.layout.roles):
             if role in numbers:
                 ways = self.machine.sizes[factor]
-                yield Cut(numbers[role], coordinates[factor], ways, True)
+                yield SplitPart(numbers[role], coordinates[factor], ways, True)
 
     @cached_property
     def _shares_a_dim(self) -> bool:
@@ -139,13 +139,13 @@ class Tasks:
         """What the device at some coordinates runs of each member."""
         cuts = tuple(self._in_turn(coordinates) if self._shares_a_dim else self._cuts(coordinates))
         if self._micro_split is not None:
-            cuts = (Cut(self._micro_split, micro, self._micro_batches, False), *cuts)
+            cuts = (SplitPart(self._micro_split, micro, self._micro_batches, False), *cuts)
         if cuts not in self._known:
             self._known[cuts] = tuple(_piece(member, cuts) for member in self.unit.members)
         return self._known[cuts]
 
 
-def _piece(member: Member, cuts: tuple[Cut, ...]) -> MemberPiece:
+def _piece(member: Member, cuts: tuple[SplitPart, ...]) -> MemberPiece:
     """One split after the other, each on the piece that the ones before left."""
     call = member.call
     inputs = tuple(None if spec is None else full(spec.shape) for spec in call.inputs)

@@ -1,5 +1,5 @@
 """Tensor placements (Shard, Replicate, Partial, At) as boxes on devices. Enters: states along every
-factor. Leaves: `Lying`, which knows the box of every device.
+factor. Leaves: `TensorPlacement`, which knows the box of every device.
 
 Boxes are told within the part of the tensor that one micro-batch has. Most are equal cuts of the
 dims; those of windows reach into their neighbours', and the last of a cut may be shorter.
@@ -17,7 +17,7 @@ from meshwright.lower.machine import Coordinates, Machine, is_present
 from meshwright.sharding.states import PARTIAL, WHOLE, States
 
 
-class Lying(NamedTuple):
+class TensorPlacement(NamedTuple):
     """A tensor in pieces."""
 
     machine: Machine
@@ -48,7 +48,7 @@ class Lying(NamedTuple):
             for state, own, there in zip(self.states, term, reader, strict=True)
         )
 
-    def equal_cuts(self) -> Lying:
+    def equal_cuts(self) -> TensorPlacement:
         """The same states with equal cuts."""
         return self._replace(exact=None)
 

@@ -20,14 +20,14 @@ from meshwright.cost.collective import Collective
 from meshwright.graph.model import ITEM_BYTES
 from meshwright.lower.boxes import elements
 from meshwright.lower.buckets import Bucket
-from meshwright.lower.chains import Chains, sent, sent_whole
+from meshwright.lower.chains import DeviceChains, sent, sent_whole
 from meshwright.lower.reductions import Numbers, Reductions
 from meshwright.lower.script import Instruction, Kind, Script
-from meshwright.lower.sums import Sum, alone, gathered, shard_sizes, sums
+from meshwright.lower.sums import GradientSum, alone, gathered, shard_sizes, sums
 from meshwright.lower.tasks import Tasks
-from meshwright.lower.tensor_placement import Lying
+from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.tokens import sent_tokens
-from meshwright.lower.transfers import Exchange, Step, Together, moves_from
+from meshwright.lower.transfers import Exchange, GroupCollective, Step, moves_from
 from meshwright.sharding.units import STATISTIC
 
 
@@ -68,7 +68,7 @@ class _Traffic:
         self._script, self._wiring, self._device = script, script.wiring, device
         self._here = script.wiring.machine.coordinates(device)
         self._reductions = Reductions(script.plan)
-        self._chains = Chains(script.plan, device)
+        self._chains = DeviceChains(script.plan, device)
         self._known = cache(self._of)
 
     def sent(self, own: Instruction) -> int:
@@ -112,7 +112,7 @@ class _Traffic:
             return 0
         return self._together(step, item)
 
-    def _together(self, step: Together, item: int) -> int:
+    def _together(self, step: GroupCollective, item: int) -> int:
         match step.kind:
             case Collective.ALL_REDUCE:
                 count = elements(step.before.box(self._here))
@@ -131,12 +131,14 @@ class _Traffic:
             case _:
                 assert_never(step.kind)
 
-    def _sizes(self, step: Together, lying: Lying, item: int) -> list[int]:
+    def _sizes(self, step: GroupCollective, lying: TensorPlacement, item: int) -> list[int]:
         """Bytes that each member holds."""
         members = self._wiring.machine.along(step.inside, self._here)
         return [elements(lying.box(own)) * item for own in members]
 
-    def _rooted(self, step: Together, end: Lying, everywhere: Lying, item: int) -> int:
+    def _rooted(
+        self, step: GroupCollective, end: TensorPlacement, everywhere: TensorPlacement, item: int
+    ) -> int:
         """What ends, or begins, at the one member that holds `end`."""
         machine = self._wiring.machine
         root = next(own for own in machine.along(step.inside, self._here) if end.holds(own))
@@ -198,7 +200,7 @@ class _Traffic:
             for number in alone(self._wiring, kept)
         )
 
-    def _row(self, total: Sum) -> int:
+    def _row(self, total: GradientSum) -> int:
         names = [kept.name for kept in total.parameters]
         count, item = sum(map(self._elements, names)), self._item(names[0])
         if total.step is None:

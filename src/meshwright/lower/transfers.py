@@ -1,5 +1,5 @@
-r"""Resharding steps between two placements. Enters: two `Lying`s of one tensor. Leaves: steps, each
-a collective over some factors or an exchange of boxes.
+r"""Resharding steps between two placements. Enters: two `TensorPlacement`s of one tensor. Leaves:
+steps, each a collective over some factors or an exchange of boxes.
 
 Equal cuts go the way of `sharding.reshard`, so that what runs is what was priced. Where pieces
 are unequal, where windows reach over, and where a dim's pieces are numbered anew, devices exchange
@@ -25,7 +25,7 @@ from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import overlap
 from meshwright.lower.machine import Coordinates, Machine
-from meshwright.lower.tensor_placement import Lying
+from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.sharding.reshard import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -48,28 +48,28 @@ COLLECTIVES = {
 }
 
 
-class Together(NamedTuple):
+class GroupCollective(NamedTuple):
     """A collective: each group's members differ along the factors `inside` alone."""
 
     kind: Collective
     inside: tuple[int, ...]
     beside: tuple[int, ...]
     """The factors along which groups run side by side."""
-    before: Lying
-    after: Lying
+    before: TensorPlacement
+    after: TensorPlacement
 
 
 class Exchange(NamedTuple):
     """Boxes that overlap go from one copy of each term to every device that needs them."""
 
-    before: Lying
-    after: Lying
+    before: TensorPlacement
+    after: TensorPlacement
 
 
-Step = Together | Exchange
+Step = GroupCollective | Exchange
 
 
-class Move(NamedTuple):
+class BoxMove(NamedTuple):
     """A box that one device gives to another, or keeps."""
 
     source: int
@@ -79,7 +79,7 @@ class Move(NamedTuple):
     target_box: Box
 
 
-def transfer(before: Lying, after: Lying) -> tuple[Step, ...]:
+def transfer(before: TensorPlacement, after: TensorPlacement) -> tuple[Step, ...]:
     """The steps that lead from one to the other; none if nothing moves."""
     if before.exact is None and after.exact is None and before.states == after.states:
         return ()
@@ -105,7 +105,7 @@ def _cuts(step: Step) -> bool:
     return any(before == WHOLE != after for before, after in pairs)
 
 
-def _exchanged(before: Lying, after: Lying) -> tuple[Step, ...]:
+def _exchanged(before: TensorPlacement, after: TensorPlacement) -> tuple[Step, ...]:
     """One exchange, if anything changes."""
     if before.states == after.states:
         holders = before.machine.present(before.states)
@@ -130,7 +130,7 @@ def _renumbers(made: States, needed: States) -> bool:
     return exchanging != crossing
 
 
-def _chain(before: Lying, after: Lying) -> Iterator[Step]:
+def _chain(before: TensorPlacement, after: TensorPlacement) -> Iterator[Step]:
     """One step for each kind of change, in the order in which little data moves."""
     sizes = np.array(before.machine.sizes, np.int64)
     operation, held = np.zeros((MOST, 3), np.int64), np.zeros(MOST)
@@ -152,7 +152,7 @@ def _chain(before: Lying, after: Lying) -> Iterator[Step]:
         )
         cut = cut._replace(states=states)
         if kind in COLLECTIVES:
-            yield Together(COLLECTIVES[kind], factors, set_bits(beside), own, cut)
+            yield GroupCollective(COLLECTIVES[kind], factors, set_bits(beside), own, cut)
         else:
             yield Exchange(own, cut)
         own = cut
@@ -173,7 +173,7 @@ def _fits(step: Step) -> bool:
 def _nested(machine: Machine, inside: tuple[int, ...], one: States, other: States) -> bool:
     """Whether each member's box is a part of that of the group, or the other way round."""
     shape = (math.prod(machine.sizes),) * (1 + max(0, *one, *other))
-    before, after = Lying(machine, shape, one), Lying(machine, shape, other)
+    before, after = TensorPlacement(machine, shape, one), TensorPlacement(machine, shape, other)
     if not one.count(PARTIAL):
         before, after = after, before
     return all(
@@ -188,7 +188,7 @@ def _kept(made: States, needed: States) -> States:
     return tuple(b if a == WHOLE else a for a, b in zip(made, needed, strict=True))
 
 
-def moves_to(step: Exchange, reader: Coordinates) -> Iterator[Move]:
+def moves_to(step: Exchange, reader: Coordinates) -> Iterator[BoxMove]:
     """What a device gets."""
     before, after = step
     machine = before.machine
@@ -200,10 +200,10 @@ def moves_to(step: Exchange, reader: Coordinates) -> Iterator[Move]:
         own = before.box(source)
         shared = overlap(own, needed)
         if shared is not None:
-            yield Move(machine.device(source), machine.device(reader), shared, own, needed)
+            yield BoxMove(machine.device(source), machine.device(reader), shared, own, needed)
 
 
-def moves_from(step: Exchange, source: Coordinates) -> Iterator[Move]:
+def moves_from(step: Exchange, source: Coordinates) -> Iterator[BoxMove]:
     """What a device gives to others."""
     before, after = step
     machine, own = before.machine, before.machine.device(source)
@@ -216,7 +216,9 @@ def moves_from(step: Exchange, source: Coordinates) -> Iterator[Move]:
             continue
         shared = overlap(before.box(source), after.box(reader))
         if shared is not None:
-            yield Move(own, machine.device(reader), shared, before.box(source), after.box(reader))
+            yield BoxMove(
+                own, machine.device(reader), shared, before.box(source), after.box(reader)
+            )
 
 
 def _apart(before: States, after: States, term: Coordinates, reader: Coordinates) -> bool:

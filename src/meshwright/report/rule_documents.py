@@ -10,17 +10,17 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.notation import Definition
 from meshwright.report.documents import Document
 from meshwright.report.rules import conditions_in_words, meanings
-from meshwright.rewrite.generate.run import Found
-from meshwright.rewrite.graphs.chain import Applied
+from meshwright.rewrite.generate.run import GeneratedRules
+from meshwright.rewrite.graphs.chain import RewriteStep
 from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.language.terms import Rule
-from meshwright.rewrite.library import Certificate, Section
-from meshwright.rewrite.verify.many import Judged
+from meshwright.rewrite.library import Certificate, RuleSection
+from meshwright.rewrite.verify.many import JudgedRules
 from meshwright.rewrite.verify.verdict import Counterexample
 
 
 def library_document(
-    found: Sequence[tuple[Section, Sequence[Rule]]], certificates: Mapping[str, Certificate]
+    found: Sequence[tuple[RuleSection, Sequence[Rule]]], certificates: Mapping[str, Certificate]
 ) -> Document:
     """`rules list --json`."""
     rules = [
@@ -53,7 +53,7 @@ def rule_document(
     }
 
 
-def verdicts_document(judged: Judged) -> Document:
+def verdicts_document(judged: JudgedRules) -> Document:
     """`rules verify --json`."""
     return {
         "stopped": judged.stopped,
@@ -89,7 +89,7 @@ def forms_document(rules: Sequence[Rule]) -> Document:
     return {"rules": [{"name": rule.name, "text": str(rule)} for rule in rules]}
 
 
-def generated_document(rules: Sequence[Rule], found: Found, seconds: float) -> Document:
+def generated_document(rules: Sequence[Rule], found: GeneratedRules, seconds: float) -> Document:
     """`rules generate --json`; the time is measured."""
     return {
         **forms_document(rules),
@@ -108,7 +108,7 @@ def matches_document(graph: OperatorGraph, matches: Sequence[Match]) -> Document
     }
 
 
-def applied_document(applied: Sequence[Applied]) -> Document:
+def applied_document(applied: Sequence[RewriteStep]) -> Document:
     """`rules apply --json`."""
     graph = applied[-1].graph
     return {

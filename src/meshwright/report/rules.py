@@ -17,7 +17,7 @@ from meshwright.base.units import counted
 from meshwright.graph.notation import Definition
 from meshwright.report.tables import new_table
 from meshwright.rewrite.generate.pairs import Tally
-from meshwright.rewrite.graphs.chain import Applied, chosen_symbols
+from meshwright.rewrite.graphs.chain import RewriteStep, chosen_symbols
 from meshwright.rewrite.graphs.places import Match
 from meshwright.rewrite.language.terms import (
     AXES,
@@ -34,8 +34,8 @@ from meshwright.rewrite.language.terms import (
     nodes,
 )
 from meshwright.rewrite.language.types import PARALLEL
-from meshwright.rewrite.library import Certificate, Section
-from meshwright.rewrite.verify.many import Judged
+from meshwright.rewrite.library import Certificate, RuleSection
+from meshwright.rewrite.verify.many import JudgedRules
 from meshwright.rewrite.verify.verdict import Verdict
 
 MEANINGS: Mapping[str, str] = {
@@ -63,7 +63,7 @@ _RELATIONS = {
 _COLOURS = {"proved": "green", "refuted": "red", "unproved": "yellow"}
 
 
-def describe_section(section: Section, rules: Sequence[Rule]) -> str:
+def describe_section(section: RuleSection, rules: Sequence[Rule]) -> str:
     """A heading and the rules below it."""
     heading = f"{section.file}: {section.title} ({len(rules)})"
     return "\n".join((heading, *(f"  {rule}" for rule in rules)))
@@ -159,7 +159,7 @@ def _axis(axis: Attribute) -> str:
     return f"the {axis}" if axis in AXES else f"dim {axis}"
 
 
-def table_of_verdicts(judged: Judged) -> Table:
+def table_of_verdicts(judged: JudgedRules) -> Table:
     """Every rule with its verdict and why."""
     table = new_table("rule", "verdict", "because~")
     for _, verdict in judged.verdicts:
@@ -174,7 +174,7 @@ def _because(verdict: Verdict) -> str:
     return f"{verdict.reason}; if {verdict.condition}" if verdict.condition else verdict.reason
 
 
-def describe_tally(judged: Judged) -> str:
+def describe_tally(judged: JudgedRules) -> str:
     """How many rules got which verdict."""
     tally = judged.tally
     only = f" ({judged.conditional} of them for inputs in one piece)" if judged.conditional else ""
@@ -197,7 +197,7 @@ def table_of_matches(matches: Sequence[Match], most: int) -> Table:
     return table
 
 
-def describe_applied(applied: Applied) -> str:
+def describe_applied(applied: RewriteStep) -> str:
     """What a rule did to a graph: operators that went and those that came."""
     gone = (f"  - {line.removeprefix('operator ')}" for line in applied.gone)
     came = (f"  + {line.removeprefix('operator ')}" for line in applied.came)

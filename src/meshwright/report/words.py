@@ -15,7 +15,14 @@ from meshwright.base.units import (
     format_gibibytes,
     format_seconds,
 )
-from meshwright.collectives.dsl import ROOT, InsideGroup, Instruction, Master, Parallel, Program
+from meshwright.collectives.dsl import (
+    ROOT,
+    InsideGroup,
+    Master,
+    ParallelForm,
+    Program,
+    ReductionInstruction,
+)
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.rank import RankedPlacement, ReductionPrice
 from meshwright.sharding.placement import Placement
@@ -33,12 +40,12 @@ def describe_program(program: Program) -> str:
     return " → ".join(map(_describe_step, program.instructions)) or "nothing to do"
 
 
-def _describe_step(instruction: Instruction) -> str:
+def _describe_step(instruction: ReductionInstruction) -> str:
     name, form = instruction.collective.value, instruction.form
     match form:
         case InsideGroup():
             where = f" in {instruction.slice}" if instruction.slice != ROOT else ""
-        case Parallel(under) | Master(under):
+        case ParallelForm(under) | Master(under):
             where = f" across {instruction.slice}"
             where += f" in {under}" if under != ROOT else ""
             where += " (masters)" if isinstance(form, Master) else ""

@@ -27,7 +27,7 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.factors import summed_hierarchy
 from meshwright.collectives.predict import PricedProgram, cheapest
-from meshwright.collectives.synthesize import Space
+from meshwright.collectives.synthesize import MoveSpace
 from meshwright.collectives.verify import verified
 from meshwright.cost.alpha_beta import Line, Lost, Pricer
 from meshwright.cost.collective import Collective, Movement, Operation
@@ -328,7 +328,7 @@ class Prices:
 
     def _reductions(self, inside: int, every: int) -> Iterator[Way]:
         hierarchy = summed_hierarchy(self.pricer.cluster, inside, every)
-        space, seen = Space(hierarchy), set()
+        space, seen = MoveSpace(hierarchy), set()
         for payload in PAYLOADS:
             priced = cheapest(hierarchy, self.pricer, payload)
             key = (priced.program, tuple(step.line for step in priced.steps))
@@ -371,7 +371,7 @@ def _chain(steps: Sequence[tuple[Line, float, float]]) -> Way:
     )
 
 
-def _of_program(space: Space, priced: PricedProgram, payload: float) -> Way:
+def _of_program(space: MoveSpace, priced: PricedProgram, payload: float) -> Way:
     steps = []
     for step in priced.steps:
         move = space.move(step.instruction)

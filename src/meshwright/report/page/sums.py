@@ -15,7 +15,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.factors import summed_devices, summed_hierarchy
 from meshwright.collectives.lowering import Groups, lower, reduction_groups
-from meshwright.collectives.predict import PricedProgram, StepPrice, predict
+from meshwright.collectives.predict import PricedProgram, ProgramStepPrice, predict
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.plan.model import Plan, PlannedReduction
 from meshwright.report.page.markup import Markup, bar, element, joined
@@ -122,7 +122,7 @@ def _levels(plan: Plan, over: Sequence[int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in ways.items())
 
 
-def _step(cluster: Cluster, own: Sum, place: int, step: StepPrice, groups: Groups) -> Markup:
+def _step(cluster: Cluster, own: Sum, place: int, step: ProgramStepPrice, groups: Groups) -> Markup:
     """A card for a step of a program."""
     name = describe_program(Program((step.instruction,)))
     share = step.seconds / own.priced.seconds if own.priced.seconds else 0.0

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.rewrite.generate.explore import Chunk, Step, orders
+from meshwright.rewrite.generate.explore import EqualGraph, ExploredChunk, orders
 from meshwright.rewrite.generate.graphs import (
     Graph,
     Names,
@@ -52,7 +52,7 @@ class Catalogue:
         """How many graphs there are with names for variables told apart."""
         return len(self._roots)
 
-    def add(self, chunks: Sequence[Chunk]) -> None:
+    def add(self, chunks: Sequence[ExploredChunk]) -> None:
         """The graphs of the next size; their steps are joins."""
         for chunk in chunks:
             self._graphs += chunk.graphs
@@ -73,7 +73,7 @@ class Catalogue:
                         self._step(first + step.graph, step)
                 first += len(chunk.graphs)
 
-    def _step(self, graph: int, step: Step) -> None:
+    def _step(self, graph: int, step: EqualGraph) -> None:
         """Joins what a step leads to, if it is a graph here and computes the same."""
         found = self._number(step.other)
         if found is not None and sorted(step.names) == list(range(len(step.names))):

@@ -1,4 +1,5 @@
-"""Every graph that is a given graph and one node more. Enters: a `Job`. Leaves: a `Chunk`.
+"""Every graph that is a given graph and one node more. Enters: an `ExploreJob`. Leaves: an
+`ExploredChunk`.
 
 Jobs know nothing of each other, so they run in any process and in any order. A chunk holds the new
 graphs, a key for each way to call their variables (graphs with equal keys compute the same and have
@@ -33,14 +34,14 @@ from meshwright.rewrite.generate.graphs import (
     width,
 )
 from meshwright.rewrite.generate.operators import Templates
-from meshwright.rewrite.generate.parts import Lesser, Reducer
+from meshwright.rewrite.generate.parts import Lesser, SubpatternReducer
 from meshwright.rewrite.generate.values import Store
 
 OUTPUTS = 2
 """Of a side of a rule, at most."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ExploreJob(msgspec.Struct, frozen=True, kw_only=True):
     """Graphs to extend by a node; `remaining` nodes can still be added after that."""
 
     templates: Templates
@@ -57,7 +58,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return blake2b(msgspec.msgpack.encode(self), digest_size=16).hexdigest()
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class EqualGraph(msgspec.Struct, frozen=True, array_like=True):
     """A graph of a chunk equals this graph with its variables called so."""
 
     graph: int
@@ -66,31 +67,33 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     guarded: bool
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+class ExploredChunk(msgspec.Struct, frozen=True, kw_only=True):
     """What a job finds, in the order of packed graphs."""
 
     graphs: tuple[bytes, ...]
     """With one or two outputs."""
     keys: bytes
     """Eight bytes for each graph and each order of its variables."""
-    steps: tuple[Step, ...]
+    steps: tuple[EqualGraph, ...]
     parents: tuple[bytes, ...]
     """Graphs that can be extended again."""
 
 
-def nothing() -> Chunk:
+def nothing() -> ExploredChunk:
     """The graph without nodes, which all others extend."""
-    return Chunk(graphs=(b"",), keys=key([digest(TYPE, value_of(0))], 1), steps=(), parents=(b"",))
+    return ExploredChunk(
+        graphs=(b"",), keys=key([digest(TYPE, value_of(0))], 1), steps=(), parents=(b"",)
+    )
 
 
-def explore(job: Job) -> Chunk:
+def explore(job: ExploreJob) -> ExploredChunk:
     """All canonical extensions of the job's graphs."""
     templates, own = job.templates, width(job.templates)
     known = parse_definitions("\n".join(job.definitions))
-    store, reducer = Store(templates, known), Reducer(templates, job.lesser)
+    store, reducer = Store(templates, known), SubpatternReducer(templates, job.lesser)
     graphs: list[bytes] = []
     keys: list[bytes] = []
-    steps: list[Step] = []
+    steps: list[EqualGraph] = []
     parents: list[bytes] = []
     for packed in job.parents:
         for graph in sorted(extensions(unpack(packed, own), store)):
@@ -101,7 +104,7 @@ def explore(job: Job) -> Chunk:
                 steps += _steps(graph, len(graphs), reducer, store)
                 graphs.append(pack(graph, own))
                 keys += _keys(graph, unread, store)
-    return Chunk(
+    return ExploredChunk(
         graphs=tuple(graphs), keys=b"".join(keys), steps=tuple(steps), parents=tuple(parents)
     )
 
@@ -173,10 +176,12 @@ def key(digests: list[int], count: int) -> bytes:
     return blake2b(text, digest_size=8, salt=bytes([count])).digest()
 
 
-def _steps(graph: Graph, number: int, reducer: Reducer, store: Store) -> Iterator[Step]:
+def _steps(
+    graph: Graph, number: int, reducer: SubpatternReducer, store: Store
+) -> Iterator[EqualGraph]:
     """Symmetries of a graph, and what smaller rules make of it."""
     own = width(reducer.templates)
     for names in canonical(graph, reducer.templates)[1][1:]:
-        yield Step(number, pack(graph, own), names, guarded=False)
+        yield EqualGraph(number, pack(graph, own), names, guarded=False)
     for other, names, guarded in reducer.steps(graph, store.plain(graph[:-1])):
-        yield Step(number, pack(other, own), names, guarded)
+        yield EqualGraph(number, pack(other, own), names, guarded)

@@ -88,7 +88,7 @@ def settings(template: Template) -> tuple[Attribute, ...]:
     return (*template.attributes, 1 if template.attributes[0] == COPIES else SIDE)
 
 
-class Field:
+class OperatorArrays:
     """Operators on whole arrays, with types and tables looked up once."""
 
     def __init__(self, known: Mapping[str, Definition] = DEFINITIONS) -> None:

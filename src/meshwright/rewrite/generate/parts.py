@@ -42,7 +42,7 @@ class Lesser(msgspec.Struct, frozen=True, array_like=True):
     """Whether some rule on the way holds only for inputs in one piece."""
 
 
-class Reducer:
+class SubpatternReducer:
     """Looks up parts of graphs, each shape of a part once."""
 
     def __init__(self, templates: Templates, lesser: Sequence[Lesser]) -> None:

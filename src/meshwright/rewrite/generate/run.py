@@ -23,7 +23,7 @@ from meshwright.base.files import write_whole
 from meshwright.base.processes import leave_interrupts_alone
 from meshwright.graph.notation import Definition
 from meshwright.rewrite.generate.catalogue import Catalogue
-from meshwright.rewrite.generate.explore import Chunk, Job, explore, nothing
+from meshwright.rewrite.generate.explore import ExploredChunk, ExploreJob, explore, nothing
 from meshwright.rewrite.generate.operators import Templates
 from meshwright.rewrite.generate.pairs import Connector, Tally, lesser
 from meshwright.rewrite.generate.values import Store
@@ -39,7 +39,7 @@ CHUNK = 64
 """Graphs that a job extends: enough that it outweighs starting it, few that progress shows."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class GeneratedRules(msgspec.Struct, frozen=True):
     """Rules, what each size cost and gave, and the graphs they connect."""
 
     rules: tuple[Rule, ...]
@@ -69,7 +69,7 @@ def generate(
     processes: int = 1,
     folder: Path | None = None,
     progress: Progress | None = None,
-) -> Found:
+) -> GeneratedRules:
     """All rules between graphs of up to `size` operators that smaller rules do not give.
 
     An interrupt ends it with the rules so far.
@@ -94,7 +94,7 @@ def generate(
     stopped: Literal["complete", "interrupted"] = "complete"
     try:
         for operators in range(1, size + 1):
-            question = Job(
+            question = ExploreJob(
                 templates=templates,
                 parents=(),
                 remaining=size - operators,
@@ -112,7 +112,7 @@ def generate(
     except KeyboardInterrupt:
         stopped = "interrupted"
     verdicts.save()
-    return Found(tuple(connector.rules), tuple(tallies), catalogue, stopped)
+    return GeneratedRules(tuple(connector.rules), tuple(tallies), catalogue, stopped)
 
 
 def _nobody(what: str, done: int, total: int) -> None:
@@ -125,14 +125,16 @@ def _lines(templates: Templates, known: Mapping[str, Definition]) -> tuple[str, 
     return tuple(own.line for name, own in sorted(known.items()) if name in used)
 
 
-def _jobs(question: Job, chunks: list[Chunk]) -> Iterator[Job]:
+def _jobs(question: ExploreJob, chunks: list[ExploredChunk]) -> Iterator[ExploreJob]:
     """The question asked of all graphs that can be extended."""
     parents = tuple(own for chunk in chunks for own in chunk.parents)
     for at in range(0, len(parents), CHUNK):
         yield msgspec.structs.replace(question, parents=parents[at : at + CHUNK])
 
 
-def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Generator[Chunk]:
+def _chunks(
+    jobs: list[ExploreJob], processes: int, folder: Path | None
+) -> Generator[ExploredChunk]:
     """What the jobs give, in their order; from the folder what is there."""
     kept = [_kept(job, folder) for job in jobs]
     missing = [job for job, chunk in zip(jobs, kept, strict=True) if chunk is None]
@@ -145,7 +147,7 @@ def _chunks(jobs: list[Job], processes: int, folder: Path | None) -> Generator[C
             yield chunk
 
 
-def _explored(jobs: list[Job], processes: int) -> Generator[Chunk]:
+def _explored(jobs: list[ExploreJob], processes: int) -> Generator[ExploredChunk]:
     """What the jobs give, in several processes if there are several jobs."""
     if processes == 1 or len(jobs) < 2:
         yield from map(explore, jobs)
@@ -158,17 +160,17 @@ def _explored(jobs: list[Job], processes: int) -> Generator[Chunk]:
             pool.shutdown(cancel_futures=True)
 
 
-def _path(job: Job, folder: Path) -> Path:
+def _path(job: ExploreJob, folder: Path) -> Path:
     return folder / f"{job.stamp}.chunk"
 
 
-def _kept(job: Job, folder: Path | None) -> Chunk | None:
+def _kept(job: ExploreJob, folder: Path | None) -> ExploredChunk | None:
     """What an earlier run has found for this very job."""
     if folder is None or not _path(job, folder).exists():
         return None
     path = _path(job, folder)
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Chunk)
+        return msgspec.msgpack.decode(path.read_bytes(), type=ExploredChunk)
     except (msgspec.DecodeError, msgspec.ValidationError):
         raise InputError(
             f"{str(path)!r} is not a chunk of a generator", "remove it, or name another folder"

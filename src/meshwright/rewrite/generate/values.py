@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from meshwright.graph.notation import Definition
-from meshwright.rewrite.generate.field import TYPE, Field, Values, digest, value_of
+from meshwright.rewrite.generate.field import TYPE, OperatorArrays, Values, digest, value_of
 from meshwright.rewrite.generate.graphs import FIRST, VARIABLES, Graph, Node, outputs, tensor
 from meshwright.rewrite.generate.operators import SPLIT, Templates
-from meshwright.rewrite.generate.words import LETTERS, Places, term_of
+from meshwright.rewrite.generate.words import LETTERS, SizeNames, term_of
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Tensor, Term, Variable
 from meshwright.rewrite.language.types import FRONT, Type
 
 
-class Known(NamedTuple):
+class KnownTensor(NamedTuple):
     """A tensor: how it is written, its type, value and digest."""
 
     term: Tensor
@@ -33,9 +33,9 @@ class Store:
 
     def __init__(self, templates: Templates, known: Mapping[str, Definition] = DEFINITIONS) -> None:
         self.templates = templates
-        self._field = Field(known)
+        self._field = OperatorArrays(known)
         self._tensors = [
-            Known(Variable(LETTERS[v]), TYPE, value_of(v), digest(TYPE, value_of(v)))
+            KnownTensor(Variable(LETTERS[v]), TYPE, value_of(v), digest(TYPE, value_of(v)))
             for v in range(VARIABLES)
         ]
         self._made: dict[Node, tuple[int, ...]] = {}
@@ -96,17 +96,17 @@ class Store:
             self._field.types(template, tuple(self._tensors[n].type for n in key[1:])) is not None
         )
 
-    def _run(self, key: Node) -> list[Known]:
+    def _run(self, key: Node) -> list[KnownTensor]:
         template = self.templates[key[0]]
         inputs = [self._tensors[number] for number in key[1:]]
         types = tuple(own.type for own in inputs)
         made = self._field.types(template, types)
-        term = term_of(template, tuple(own.term for own in inputs), Places())
+        term = term_of(template, tuple(own.term for own in inputs), SizeNames())
         if made is None or not isinstance(term, Term):
             return []
         values = self._field.run(template, types, [own.value for own in inputs])
         return [
-            Known(
+            KnownTensor(
                 Term(term.operator, term.inputs, term.attributes, output),
                 type_, value, digest(type_, value),
             )

@@ -25,7 +25,7 @@ from meshwright.rewrite.language.terms import (
 LETTERS = "abcdefgh"
 
 
-class Places:
+class SizeNames:
     """Names for the sizes at which splits cut, one for each size."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Places:
         return tuple(Condition(name, "=", size) for size, name in self._names.items())
 
 
-def term_of(template: Template, inputs: tuple[Tensor, ...], places: Places) -> Term | None:
+def term_of(template: Template, inputs: tuple[Tensor, ...], places: SizeNames) -> Term | None:
     """An operator applied to terms; nothing for a split of what no concat joined."""
     if template.operator != SPLIT:
         return Term(template.operator, inputs, template.attributes)
@@ -52,7 +52,7 @@ def term_of(template: Template, inputs: tuple[Tensor, ...], places: Places) -> T
 
 
 def terms_of(
-    graph: Graph, outputs: Sequence[int], templates: Templates, places: Places
+    graph: Graph, outputs: Sequence[int], templates: Templates, places: SizeNames
 ) -> tuple[Tensor, ...]:
     """These tensors of a graph as terms."""
     made: dict[int, Tensor] = {}
@@ -76,7 +76,7 @@ def rule_of(
     templates: Templates,
 ) -> Rule:
     """A rule between graphs, each with its outputs in the same order."""
-    places = Places()
+    places = SizeNames()
     left = terms_of(*source, templates, places)
     right = terms_of(*target, templates, places)
     ranks = tuple(Condition(Rank(own.name), "=", 2) for own in variables(left))

@@ -15,7 +15,7 @@ import msgspec
 
 from meshwright.graph.model import Operator, Tensor
 from meshwright.graph.notation import Definition
-from meshwright.rewrite.graphs.fit import Blueprint, Piece
+from meshwright.rewrite.graphs.fit import Blueprint, BlueprintOperator
 from meshwright.rewrite.graphs.names import Names, Naming, dim_names, fresh
 from meshwright.rewrite.graphs.site import Node, Site
 
@@ -117,7 +117,9 @@ class _Edit:
                 called.append(own)
             self._add(piece, operands, called[-len(piece.outputs) :], layer)
 
-    def _add(self, piece: Piece, operands: tuple[str, ...], made: Names, layer: str) -> None:
+    def _add(
+        self, piece: BlueprintOperator, operands: tuple[str, ...], made: Names, layer: str
+    ) -> None:
         name = made[0] if made[0] not in self._nodes else fresh(made[0], self._nodes)
         inputs = [""] * len(operands)
         for number, own in zip(piece.reading.order, operands, strict=True):

@@ -20,7 +20,7 @@ from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.terms import Condition, Rule, symbols
 
 
-class Applied(msgspec.Struct, frozen=True):
+class RewriteStep(msgspec.Struct, frozen=True):
     """A match that was applied, and the graph after it; lines are operators in their text form."""
 
     match: Match
@@ -34,7 +34,7 @@ def apply_chain(
     steps: Sequence[tuple[Rule, int]],
     parameters: Parameters,
     known: Mapping[str, Definition] = DEFINITIONS,
-) -> Iterator[Applied]:
+) -> Iterator[RewriteStep]:
     """Each rule at one of its places, counted from 1, in the graph that the one before it left.
 
     >>> from meshwright.graph.text import parse_graph
@@ -53,7 +53,7 @@ def apply_chain(
         match = _at(rule, matcher.matches, place, parameters)
         after = matcher.rewrite(match).graph
         before, now = str(graph).splitlines(), str(after).splitlines()
-        yield Applied(
+        yield RewriteStep(
             match,
             after,
             gone=tuple(line for line in before if line not in set(now)),

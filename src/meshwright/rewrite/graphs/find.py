@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from meshwright.rewrite.graphs.patterns import Part, Plan, Step
+from meshwright.rewrite.graphs.patterns import MatchPlan, PatternOperator, PatternOutput
 from meshwright.rewrite.graphs.site import Node, Site
 from meshwright.rewrite.language.terms import AXES, Setting
 from meshwright.rewrite.language.types import rank
@@ -26,7 +26,7 @@ class Binding(NamedTuple):
 _EMPTY = Binding((), {}, {})
 
 
-def bindings(site: Site, plan: Plan, anchor: str) -> Iterator[Binding]:
+def bindings(site: Site, plan: MatchPlan, anchor: str) -> Iterator[Binding]:
     """Every way in which a plan fits an anchor."""
     first = plan.parts[0]
     node = site.nodes[anchor]
@@ -38,7 +38,7 @@ def bindings(site: Site, plan: Plan, anchor: str) -> Iterator[Binding]:
 
 
 def _further(
-    site: Site, parts: tuple[Part, ...], binding: Binding, roots: tuple[str, ...]
+    site: Site, parts: tuple[PatternOutput, ...], binding: Binding, roots: tuple[str, ...]
 ) -> Iterator[Binding]:
     """What is left of a plan, whose outputs are different tensors."""
     if not parts:
@@ -51,7 +51,7 @@ def _further(
                 yield from _further(site, parts[1:], found, (*roots, tensor))
 
 
-def _candidates(site: Site, part: Part, binding: Binding, beside: str) -> Iterator[str]:
+def _candidates(site: Site, part: PatternOutput, binding: Binding, beside: str) -> Iterator[str]:
     """Tensors that a further output may be: up from a slot, or beside the last output."""
     if part.start is None:
         for reader in site.readers.get(beside, ()):
@@ -71,7 +71,7 @@ def _candidates(site: Site, part: Part, binding: Binding, beside: str) -> Iterat
     yield from tensors
 
 
-def _down(site: Site, part: Part, tensor: str, begun: Binding) -> Binding | None:
+def _down(site: Site, part: PatternOutput, tensor: str, begun: Binding) -> Binding | None:
     """What one output of a source binds, if it is there."""
     tensors = [*begun.tensors, tensor]
     operators, symbols = begun.operators, begun.symbols
@@ -98,7 +98,7 @@ def _down(site: Site, part: Part, tensor: str, begun: Binding) -> Binding | None
 
 
 def _told(
-    site: Site, step: Step, node: Node, symbols: dict[str, Setting]
+    site: Site, step: PatternOperator, node: Node, symbols: dict[str, Setting]
 ) -> dict[str, Setting] | None:
     """The symbols with what the settings of an operator say; a symbol is never steps, copies or
     sums, which a rule has to name.

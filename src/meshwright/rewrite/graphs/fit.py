@@ -19,7 +19,7 @@ import msgspec
 from meshwright.graph.model import Attributes, Spec
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import write
-from meshwright.rewrite.graphs.readings import Reading, normal
+from meshwright.rewrite.graphs.readings import OperatorReading, normal
 from meshwright.rewrite.language.conditions import holds, quantity
 from meshwright.rewrite.language.terms import (
     AXES,
@@ -40,17 +40,17 @@ Parameters = Mapping[str, Sequence[int]]
 Bound = Mapping[str, Setting]
 
 
-class Shape(NamedTuple):
+class FitShape(NamedTuple):
     """What the fit depends on of a tensor."""
 
     type: Type
     dtype: str
 
 
-class Piece(NamedTuple):
+class BlueprintOperator(NamedTuple):
     """An operator to be made. Tensors are numbered: what is given, then what is made, in order."""
 
-    reading: Reading
+    reading: OperatorReading
     kind: str
     attributes: Attributes
     operands: tuple[int, ...]
@@ -66,7 +66,7 @@ class Blueprint(NamedTuple):
     """All symbols with their values."""
     given: tuple[Tensor, ...]
     """Tensors of the source that are read: variables, and operators that both sides have."""
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BlueprintOperator, ...]
     ends: tuple[int, ...]
     """For each output of the rule the tensor that takes its place."""
 
@@ -74,7 +74,7 @@ class Blueprint(NamedTuple):
 def blueprints(
     rule: Rule,
     bound: Bound,
-    found: Mapping[Tensor, Shape],
+    found: Mapping[Tensor, FitShape],
     parameters: Parameters,
     known: Mapping[str, Definition],
 ) -> Iterator[Blueprint]:
@@ -138,7 +138,7 @@ class _Builder:
         self,
         rule: Rule,
         chosen: Bound,
-        found: Mapping[Tensor, Shape],
+        found: Mapping[Tensor, FitShape],
         known: Mapping[str, Definition],
     ) -> None:
         self._rule, self._chosen, self._found, self._known = rule, chosen, found, known
@@ -168,7 +168,7 @@ class _Builder:
         settings = tuple(sorted(self._chosen.items()))
         return Blueprint(settings=settings, given=tuple(self._given), pieces=pieces, ends=ends)
 
-    def _piece(self, node: Term) -> Piece:
+    def _piece(self, node: Term) -> BlueprintOperator:
         operands = tuple(self._numbers[own] for own in node.inputs)
         own = [self._shapes[number] for number in operands]
         settings = normal(node.operator, tuple(map(self._setting, node.attributes)),
@@ -177,10 +177,10 @@ class _Builder:
         writing = write(node.operator, settings, [_spec(shape) for shape in own], self._known)
         for output, (type_, spec) in enumerate(zip(types, writing.outputs, strict=True)):
             self._numbers[msgspec.structs.replace(node, output=output)] = len(self._shapes)
-            self._shapes.append(Shape(type_, spec.dtype))
+            self._shapes.append(FitShape(type_, spec.dtype))
         order = tuple(writing.order.index(number) for number in range(len(operands)))
-        return Piece(
-            reading=Reading(node.operator, settings, order),
+        return BlueprintOperator(
+            reading=OperatorReading(node.operator, settings, order),
             kind=writing.kind,
             attributes=writing.attributes,
             operands=operands,
@@ -196,12 +196,12 @@ class _Builder:
         return self._chosen[own]
 
 
-def _standing(rule: Rule, found: Mapping[Tensor, Shape]) -> frozenset[Tensor]:
+def _standing(rule: Rule, found: Mapping[Tensor, FitShape]) -> frozenset[Tensor]:
     """Tensors of the source that the rule leaves as they are: nothing replaced goes into them."""
     pairs = zip(rule.source, rule.target, strict=True)
     replaced = {own.node for own, other in pairs if isinstance(own, Term) and own != other}
     return frozenset(term for term in found if replaced.isdisjoint(nodes((term,))))
 
 
-def _spec(shape: Shape) -> Spec:
+def _spec(shape: FitShape) -> Spec:
     return Spec(shape.dtype, tuple(axis.size for axis in shape.type[FRONT:]))

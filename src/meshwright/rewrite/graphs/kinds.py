@@ -22,7 +22,7 @@ from meshwright.rewrite.graphs.readings import (
     DEFAULT_EPS,
     KEYS,
     READERS,
-    Reading,
+    OperatorReading,
     Settings,
     normal,
 )
@@ -46,7 +46,7 @@ class Writing(NamedTuple):
     outputs: tuple[Spec, ...]
 
 
-def read(call: Call, known: Mapping[str, Definition] = DEFINITIONS) -> Reading | None:
+def read(call: Call, known: Mapping[str, Definition] = DEFINITIONS) -> OperatorReading | None:
     """The operator that a call is, if rules can speak of it.
 
     >>> x, w = Spec("float32", (4, 8)), Spec("float32", (6, 8))
@@ -92,7 +92,7 @@ def write(
     return Writing(kind, attributes, order, outputs)
 
 
-def _by_name(call: Call, known: Mapping[str, Definition]) -> Reading | None:
+def _by_name(call: Call, known: Mapping[str, Definition]) -> OperatorReading | None:
     """A kind that is defined under its own name, or that carries its definition."""
     given = {key: value for key, value in call.attributes if key != PYTHON_KERNEL}
     line = given.pop(DEFINITION, None)
@@ -103,7 +103,7 @@ def _by_name(call: Call, known: Mapping[str, Definition]) -> Reading | None:
     if defined is None or set(given) != set(defined.parameters):
         return None
     settings = tuple(given[name] for name in defined.parameters)
-    return Reading(defined.name, settings, tuple(range(len(call.inputs))))
+    return OperatorReading(defined.name, settings, tuple(range(len(call.inputs))))
 
 
 def _writer(operator: str, known: Mapping[str, Definition]) -> Writer:

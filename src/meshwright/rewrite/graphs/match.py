@@ -23,12 +23,12 @@ from meshwright.rewrite.graphs.apply import Change, replace
 from meshwright.rewrite.graphs.fit import Parameters
 from meshwright.rewrite.graphs.names import naming
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.rewrite.graphs.places import Found, Key, Match, Memory
+from meshwright.rewrite.graphs.places import ApplicableMatch, BlueprintCache, Key, Match
 from meshwright.rewrite.graphs.site import Ancestry, Site, site_of
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import Type
 
-_Group = Mapping[Key, Found]
+_Group = Mapping[Key, ApplicableMatch]
 
 
 class _State(NamedTuple):
@@ -63,7 +63,7 @@ class Matcher:
         self, graph: OperatorGraph, rules: RuleSet, parameters: Parameters | None = None
     ) -> None:
         """All matches from scratch; `parameters` are values for symbols that only targets have."""
-        self._memory = Memory(rules, parameters or {})
+        self._memory = BlueprintCache(rules, parameters or {})
         site = site_of(graph, rules.known)
         found = [
             own
@@ -75,7 +75,7 @@ class Matcher:
         self._state = _merged(_State(site, {}, {}), found)
 
     @classmethod
-    def _at(cls, memory: Memory, state: _State) -> Matcher:
+    def _at(cls, memory: BlueprintCache, state: _State) -> Matcher:
         made = cls.__new__(cls)
         made._memory, made._state = memory, state
         return made
@@ -96,7 +96,7 @@ class Matcher:
         return tuple(found.match for found in self._applicable.values())
 
     @cached_property
-    def _applicable(self) -> dict[Key, Found]:
+    def _applicable(self) -> dict[Key, ApplicableMatch]:
         ancestry = Ancestry(self._state.site)
         return {
             key: found
@@ -132,9 +132,9 @@ def apply(
     return Matcher(graph, RuleSet((match.rule,), known), values).rewrite(match).graph
 
 
-def _merged(state: _State, found: Iterable[tuple[Key, Found]]) -> _State:
+def _merged(state: _State, found: Iterable[tuple[Key, ApplicableMatch]]) -> _State:
     """A state with further matches, each group in order."""
-    new: dict[str, dict[Key, Found]] = {}
+    new: dict[str, dict[Key, ApplicableMatch]] = {}
     touching = dict(state.touching)
     for key, own in found:
         anchor = state.site.makers[own.match.outputs[0]][0]
@@ -152,7 +152,7 @@ def _rank(key: Key) -> tuple[int, tuple[str, ...], tuple[str, ...], str]:
     return *key[:3], str(key[3])
 
 
-def _updated(memory: Memory, before: _State, site: Site, change: Change) -> _State:
+def _updated(memory: BlueprintCache, before: _State, site: Site, change: Change) -> _State:
     """The state after a rewrite: matches of what has changed are dropped and sought anew."""
     rules = memory.rules
     disturbed = change.came | change.gone

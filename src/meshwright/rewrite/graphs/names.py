@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from meshwright.graph.notation import Definition, Label
 from meshwright.rewrite.graphs.fit import Blueprint
-from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.graphs.site import Site
 
 DERIVED = "~"
@@ -75,7 +75,7 @@ def fresh(stem: str, taken: Collection[str]) -> str:
 
 
 def dim_names(
-    reading: Reading, operands: Sequence[Names], known: Mapping[str, Definition]
+    reading: OperatorReading, operands: Sequence[Names], known: Mapping[str, Definition]
 ) -> tuple[str, ...]:
     """What the dims of an output are called, after those of the operands.
 

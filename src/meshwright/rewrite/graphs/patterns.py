@@ -23,7 +23,7 @@ from meshwright.rewrite.language.types import DIMS
 COMMUTATIVE = ("add", "mul")
 
 
-class Step(NamedTuple):
+class PatternOperator(NamedTuple):
     """An operator of a pattern: what has to have made the tensor in a slot."""
 
     slot: int
@@ -48,23 +48,23 @@ class Rung(NamedTuple):
 _Way = tuple[int, tuple[Rung, ...]]
 
 
-class Part(NamedTuple):
+class PatternOutput(NamedTuple):
     """One output of the source: where to begin, the way up to it, and what lies below it."""
 
     start: int | None
     """A slot; None for the anchor and for an output beside the others."""
     climb: tuple[Rung, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PatternOperator, ...]
     equal: tuple[tuple[int, int], ...]
     """Slots that have to hold the same tensor."""
 
 
-class Plan(NamedTuple):
+class MatchPlan(NamedTuple):
     """How to find a rule from one of its outputs."""
 
     rule: int
     anchor: int
-    parts: tuple[Part, ...]
+    parts: tuple[PatternOutput, ...]
     terms: tuple[Tensor, ...]
     """Every tensor of the source: its variables first, then outputs of operators."""
     slots: tuple[int, ...]
@@ -93,8 +93,8 @@ class RuleSet:
         self.rules, self.known = tuple(rules), known
         self.numbers: dict[str, int] = {}
         """The place of each rule by its name."""
-        self._by_root: dict[str, list[Plan]] = {}
-        self._by_reads: dict[tuple[str, tuple[str, ...]], tuple[Plan, ...]] = {}
+        self._by_root: dict[str, list[MatchPlan]] = {}
+        self._by_reads: dict[tuple[str, tuple[str, ...]], tuple[MatchPlan, ...]] = {}
         for number, rule in enumerate(self.rules):
             if self.numbers.setdefault(rule.name, number) != number:
                 raise InputError(f"two rules are called {rule.name!r}", "rename one")
@@ -106,7 +106,7 @@ class RuleSet:
         self.beside = any(part.start is None for plan in every for part in plan.parts[1:])
         """Whether a rule has outputs that share no tensor."""
 
-    def plans(self, operator: str, reads: tuple[str, ...]) -> tuple[Plan, ...]:
+    def plans(self, operator: str, reads: tuple[str, ...]) -> tuple[MatchPlan, ...]:
         """Plans for an anchor that reads what these operators made ("" for any other tensor)."""
         key = (operator, reads)
         if key not in self._by_reads:
@@ -115,13 +115,13 @@ class RuleSet:
         return self._by_reads[key]
 
 
-def _may_fit(plan: Plan, reads: tuple[str, ...]) -> bool:
+def _may_fit(plan: MatchPlan, reads: tuple[str, ...]) -> bool:
     first, *below = plan.parts[0].steps
     wanted = {step.slot - 1: step.operator for step in below if step.slot <= first.arity}
     return first.arity == len(reads) and all(reads[at] == own for at, own in wanted.items())
 
 
-def _plans(number: int, rule: Rule) -> Iterator[Plan]:
+def _plans(number: int, rule: Rule) -> Iterator[MatchPlan]:
     if rule.free or not all(isinstance(term, Term) for term in rule.source):
         return
     own = nodes(rule.source)
@@ -147,10 +147,10 @@ class _Compiler:
         self._visited: set[Term] = set()
         self._used = 0
 
-    def plan(self, number: int, anchor: int) -> Plan:
+    def plan(self, number: int, anchor: int) -> MatchPlan:
         """The plan from an anchor: outputs that share tensors with those before come first."""
         left = list(range(len(self._rule.source)))
-        parts: list[Part] = []
+        parts: list[PatternOutput] = []
         following: int | None = anchor
         while following is not None:
             left.remove(following)
@@ -158,7 +158,7 @@ class _Compiler:
             joined = (other for other in left if self._way(self._rule.source[other]) is not None)
             following = next(joined, left[0] if left else None)
         terms = tensors_of(self._rule.source)
-        return Plan(
+        return MatchPlan(
             rule=number,
             anchor=anchor,
             parts=tuple(parts),
@@ -168,10 +168,10 @@ class _Compiler:
             depth=_depth(self._rule.source[anchor]),
         )
 
-    def _part(self, output: int, *, first: bool) -> Part:
+    def _part(self, output: int, *, first: bool) -> PatternOutput:
         term = self._rule.source[output]
         start, climb = (None, ()) if first else self._way(term) or (None, ())
-        steps: list[Step] = []
+        steps: list[PatternOperator] = []
         equal: list[tuple[int, int]] = []
         waiting = [(term, self._new_slots(1)[0])]
         while waiting:
@@ -187,19 +187,19 @@ class _Compiler:
                 self._visited.add(tensor.node)
                 operands = self._operands(tensor)
                 waiting += zip(operands, self._new_slots(len(operands)), strict=True)
-        return Part(start, climb, tuple(steps), tuple(equal))
+        return PatternOutput(start, climb, tuple(steps), tuple(equal))
 
     def _new_slots(self, count: int) -> range:
         self._used += count
         return range(self._used - count, self._used)
 
-    def _step(self, term: Term, slot: int) -> Step:
+    def _step(self, term: Term, slot: int) -> PatternOperator:
         settings: Settings = term.attributes
         if term.node in self._swapped and _swaps(term):
             settings = settings[::-1]
         elif not _swaps(term):
             settings = normal(term.operator, settings, 0)
-        return Step(
+        return PatternOperator(
             slot=slot,
             operator=term.operator,
             output=term.output,

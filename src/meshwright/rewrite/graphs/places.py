@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.rewrite.graphs.find import bindings
-from meshwright.rewrite.graphs.fit import Blueprint, Parameters, Shape, blueprints
+from meshwright.rewrite.graphs.fit import Blueprint, FitShape, Parameters, blueprints
 from meshwright.rewrite.graphs.names import naming
-from meshwright.rewrite.graphs.patterns import Plan, RuleSet
+from meshwright.rewrite.graphs.patterns import MatchPlan, RuleSet
 from meshwright.rewrite.graphs.site import Site
 from meshwright.rewrite.language.terms import Rule, Setting, Tensor, Variable
 
@@ -39,7 +39,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.rule.name} at {', '.join(self.outputs)}: {bound}"
 
 
-class Found(NamedTuple):
+class ApplicableMatch(NamedTuple):
     """A match with what it takes to apply it."""
 
     match: Match
@@ -51,14 +51,16 @@ Key = tuple[int, tuple[str, ...], tuple[str, ...], tuple[tuple[str, Setting], ..
 """Rule by number, replaced tensors, tensors of variables, values of symbols: a match is these."""
 
 
-class Memory:
+class BlueprintCache:
     """Blueprints that were worked out for a rule on tensors of these types."""
 
     def __init__(self, rules: RuleSet, parameters: Parameters) -> None:
         self.rules, self.parameters = rules, parameters
         self._known: dict[tuple[object, ...], tuple[Blueprint, ...]] = {}
 
-    def found(self, site: Site, plan: Plan, anchor: str) -> Iterator[tuple[Key, Found]]:
+    def found(
+        self, site: Site, plan: MatchPlan, anchor: str
+    ) -> Iterator[tuple[Key, ApplicableMatch]]:
         """Every match of a plan at an anchor."""
         rule = self.rules.rules[plan.rule]
         for binding in bindings(site, plan, anchor):
@@ -78,12 +80,12 @@ class Memory:
                     operators=tuple(binding.operators[n] for n in sorted(binding.operators)),
                 )
                 key = (plan.rule, outputs, tuple(name for _, name in tensors), match.settings)
-                yield key, Found(match, blueprint, given)
+                yield key, ApplicableMatch(match, blueprint, given)
 
-    def _fits(self, plan: Plan, bound: Mapping[Tensor, str], symbols: Mapping[str, Setting],
+    def _fits(self, plan: MatchPlan, bound: Mapping[Tensor, str], symbols: Mapping[str, Setting],
               site: Site) -> tuple[Blueprint, ...]:  # fmt: skip
         """What a rule makes of a binding; types of variables and symbols decide all others."""
-        shapes = {term: Shape(site.types[own], site.tensors[own].dtype)
+        shapes = {term: FitShape(site.types[own], site.tensors[own].dtype)
                   for term, own in bound.items()}  # fmt: skip
         told = tuple(shape for term, shape in shapes.items() if isinstance(term, Variable))
         key = (plan.rule, told, tuple(sorted(symbols.items())))

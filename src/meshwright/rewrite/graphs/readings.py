@@ -30,7 +30,7 @@ DEFAULT_EPS = 1e-5
 """Of layer_norm, as in ATen's schema."""
 
 
-class Reading(NamedTuple):
+class OperatorReading(NamedTuple):
     """An operator of the rule language; its operands are the inputs in this order."""
 
     operator: str
@@ -54,8 +54,8 @@ def normal(operator: str, settings: Settings, rank: int) -> Settings:
     return (min(found), max(found)) if operator == "transpose" else found  # type: ignore[type-var]
 
 
-def _all(operator: str, call: Call, *settings: Setting) -> Reading:
-    return Reading(operator, settings, tuple(range(len(call.inputs))))
+def _all(operator: str, call: Call, *settings: Setting) -> OperatorReading:
+    return OperatorReading(operator, settings, tuple(range(len(call.inputs))))
 
 
 def _says_only(call: Call, *settings: str, **meant: Value) -> bool:
@@ -65,9 +65,9 @@ def _says_only(call: Call, *settings: str, **meant: Value) -> bool:
     )
 
 
-def _parallel(call: Call) -> Reading:
+def _parallel(call: Call) -> OperatorReading:
     settings = tuple(call[key] for key in KEYS[call.kind])
-    return Reading(call.kind, normal(call.kind, settings, len(_shapes(call)[0])))
+    return OperatorReading(call.kind, normal(call.kind, settings, len(_shapes(call)[0])))
 
 
 def _one_dtype(call: Call) -> bool:
@@ -78,7 +78,7 @@ def _shapes(call: Call) -> list[tuple[int, ...]]:
     return [spec.shape for spec in call.inputs if spec is not None]
 
 
-def _pointwise(call: Call) -> Reading | None:
+def _pointwise(call: Call) -> OperatorReading | None:
     """Of equal shapes, or with one number for each place of the last dim."""
     if call.attributes or len(call.inputs) != 2 or not _one_dtype(call):
         return None
@@ -88,18 +88,18 @@ def _pointwise(call: Call) -> Reading | None:
         return _all(call.kind, call)
     if min(one, other) != 1:
         return None
-    return Reading(broadcast, (), (0, 1) if other == 1 else (1, 0))
+    return OperatorReading(broadcast, (), (0, 1) if other == 1 else (1, 0))
 
 
-def _linear(call: Call) -> Reading | None:
+def _linear(call: Call) -> OperatorReading | None:
     return None if call.attributes else _all(("linear", "linear_bias")[len(call.inputs) - 2], call)
 
 
-def _product(call: Call) -> Reading | None:
+def _product(call: Call) -> OperatorReading | None:
     return None if call.attributes else _all("matmul", call)
 
 
-def _convolution(call: Call) -> Reading | None:
+def _convolution(call: Call) -> OperatorReading | None:
     """One group, no dilation."""
     if not _says_only(call, "stride", "padding", groups=1, dilation=(1, 1)):
         return None
@@ -110,7 +110,7 @@ def _convolution(call: Call) -> Reading | None:
     return _all(operator, call, *stride, *padding)
 
 
-def _table(call: Call) -> Reading | None:
+def _table(call: Call) -> OperatorReading | None:
     meant: dict[str, Value] = {"sparse": False, "scale_grad_by_freq": False}
     if call.kind == "embedding_bag":
         if len(_shapes(call)[1]) != 2:
@@ -119,20 +119,20 @@ def _table(call: Call) -> Reading | None:
     else:
         meant |= {"padding_idx": -1}
     order = (1, 0, *range(2, len(call.inputs)))
-    return Reading(call.kind, (), order) if _says_only(call, **meant) else None
+    return OperatorReading(call.kind, (), order) if _says_only(call, **meant) else None
 
 
-def _experts(call: Call) -> Reading | None:
+def _experts(call: Call) -> OperatorReading | None:
     return None if call.attributes else _all("experts", call)
 
 
-def _softmax(call: Call) -> Reading | None:
+def _softmax(call: Call) -> OperatorReading | None:
     last = len(_shapes(call)[0]) - 1
     fits = _says_only(call, "dim", dtype=None) and call.get("dim") in (-1, last)
-    return Reading("softmax") if fits else None
+    return OperatorReading("softmax") if fits else None
 
 
-def _norm(call: Call) -> Reading | None:
+def _norm(call: Call) -> OperatorReading | None:
     """Over the last dim, with all weights; rms_norm without eps depends on the dtype."""
     if not _says_only(call, "normalized_shape", "eps", cudnn_enable=True):
         return None
@@ -141,7 +141,7 @@ def _norm(call: Call) -> Reading | None:
     return _all(call.kind, call, eps) if one and isinstance(eps, float) else None
 
 
-def _attention(call: Call) -> Reading | None:
+def _attention(call: Call) -> OperatorReading | None:
     """Without mask and dropout, as many heads of keys as of queries: causal or not, and scale."""
     if not _says_only(call, "is_causal", "scale", dropout_p=0.0, enable_gqa=False):
         return None
@@ -150,14 +150,14 @@ def _attention(call: Call) -> Reading | None:
     return _all("attention", call, (call.get("is_causal", False), scale))
 
 
-def _concat(call: Call) -> Reading | None:
+def _concat(call: Call) -> OperatorReading | None:
     dim = _dim(call.get("dim", 0), len(_shapes(call)[0]))
     return _all("concat", call, dim) if _one_dtype(call) else None
 
 
-def _split(call: Call) -> Reading:
+def _split(call: Call) -> OperatorReading:
     dim = _dim(call.get("dim", 0), len(_shapes(call)[0]))
-    return Reading("split", (dim, *(spec.shape[dim] for spec in call.outputs[:-1])))
+    return OperatorReading("split", (dim, *(spec.shape[dim] for spec in call.outputs[:-1])))
 
 
 def _dim(value: Value, rank: int) -> int:
@@ -166,7 +166,7 @@ def _dim(value: Value, rank: int) -> int:
     return value % max(rank, 1)
 
 
-def _moved(call: Call) -> Reading | None:
+def _moved(call: Call) -> OperatorReading | None:
     """transpose, t, and a permute that swaps two dims."""
     rank = len(_shapes(call)[0])
     match call.kind:
@@ -179,10 +179,10 @@ def _moved(call: Call) -> Reading | None:
             order = [_dim(dim, rank) for dim in dims] if isinstance(dims, tuple) else []
             pair = [dim for dim, own in enumerate(order) if own != dim]
     one, other = min(pair, default=0), max(pair, default=0)
-    return Reading("transpose", (one, other)) if len(pair) == 2 and one != other else None
+    return OperatorReading("transpose", (one, other)) if len(pair) == 2 and one != other else None
 
 
-def _reshaped(call: Call) -> Reading | None:
+def _reshaped(call: Call) -> OperatorReading | None:
     """Two neighbours that become one dim, or one that becomes two; the first that fits."""
     before, after = _shapes(call)[0], call.outputs[0].shape
     if 0 in before or abs(len(before) - len(after)) != 1:
@@ -193,8 +193,8 @@ def _reshaped(call: Call) -> Reading | None:
         joined = (*long[:dim], long[dim] * long[dim + 1], *long[dim + 2 :])
         if joined == short and first in (None, dim):
             if len(before) > len(after):
-                return Reading("flatten", (dim,))
-            return Reading("unflatten", (dim, after[dim]))
+                return OperatorReading("flatten", (dim,))
+            return OperatorReading("unflatten", (dim, after[dim]))
     return None
 
 
@@ -204,7 +204,7 @@ def _said(call: Call, rank: int) -> int | None:
     return None if key is None else _dim(call.get(key, 0), rank)
 
 
-def _sum(call: Call) -> Reading | None:
+def _sum(call: Call) -> OperatorReading | None:
     rank = len(_shapes(call)[0])
     real = call.inputs[0] is not None and call.inputs[0].dtype.startswith(("float", "bfloat"))
     dims = call.get("dim")
@@ -214,10 +214,10 @@ def _sum(call: Call) -> Reading | None:
         return None
     names = {rank - 2: "sum_rows", 0: "sum_first", rank - 1: "sum_last"}
     name = names.get(dims[0] % max(rank, 1))
-    return Reading(name) if name else None
+    return OperatorReading(name) if name else None
 
 
-READERS: Mapping[str, Callable[[Call], Reading | None]] = {
+READERS: Mapping[str, Callable[[Call], OperatorReading | None]] = {
     **dict.fromkeys(PARALLEL, _parallel),
     **dict.fromkeys(("add", "sub", "mul"), _pointwise),
     **dict.fromkeys(("matmul", "mm", "bmm"), _product),

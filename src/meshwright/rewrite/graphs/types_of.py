@@ -16,7 +16,7 @@ from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
 from meshwright.graph.model import Tensor as GraphTensor
 from meshwright.graph.notation import Definition, MisfitError
 from meshwright.rewrite.graphs.kinds import read, write
-from meshwright.rewrite.graphs.readings import Reading
+from meshwright.rewrite.graphs.readings import OperatorReading
 from meshwright.rewrite.language.definitions import DEFINITIONS
 from meshwright.rewrite.language.types import FRONT, PARALLEL, Type, infer, plain
 
@@ -39,9 +39,9 @@ def types_of(
 
 def readings_of(
     graph: OperatorGraph, known: Mapping[str, Definition] = DEFINITIONS
-) -> dict[str, Reading | None]:
+) -> dict[str, OperatorReading | None]:
     """What each operator is to rules, by its name; equal calls are read once."""
-    seen: dict[Call, Reading | None] = {}
+    seen: dict[Call, OperatorReading | None] = {}
     found = {}
     for operator in graph.operators:
         call = graph.call(operator)
@@ -53,7 +53,7 @@ def readings_of(
 
 def typed(
     graph: OperatorGraph,
-    readings: Mapping[str, Reading | None],
+    readings: Mapping[str, OperatorReading | None],
     known: Mapping[str, Definition] = DEFINITIONS,
 ) -> dict[str, Type]:
     """The types of a graph whose operators have been read; equal tasks are worked out once."""
@@ -75,7 +75,7 @@ def typed(
 def _made(
     name: str,
     call: Call,
-    reading: Reading | None,
+    reading: OperatorReading | None,
     inputs: tuple[Type, ...],
     known: Mapping[str, Definition],
 ) -> tuple[Type, ...]:

@@ -16,7 +16,7 @@ from meshwright.rewrite.language.terms import (
     Setting,
     Size,
 )
-from meshwright.rewrite.language.types import FRONT, Axis, Type, axis_number, rank
+from meshwright.rewrite.language.types import FRONT, Type, TypedAxis, axis_number, rank
 
 Bound = Mapping[str, Setting]
 """Values of symbols."""
@@ -68,4 +68,4 @@ def holds(condition: Condition | Plain, types: Mapping[str, Type], bound: Bound)
 
 
 def _is_plain(own: Type) -> bool:
-    return own == (Axis(1),) * FRONT + tuple(Axis(axis.size) for axis in own[FRONT:])
+    return own == (TypedAxis(1),) * FRONT + tuple(TypedAxis(axis.size) for axis in own[FRONT:])

@@ -24,9 +24,9 @@ from meshwright.rewrite.language.types import (
     FRONT,
     STEP,
     SUM,
-    Axis,
-    Meeting,
+    OperandGrid,
     Type,
+    TypedAxis,
     axis_number,
     infer,
     meet,
@@ -65,7 +65,7 @@ def cut(type_: Type, whole: Array) -> Shards:
 
 def of_array(value: Array) -> Shards:
     """A tensor in one piece."""
-    type_ = (Axis(1),) * FRONT + tuple(Axis(size) for size in value.shape)
+    type_ = (TypedAxis(1),) * FRONT + tuple(TypedAxis(size) for size in value.shape)
     return cut(type_, value.reshape([axis.size for axis in type_]))
 
 
@@ -215,7 +215,7 @@ def _reshaped(own: Shards, wanted: Type) -> Array:
 
 
 def _tasks(
-    meeting: Meeting, attributes: Sequence[Attribute], inputs: Sequence[Shards], fns: Functions
+    meeting: OperandGrid, attributes: Sequence[Attribute], inputs: Sequence[Shards], fns: Functions
 ) -> Array:
     """Runs the definition once for each task, on the pieces that lie there."""
     own, degrees, output = meeting.definition, meeting.degrees, meeting.output
@@ -249,7 +249,7 @@ def _tasks(
 
 
 def _coordinates(
-    meeting: Meeting, operand: int, type_: Type, step: int, copy: int, at: Mapping[str, int]
+    meeting: OperandGrid, operand: int, type_: Type, step: int, copy: int, at: Mapping[str, int]
 ) -> tuple[int, ...]:
     """Where the piece lies that a task reads of an operand: copies count labels, then the rest."""
     own = meeting.definition

@@ -30,7 +30,7 @@ FRONT = len(AXES)
 STEP, COPY, SUM = range(FRONT)
 
 
-class Axis(NamedTuple):
+class TypedAxis(NamedTuple):
     """Size, number of pieces, and rows of neighbours that every piece holds too."""
 
     size: int
@@ -39,7 +39,7 @@ class Axis(NamedTuple):
     after: int = 0
 
 
-Type = tuple[Axis, ...]
+Type = tuple[TypedAxis, ...]
 
 PARALLEL = ("partition", "combine", "replicate", "reduce", "pipeline", "batch", "halo")
 STRUCTURAL = ("concat", "split", "transpose", "flatten", "unflatten")
@@ -72,7 +72,7 @@ def plain(shape: Sequence[int]) -> Type:
     >>> plain((4, 8))[3:]
     (Axis(size=4, degree=1, before=0, after=0), Axis(size=8, degree=1, before=0, after=0))
     """
-    return (Axis(1),) * FRONT + tuple(Axis(size) for size in shape)
+    return (TypedAxis(1),) * FRONT + tuple(TypedAxis(size) for size in shape)
 
 
 def rank(type_: Type) -> int:
@@ -117,7 +117,7 @@ def over(operator: str, attributes: Sequence[object], rank: int) -> tuple[int, i
     return axis_number(attributes[0], rank), degree
 
 
-def replaced(type_: Type, number: int, axis: Axis) -> Type:
+def replaced(type_: Type, number: int, axis: TypedAxis) -> Type:
     """A type with one axis changed."""
     return (*type_[:number], axis, *type_[number + 1 :])
 
@@ -181,7 +181,7 @@ def _parallel(operator: str, attributes: Sequence[object], own: Type) -> Type:
         size, cut = size // degree, cut // degree if cut % degree == 0 else 1
     if size % cut:
         raise MisfitError(f"an axis of size {size} is cut into {cut}")
-    return replaced(own, number, Axis(size, cut))
+    return replaced(own, number, TypedAxis(size, cut))
 
 
 def _micro(operator: str, number: int, count: int, own: Type) -> Type:
@@ -191,11 +191,11 @@ def _micro(operator: str, number: int, count: int, own: Type) -> Type:
     if operator == "pipeline":
         if axis.size % count:
             raise MisfitError(f"pipeline by {count} of a dim of size {axis.size}")
-        changed = Axis(axis.size // count), Axis(steps.size * count)
+        changed = TypedAxis(axis.size // count), TypedAxis(steps.size * count)
     else:
         if steps.size % count:
             raise MisfitError(f"batch by {count} of {steps.size} steps")
-        changed = Axis(axis.size * count), Axis(steps.size // count)
+        changed = TypedAxis(axis.size * count), TypedAxis(steps.size // count)
     return replaced(replaced(own, number, changed[0]), STEP, changed[1])
 
 
@@ -221,7 +221,7 @@ def _concat(attributes: Sequence[object], inputs: Sequence[Type]) -> Type:
         raise MisfitError("concat along an axis that is cut")
     if any(replaced(own, number, first[number]) != first for own in inputs):
         raise MisfitError("concat of tensors that differ in another axis")
-    return replaced(first, number, Axis(sum(own[number].size for own in inputs)))
+    return replaced(first, number, TypedAxis(sum(own[number].size for own in inputs)))
 
 
 def _split(attributes: Sequence[object], own: Type) -> tuple[Type, ...]:
@@ -234,7 +234,7 @@ def _split(attributes: Sequence[object], own: Type) -> tuple[Type, ...]:
         raise MisfitError(
             f"split of {own[number].size} at {sizes}, of an axis that is cut, or of nothing"
         )
-    return tuple(replaced(own, number, Axis(size)) for size in (*sizes, rest))
+    return tuple(replaced(own, number, TypedAxis(size)) for size in (*sizes, rest))
 
 
 def _transpose(attributes: Sequence[object], own: Type) -> Type:
@@ -255,7 +255,7 @@ def _flatten(attributes: Sequence[object], own: Type) -> Type:
     outer, inner = own[number], own[number + 1]
     if inner[1:] != (1, 0, 0) or outer.before or outer.after:
         raise MisfitError("flatten of dims of which the inner is cut")
-    joined = Axis(outer.size * inner.size, outer.degree)
+    joined = TypedAxis(outer.size * inner.size, outer.degree)
     return (*own[:number], joined, *own[number + 2 :])
 
 
@@ -268,11 +268,11 @@ def _unflatten(attributes: Sequence[object], own: Type) -> Type:
         raise MisfitError(
             f"unflatten of {axis.size} in {axis.degree} pieces into {size} outer parts"
         )
-    parts = (Axis(size, axis.degree), Axis(axis.size // size))
+    parts = (TypedAxis(size, axis.degree), TypedAxis(axis.size // size))
     return (*own[:number], *parts, *own[number + 1 :])
 
 
-class Meeting(NamedTuple):
+class OperandGrid(NamedTuple):
     """How a defined operator meets its operands: the grid of its tasks."""
 
     definition: Definition
@@ -280,14 +280,14 @@ class Meeting(NamedTuple):
     sizes: Mapping[str, int]
     degrees: Mapping[str, int]
     """Of every label; 1 for one that cannot be cut."""
-    sums: Axis
+    sums: TypedAxis
     """Sums that operands bring with them."""
     lacking: tuple[tuple[str, ...], ...]
     """For each operand the labels of which it needs a copy a piece; "" stands for the sums."""
     output: Type
 
 
-def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Type]) -> Meeting:
+def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Type]) -> OperandGrid:
     """The grid of tasks of a defined operator; a `MisfitError` if its operands do not fit."""
     operands, parameters = len(defined.operands), len(defined.parameters)
     if len(inputs) != operands or len(attributes) != parameters:
@@ -298,10 +298,10 @@ def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Typ
     axes = _label_axes(own, types, values)
     degrees = {label: axis.degree for label, axis in axes.items()}
     steps = {type_[STEP] for type_ in inputs}
-    sums = {type_[SUM] for type_ in inputs} - {Axis(1)}
+    sums = {type_[SUM] for type_ in inputs} - {TypedAxis(1)}
     if len(steps) > 1 or len(sums) > 1:
         raise MisfitError("operands differ in steps or in sums to be taken")
-    pending = next(iter(sums), Axis(1))
+    pending = next(iter(sums), TypedAxis(1))
     lacking, extra = [], set()
     for operand, type_ in types.items():
         present = {_plain_label(index) for index in own.indices(operand)}
@@ -313,18 +313,18 @@ def meet(defined: Definition, attributes: Sequence[object], inputs: Sequence[Typ
         if degree % needed or size % needed:
             raise MisfitError(f"{operand} has {degree} copies where {needed} are needed")
         lacking.append(absent)
-        extra.add(Axis(size // needed, degree // needed))
-    if len(extra - {Axis(1)}) > 1:
+        extra.add(TypedAxis(size // needed, degree // needed))
+    if len(extra - {TypedAxis(1)}) > 1:
         raise MisfitError("operands differ in copies")
     parts = math.prod(degrees[label] for label in own.summed)
     output = (
         next(iter(steps)),
-        next(iter(extra - {Axis(1)}), Axis(1)),
-        Axis(pending.size * parts, pending.degree * parts),
+        next(iter(extra - {TypedAxis(1)}), TypedAxis(1)),
+        TypedAxis(pending.size * parts, pending.degree * parts),
         *(axes[label.name] for label in own.output),
     )
     sizes = {label: axis.size for label, axis in axes.items()}
-    return Meeting(own, sizes, degrees, pending, tuple(lacking), output)
+    return OperandGrid(own, sizes, degrees, pending, tuple(lacking), output)
 
 
 def _plain_label(index: Label | Window) -> str:
@@ -333,9 +333,9 @@ def _plain_label(index: Label | Window) -> str:
 
 def _label_axes(
     own: Definition, types: Mapping[str, Type], values: Mapping[str, object]
-) -> dict[str, Axis]:
-    axes: dict[str, Axis] = {}
-    windows: list[tuple[Window, Axis]] = []
+) -> dict[str, TypedAxis]:
+    axes: dict[str, TypedAxis] = {}
+    windows: list[tuple[Window, TypedAxis]] = []
     for read in own.reads:
         for index, axis in zip(read.indices, types[read.operand][FRONT:], strict=True):
             if isinstance(index, Window):
@@ -355,11 +355,11 @@ def _label_axes(
         size = whole_number(values[length], "length")
         if size < 1:
             raise MisfitError(f"{own.name} makes {size} of {label}")
-        axes[label] = Axis(size)
+        axes[label] = TypedAxis(size)
     return axes
 
 
-def _slide(window: Window, axis: Axis, places: int, values: Mapping[str, object]) -> Axis:
+def _slide(window: Window, axis: TypedAxis, places: int, values: Mapping[str, object]) -> TypedAxis:
     stride = whole_number(values[window.stride], "stride")
     padding = whole_number(values[window.padding], "padding")
     size = (axis.size + 2 * padding - places) // stride + 1
@@ -368,9 +368,9 @@ def _slide(window: Window, axis: Axis, places: int, values: Mapping[str, object]
     if axis.degree == 1:
         if axis.before or axis.after:
             raise MisfitError("a window over one piece that overlaps with none")
-        return Axis(size)
+        return TypedAxis(size)
     if axis.size != stride * size or size % axis.degree:
         raise MisfitError(f"{axis.size} rows do not give {size} outputs piece by piece")
     if (axis.before, axis.after) != (padding, max(0, places - stride - padding)):
         raise MisfitError("the pieces do not hold the rows that the window reads")
-    return Axis(size, axis.degree)
+    return TypedAxis(size, axis.degree)

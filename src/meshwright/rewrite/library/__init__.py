@@ -26,7 +26,7 @@ FILES = ("algebra", "elements", "parallel", "forms")
 CERTIFICATES = "certificates.json"
 
 
-class Section(msgspec.Struct, frozen=True):
+class RuleSection(msgspec.Struct, frozen=True):
     """Rules that stand together in a file under a comment."""
 
     file: str
@@ -99,7 +99,7 @@ def library() -> tuple[Rule, ...]:
     return certified(shipped_rules(), shipped_certificates())
 
 
-def sections() -> tuple[Section, ...]:
+def sections() -> tuple[RuleSection, ...]:
     """The library as its files arrange it; a comment begins a section.
 
     >>> [own.title for own in sections()][:2]
@@ -113,7 +113,7 @@ def sections() -> tuple[Section, ...]:
                 found.append((file, line.lstrip("# "), []))
             elif line:
                 found[-1][2].append(rules[line.partition(":")[0]])
-    return tuple(Section(file, title, tuple(own)) for file, title, own in found if own)
+    return tuple(RuleSection(file, title, tuple(own)) for file, title, own in found if own)
 
 
 def _text(name: str) -> str:

@@ -32,9 +32,9 @@ from meshwright.rewrite.language.terms import Attribute
 from meshwright.rewrite.language.types import COPY, FRONT, STEP, SUM
 from meshwright.rewrite.verify.context import SLIDE, Context, Places, Value, position
 from meshwright.rewrite.verify.polynomials import (
-    Applied,
-    At,
     Count,
+    FunctionTerm,
+    IndexTerm,
     Polynomial,
     Position,
     Slide,
@@ -263,7 +263,7 @@ def _element(
             case Number(value=constant):
                 return number(constant)
             case Named(name=name) if name in at:
-                return factor(At(position(at[name])))
+                return factor(IndexTerm(position(at[name])))
             case Named(name=name):
                 return factor(Count(("setting", meeting.settings[name])))
             case Extent(label=label):
@@ -279,7 +279,7 @@ def _element(
                     found = times(found, visit(own_factor, at))
                 return found
             case Apply(function=function, arguments=arguments):
-                return factor(Applied(function, tuple(visit(a, at) for a in arguments)))
+                return factor(FunctionTerm(function, tuple(visit(a, at) for a in arguments)))
             case Total(labels=labels, body=body):
                 return summed(labels, body, at)
 

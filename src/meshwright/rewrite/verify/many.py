@@ -29,7 +29,7 @@ Progress = Callable[[Verdict], None]
 """Told of each verdict as it is found."""
 
 
-class Judged(msgspec.Struct, frozen=True):
+class JudgedRules(msgspec.Struct, frozen=True):
     """Rules with their verdicts, in the order in which they were given; all of them if complete."""
 
     verdicts: tuple[tuple[Rule, Verdict], ...]
@@ -55,7 +55,7 @@ def judge(
     seconds: float = 30.0,
     processes: int = 1,
     progress: Progress | None = None,
-) -> Judged:
+) -> JudgedRules:
     """The verdicts on rules; a KeyboardInterrupt ends the work with those there are.
 
     >>> from meshwright.rewrite.language.text import parse_rules
@@ -74,11 +74,11 @@ def judge(
                 told(verdict)
     except KeyboardInterrupt:
         stopped = "interrupted"
-    return Judged(tuple((rules[n], found[n]) for n in sorted(found)), stopped)
+    return JudgedRules(tuple((rules[n], found[n]) for n in sorted(found)), stopped)
 
 
 def certificates(
-    judged: Judged, known: Mapping[str, Definition] = DEFINITIONS
+    judged: JudgedRules, known: Mapping[str, Definition] = DEFINITIONS
 ) -> tuple[Certificate, ...]:
     """A certificate for every rule that was proved, as it was proved."""
     return tuple(

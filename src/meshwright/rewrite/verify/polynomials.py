@@ -36,14 +36,14 @@ class Element(NamedTuple):
     places: tuple[Where, ...]
 
 
-class Applied(NamedTuple):
+class FunctionTerm(NamedTuple):
     """A function of numbers."""
 
     function: str
     arguments: tuple[Polynomial, ...]
 
 
-class At(NamedTuple):
+class IndexTerm(NamedTuple):
     """A position as a number."""
 
     place: Position
@@ -55,7 +55,7 @@ class Count(NamedTuple):
     symbol: object
 
 
-Factor = Element | Applied | At | Count
+Factor = Element | FunctionTerm | IndexTerm | Count
 
 
 class Product(NamedTuple):
@@ -128,9 +128,9 @@ def _alike_products(one: Product, other: Product, names: Mapping[str, str]) -> b
 
 
 def _alike_factors(one: Factor, other: Factor, names: Mapping[str, str]) -> bool:
-    if isinstance(one, Applied):
+    if isinstance(one, FunctionTerm):
         return (
-            isinstance(other, Applied)
+            isinstance(other, FunctionTerm)
             and one.function == other.function
             and len(one.arguments) == len(other.arguments)
             and all(
@@ -186,8 +186,8 @@ def _canonical_product(
 
 
 def _canonical_factor(own: Factor, depth: int) -> Factor:
-    if isinstance(own, Applied):
-        return Applied(own.function, tuple(_canonical(a, depth) for a in own.arguments))
+    if isinstance(own, FunctionTerm):
+        return FunctionTerm(own.function, tuple(_canonical(a, depth) for a in own.arguments))
     return own
 
 
@@ -195,10 +195,10 @@ def _renamed(own: Factor, names: Mapping[str, str]) -> Factor:
     match own:
         case Element(tensor=tensor, places=places):
             return Element(tensor, tuple(_moved(place, names) for place in places))
-        case At(place=place):
-            return At(_position(place, names))
-        case Applied(function=function, arguments=arguments):
-            return Applied(
+        case IndexTerm(place=place):
+            return IndexTerm(_position(place, names))
+        case FunctionTerm(function=function, arguments=arguments):
+            return FunctionTerm(
                 function,
                 tuple(
                     tuple(
@@ -232,9 +232,9 @@ def _variables(factors: Sequence[Factor]) -> set[str]:
                 for place in places:
                     both = (place.output, place.place) if isinstance(place, Slide) else (place,)
                     found.update(name for position in both for name in position[1])
-            case At(place=place):
+            case IndexTerm(place=place):
                 found.update(place[1])
-            case Applied(arguments=arguments):
+            case FunctionTerm(arguments=arguments):
                 for argument in arguments:
                     for product in argument:
                         found |= _variables(product.factors)

@@ -39,8 +39,8 @@ from meshwright.rewrite.language.types import (
     COPY,
     DIMS,
     FRONT,
-    Axis,
     Type,
+    TypedAxis,
     infer,
 )
 from meshwright.rewrite.verify.spaces import Space, as_space, resolve
@@ -131,7 +131,9 @@ def of_world(
     types: dict[str, Type] = {}
     for variable in dict.fromkeys((*variables(rule.source), *variables(rule.target))):
         axes = world.axes_of(variable.name, rank(variable.name))
-        types[variable.name] = tuple(Axis(size(a.space), size(as_space(a.degree))) for a in axes)
+        types[variable.name] = tuple(
+            TypedAxis(size(a.space), size(as_space(a.degree))) for a in axes
+        )
     bound: dict[str, Attribute] = {
         name: world.numbers[f"dim {name}"]
         if f"dim {name}" in world.numbers
@@ -181,7 +183,7 @@ class _Windows:
         return (
             *type_[:FRONT],
             *(
-                Axis(size) if (name, dim) in self.kernels else axis
+                TypedAxis(size) if (name, dim) in self.kernels else axis
                 for dim, axis in enumerate(type_[FRONT:])
             ),
         )
@@ -214,13 +216,13 @@ def types_of(
 
 
 def _type(chance: random.Random, rank: int, sizes: Sequence[int], *, pieces: bool) -> Type:
-    dims = [Axis(sizes[n] if sizes else chance.choice(_SIZES)) for n in range(rank)]
+    dims = [TypedAxis(sizes[n] if sizes else chance.choice(_SIZES)) for n in range(rank)]
     if not pieces:
-        return (Axis(1),) * FRONT + tuple(dims)
+        return (TypedAxis(1),) * FRONT + tuple(dims)
     front = [chance.choice((1, 1, 1, 2)) for _ in AXES]
     steps, copies, sums = front
     return (
-        Axis(steps), Axis(copies, copies), Axis(sums, sums),
+        TypedAxis(steps), TypedAxis(copies, copies), TypedAxis(sums, sums),
         *(axis._replace(degree=chance.choice((1, 1, 2))) for axis in dims),
     )  # fmt: skip
 

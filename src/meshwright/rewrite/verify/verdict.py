@@ -37,7 +37,7 @@ TOLERANCE = 1e-9
 """Of functions that are not exact on whole numbers, relative to the largest element."""
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class VariableShape(msgspec.Struct, frozen=True, kw_only=True):
     """The type of a variable in a counterexample."""
 
     sizes: tuple[int, ...]
@@ -50,7 +50,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 class Counterexample(msgspec.Struct, frozen=True, kw_only=True):
     """Tensors for which the two sides differ, as found by running them."""
 
-    tensors: tuple[tuple[str, Shape], ...]
+    tensors: tuple[tuple[str, VariableShape], ...]
     attributes: tuple[tuple[str, Attribute], ...]
     seed: int
     """Of the values, which are whole numbers."""
@@ -209,15 +209,15 @@ def _counterexample(instance: Instance, difference: str) -> Counterexample:
     )
 
 
-def _shape(type_: Type) -> Shape:
-    return Shape(
+def _shape(type_: Type) -> VariableShape:
+    return VariableShape(
         sizes=tuple(axis.size for axis in type_[FRONT:]),
         degrees=tuple(axis.degree for axis in type_[FRONT:]),
         **{name: axis.size for name, axis in zip(AXES, type_, strict=False)},
     )
 
 
-def _shown(shape: Shape) -> str:
+def _shown(shape: VariableShape) -> str:
     dims = ", ".join(
         f"{size}" if degree == 1 else f"{size}/{degree}"
         for size, degree in zip(shape.sizes, shape.degrees, strict=True)

@@ -14,11 +14,18 @@ from meshwright.capture.dtypes import torch_dtype
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, shape_of, within
-from meshwright.lower.chains import Chains
+from meshwright.lower.chains import DeviceChains
 from meshwright.lower.machine import Coordinates, Machine
 from meshwright.lower.reductions import Reductions
-from meshwright.lower.tensor_placement import Lying
-from meshwright.lower.transfers import Exchange, Move, Step, Together, moves_from, moves_to
+from meshwright.lower.tensor_placement import TensorPlacement
+from meshwright.lower.transfers import (
+    BoxMove,
+    Exchange,
+    GroupCollective,
+    Step,
+    moves_from,
+    moves_to,
+)
 from meshwright.plan.model import Plan
 from meshwright.run.comm import chaining
 from meshwright.run.comm.communicator import Wire
@@ -39,7 +46,7 @@ class Mover:
         self.here: Coordinates = self._machine.coordinates(rank)
         self._reductions = Reductions(plan)
         self._reducers: dict[object, Reducer] = {}
-        self.chains = Chains(plan, rank)
+        self.chains = DeviceChains(plan, rank)
 
     def takes_part(self, steps: Sequence[Step]) -> bool:
         """Whether this rank has anything to do with a transfer."""
@@ -65,7 +72,9 @@ class Mover:
         """The dtype of a tensor of the graph."""
         return torch_dtype(self._graph.specs[tensor].dtype)
 
-    def filled(self, own: Tensor | None, lying: Lying, dtype: torch.dtype) -> Tensor | None:
+    def filled(
+        self, own: Tensor | None, lying: TensorPlacement, dtype: torch.dtype
+    ) -> Tensor | None:
         """A piece of this rank; zeros if it should hold one and nothing came."""
         if own is not None or not lying.holds(self.here):
             return own
@@ -99,12 +108,12 @@ class Mover:
 
         return exchange
 
-    def _arriving(self, own: Tensor | None, move: Move, dtype: torch.dtype) -> Tensor:
+    def _arriving(self, own: Tensor | None, move: BoxMove, dtype: torch.dtype) -> Tensor:
         if move.source == self.rank:
             return _taken(own, move)
         return torch.empty(shape_of(move.box), dtype=dtype, device=self._device)
 
-    def _together(self, step: Together, dtype: torch.dtype) -> Action:
+    def _together(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         if not (step.before.holds(self.here) or step.after.holds(self.here)):
             return lambda own: own
         match step.kind:
@@ -121,7 +130,7 @@ class Mover:
             case _:
                 assert_never(step.kind)
 
-    def _all_reduce(self, step: Together, dtype: torch.dtype) -> Action:
+    def _all_reduce(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         size = elements(step.before.box(self.here)) * dtype.itemsize
         reducer = self.reducer(step.inside, step.beside, size)
 
@@ -133,7 +142,7 @@ class Mover:
 
         return act
 
-    def _reduce_scatter(self, step: Together, dtype: torch.dtype) -> Action:
+    def _reduce_scatter(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         own_box = step.before.box(self.here)
         links = self.chains.scattered(step.inside, elements(own_box) * dtype.itemsize)
         boxes = [within(box, own_box) for box in self._boxes(step, after=True)]
@@ -146,7 +155,7 @@ class Mover:
 
         return act
 
-    def _all_gather(self, step: Together, dtype: torch.dtype) -> Action:
+    def _all_gather(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         whole = step.after.box(self.here)
         boxes = self._boxes(step, after=False)
         sizes = [elements(box) for box in boxes]
@@ -166,7 +175,7 @@ class Mover:
 
         return act
 
-    def _reduce(self, step: Together, dtype: torch.dtype) -> Action:
+    def _reduce(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         root = self._root(step.inside, step.after)
         size = elements(step.before.box(self.here)) * dtype.itemsize
         links = self.chains.rooted(Collective.REDUCE, step.inside, size, root)
@@ -179,7 +188,7 @@ class Mover:
 
         return act
 
-    def _broadcast(self, step: Together, dtype: torch.dtype) -> Action:
+    def _broadcast(self, step: GroupCollective, dtype: torch.dtype) -> Action:
         root = self._root(step.inside, step.before)
         box = step.after.box(self.here)
         size = elements(box) * dtype.itemsize
@@ -195,12 +204,12 @@ class Mover:
 
         return act
 
-    def _root(self, inside: Sequence[int], own: Lying) -> int:
+    def _root(self, inside: Sequence[int], own: TensorPlacement) -> int:
         """The member of this rank's group along some factors that holds a tensor."""
         holders = self._machine.along(inside, self.here)
         return next(self._machine.device(c) for c in holders if own.holds(c))
 
-    def _boxes(self, step: Together, *, after: bool) -> list[Box]:
+    def _boxes(self, step: GroupCollective, *, after: bool) -> list[Box]:
         """What each member of this rank's group holds, or will hold."""
         lying = step.after if after else step.before
         return [lying.box(own) for own in self._machine.along(step.inside, self.here)]
@@ -214,14 +223,14 @@ def cut(data: Tensor, box: Box) -> Tensor:
     return data
 
 
-def _taken(own: Tensor | None, move: Move) -> Tensor:
+def _taken(own: Tensor | None, move: BoxMove) -> Tensor:
     assert own is not None
     return cut(own, within(move.box, move.source_box))
 
 
 def _joined(
     target: Box,
-    pairs: Sequence[tuple[Move, Tensor]],
+    pairs: Sequence[tuple[BoxMove, Tensor]],
     dtype: torch.dtype,
     device: torch.device,
     summed: bool,

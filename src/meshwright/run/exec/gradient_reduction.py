@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from meshwright.lower.buckets import Bucket, Kept
-from meshwright.lower.chains import Link
+from meshwright.lower.buckets import Bucket, BucketParameter
+from meshwright.lower.chains import ChainLink
 from meshwright.lower.script import Script
-from meshwright.lower.sums import Sum, alone, gathered, sums
-from meshwright.lower.transfers import Together
+from meshwright.lower.sums import GradientSum, alone, gathered, sums
+from meshwright.lower.transfers import GroupCollective
 from meshwright.run.comm import chaining
 from meshwright.run.comm.communicator import Wire
 from meshwright.run.comm.programs import Reducer
@@ -35,7 +35,7 @@ class Settler:
         self._returns = script.wiring.returns
         self._actions: dict[int, Action] = {}
         """Of the returns that travel by themselves."""
-        self._known: dict[str, tuple[Sum, ...]] = {}
+        self._known: dict[str, tuple[GradientSum, ...]] = {}
         """What is summed of each bucket, by the name of its first parameter."""
 
     def prepare(self, bucket: Bucket) -> None:
@@ -53,16 +53,16 @@ class Settler:
                 if steps and self._mover.takes_part(steps):
                     self._actions[number] = self._mover.action(steps, self._mover.dtype(kept.name))
 
-    def _sums(self, bucket: Bucket) -> tuple[Sum, ...]:
+    def _sums(self, bucket: Bucket) -> tuple[GradientSum, ...]:
         first = bucket.parameters[0].name
         if first not in self._known:
             self._known[first] = sums(self._script.wiring, bucket, self._mover.here)
         return self._known[first]
 
-    def _pieces(self, parameters: Iterable[Kept]) -> list[Piece]:
+    def _pieces(self, parameters: Iterable[BucketParameter]) -> list[Piece]:
         return [self._parameters.pieces[kept.name] for kept in parameters]
 
-    def _reducer(self, step: Together, pieces: Sequence[Piece]) -> Reducer:
+    def _reducer(self, step: GroupCollective, pieces: Sequence[Piece]) -> Reducer:
         size = sum(piece.data.nbytes for piece in pieces)
         return self._mover.reducer(step.inside, step.beside, size)
 
@@ -119,7 +119,7 @@ class Settler:
                     # Autograd does not look: what it keeps is gathered again before it is used.
                     piece.data.data.view(-1)[first : first + sharing.sizes[i]].copy_(shard)
 
-    def _sum_together(self, own: Sum, left: Left, found: dict[str, Tensor]) -> None:
+    def _sum_together(self, own: GradientSum, left: Left, found: dict[str, Tensor]) -> None:
         pieces = self._pieces(own.parameters)
         rows = [
             _row(left.get(kept.returns[0]), piece)
@@ -134,7 +134,10 @@ class Settler:
             found[piece.name] = part.view(piece.data.shape)
 
     def _scatter(
-        self, parameters: Sequence[Kept], rows: Sequence[Tensor], found: dict[str, Tensor]
+        self,
+        parameters: Sequence[BucketParameter],
+        rows: Sequence[Tensor],
+        found: dict[str, Tensor],
     ) -> None:
         pieces = self._pieces(parameters)
         sharings = [_sharing(piece) for piece in pieces]
@@ -145,19 +148,21 @@ class Settler:
         for piece, shard in zip(pieces, torch.split(own, sizes), strict=True):
             found[piece.name] = shard
 
-    def _scattering(self, parameters: Sequence[Kept]) -> tuple[Link, ...]:
+    def _scattering(self, parameters: Sequence[BucketParameter]) -> tuple[ChainLink, ...]:
         """How the gradients of sharded parameters are summed."""
         size = sum(piece.data.nbytes for piece in self._pieces(parameters))
         return self._mover.chains.scattered(parameters[0].shards, size)
 
-    def _gathering(self, parameters: Sequence[Kept]) -> tuple[Link, ...]:
+    def _gathering(self, parameters: Sequence[BucketParameter]) -> tuple[ChainLink, ...]:
         """How sharded parameters are put together."""
         size = sum(
             _sharing(piece).sizes[0] * piece.data.itemsize for piece in self._pieces(parameters)
         )
         return self._mover.chains.gathered(parameters[0].shards, size)
 
-    def _add(self, kept: Kept, number: int, left: Left, found: dict[str, Tensor]) -> None:
+    def _add(
+        self, kept: BucketParameter, number: int, left: Left, found: dict[str, Tensor]
+    ) -> None:
         """One more gradient of a parameter, from readers that need it otherwise than it lies."""
         back = self._returns[number]
         piece = self._parameters.pieces.get(kept.name)
