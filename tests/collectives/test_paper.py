@@ -12,7 +12,7 @@ from meshwright.collectives.dsl import (
     Form,
     InsideGroup,
     Master,
-    ParallelForm,
+    Parallel,
     Program,
     ReductionInstruction,
 )
@@ -38,15 +38,15 @@ TABLE_2: list[tuple[str, Form, str]] = [
     ("cpu", InsideGroup(), "{A0,A1,A2,A3} {B0,B1,B2,B3} {C0,C1,C2,C3} {D0,D1,D2,D3}"),
     (
         "cpu",
-        ParallelForm("server"),
+        Parallel("server"),
         "{A0,B0} {A1,B1} {A2,B2} {A3,B3} {C0,D0} {C1,D1} {C2,D2} {C3,D3}",
     ),
-    ("cpu", ParallelForm("rack"), "{A0,B0,C0,D0} {A1,B1,C1,D1} {A2,B2,C2,D2} {A3,B3,C3,D3}"),
+    ("cpu", Parallel("rack"), "{A0,B0,C0,D0} {A1,B1,C1,D1} {A2,B2,C2,D2} {A3,B3,C3,D3}"),
     ("cpu", Master("rack"), "{A0,B0,C0,D0}"),
     ("server", InsideGroup(), "{A0,A1,A2,A3,B0,B1,B2,B3} {C0,C1,C2,C3,D0,D1,D2,D3}"),
     (
         "server",
-        ParallelForm("rack"),
+        Parallel("rack"),
         "{A0,C0} {A1,C1} {A2,C2} {A3,C3} {B0,D0} {B1,D1} {B2,D2} {B3,D3}",
     ),
     ("rack", InsideGroup(), "{A0,A1,A2,A3,B0,B1,B2,B3,C0,C1,C2,C3,D0,D1,D2,D3}"),

@@ -22,7 +22,7 @@ class InsideGroup(msgspec.Struct, frozen=True, tag="InsideGroup"):
     """The collective runs inside each group of the slice."""
 
 
-class ParallelForm(msgspec.Struct, frozen=True, tag="ParallelForm"):
+class Parallel(msgspec.Struct, frozen=True, tag="Parallel"):
     """First devices of all groups under one `under`, second devices, and so on."""
 
     under: str
@@ -34,13 +34,13 @@ class Master(msgspec.Struct, frozen=True, tag="Master"):
     under: str
 
 
-Form = InsideGroup | ParallelForm | Master
+Form = InsideGroup | Parallel | Master
 
 
 class ReductionInstruction(msgspec.Struct, frozen=True):
     """One collective over the groups that a slice and a form make.
 
-    >>> print(Instruction("node", Parallel("root"), Collective.ALL_REDUCE))
+    >>> print(ReductionInstruction("node", Parallel("root"), Collective.ALL_REDUCE))
     node.Parallel(root).AllReduce
     """
 
@@ -78,7 +78,7 @@ def _format_form(form: Form) -> str:
     match form:
         case InsideGroup():
             return "InsideGroup"
-        case ParallelForm(under):
+        case Parallel(under):
             return f"Parallel({under})"
         case Master(under):
             return f"Master({under})"
@@ -102,7 +102,7 @@ def _parse_instruction(text: str) -> ReductionInstruction:
         raise InputError(f"{name!r} is not a collective", nearest(name, _COLLECTIVES))
     kind: Form = InsideGroup()
     if under is not None:
-        kind = ParallelForm(under) if form.startswith("ParallelForm") else Master(under)
+        kind = Parallel(under) if form.startswith("Parallel") else Master(under)
     return ReductionInstruction(slice_, kind, _COLLECTIVES[name])
 
 

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, get_args
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
-from meshwright.collectives.dsl import ROOT, Form, InsideGroup, Master, ParallelForm
+from meshwright.collectives.dsl import ROOT, Form, InsideGroup, Master, Parallel
 from meshwright.cost.pattern import Digit, Pattern, Use
 from meshwright.sharding.axes import IDLE, axis_indices
 from meshwright.sharding.placement import Placement
@@ -99,7 +99,7 @@ class Hierarchy:
         match form:
             case InsideGroup():
                 return range(bottom, len(self.levels)), range(0)
-            case ParallelForm(under) | Master(under):
+            case Parallel(under) | Master(under):
                 top = self._index(names, under)
                 if top >= bottom:
                     raise InputError(
@@ -116,7 +116,7 @@ class Hierarchy:
         seen = set()
         for top in range(count):
             for bottom in range(top + 1, count + 1):
-                whole: Form = InsideGroup() if bottom == count else ParallelForm(names[top])
+                whole: Form = InsideGroup() if bottom == count else Parallel(names[top])
                 slice_ = names[top] if bottom == count else names[bottom]
                 choices = [(slice_, whole, range(top, bottom), range(0))]
                 if bottom < count:

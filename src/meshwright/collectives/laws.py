@@ -63,8 +63,8 @@ def goal(levels: int) -> State:
 def apply(state: State, collective: Collective, groups: CollectiveGroups) -> State | None:
     """The state after the collective, or None if it would be wrong or useless in any group.
 
-    >>> one = apply(start(1), Collective.ALL_REDUCE, Groups(1, 0))
-    >>> one == goal(1), apply(goal(1), Collective.ALL_REDUCE, Groups(1, 0))
+    >>> one = apply(start(1), Collective.ALL_REDUCE, CollectiveGroups(1, 0))
+    >>> one == goal(1), apply(goal(1), Collective.ALL_REDUCE, CollectiveGroups(1, 0))
     (True, None)
     """
     after = list(state)

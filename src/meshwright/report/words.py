@@ -19,7 +19,7 @@ from meshwright.collectives.dsl import (
     ROOT,
     InsideGroup,
     Master,
-    ParallelForm,
+    Parallel,
     Program,
     ReductionInstruction,
 )
@@ -45,7 +45,7 @@ def _describe_step(instruction: ReductionInstruction) -> str:
     match form:
         case InsideGroup():
             where = f" in {instruction.slice}" if instruction.slice != ROOT else ""
-        case ParallelForm(under) | Master(under):
+        case Parallel(under) | Master(under):
             where = f" across {instruction.slice}"
             where += f" in {under}" if under != ROOT else ""
             where += " (masters)" if isinstance(form, Master) else ""

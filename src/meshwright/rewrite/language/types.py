@@ -70,7 +70,7 @@ def plain(shape: Sequence[int]) -> Type:
     """A tensor in one piece.
 
     >>> plain((4, 8))[3:]
-    (Axis(size=4, degree=1, before=0, after=0), Axis(size=8, degree=1, before=0, after=0))
+    (TypedAxis(size=4, degree=1, before=0, after=0), TypedAxis(size=8, degree=1, before=0, after=0))
     """
     return (TypedAxis(1),) * FRONT + tuple(TypedAxis(size) for size in shape)
 
@@ -132,7 +132,7 @@ def infer(
 
     >>> [out] = infer("partition", (0, 2), [plain((4, 8))])
     >>> out[3]
-    Axis(size=4, degree=2, before=0, after=0)
+    TypedAxis(size=4, degree=2, before=0, after=0)
     """
     if operator in PARALLEL:
         return (_parallel(operator, attributes, inputs[0]),)
