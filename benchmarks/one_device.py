@@ -55,7 +55,14 @@ def measure(name: str, plan: Plan, device: torch.device, no_compile: bool) -> No
     constants = {
         own.name: values[own.name].to(torch_dtype(own.dtype)) for own in plan.graph.buffers
     }
-    module = parallelize(example.model.to(dtype), plan, device=device, constants=constants)
+    module = parallelize(
+        example.model.to(dtype),
+        plan,
+        device=device,
+        constants=constants,
+        exact_random=False,
+        dtensors=False,
+    )
     step = Step(example).to(device=device, dtype=dtype)
     entering = len(inputs) - len(example.targets)
     first, targets = tuple(inputs[:entering]), tuple(inputs[entering:])

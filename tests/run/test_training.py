@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.plan.model import Measurement, Plan
 from meshwright.run.launch.ranks import run_ranks
-from meshwright.run.training import Task, train
+from meshwright.run.training import Task, refuse_code_elsewhere, train
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 
@@ -53,3 +54,16 @@ def test_whole_numbers_become_real_in_float64_on_both_sides(source: str) -> None
     assert found.one_device.dtype == "float64"
     assert found.one_device.loss_error < 1e-14
     assert found.one_device.equal
+
+
+def test_a_plan_runs_no_code_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    refuse_code_elsewhere("zoo:lenet/tiny", there / "plan.json")
+    refuse_code_elsewhere("models/own.py:build", there / "plan.json")
+    refuse_code_elsewhere(f"{there}/own.py:build", there / "plan.json")
+    with pytest.raises(InputError, match=r"own\.py' run, which is neither below this folder nor"):
+        refuse_code_elsewhere("../own.py:build", there / "plan.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -82,7 +83,7 @@ def run(
             f"plan {plan!r} does not say which model it is for", "name it with --model"
         )
     from meshwright.run.launch.torchrun import started_by_torchrun
-    from meshwright.run.training import Task, require_sources
+    from meshwright.run.training import Task, refuse_code_elsewhere, require_sources
 
     task = Task(
         plan=loaded,
@@ -95,6 +96,8 @@ def run(
         limit=Seconds(limit),
         one_device=against_one_device,
     )
+    if model is None:
+        refuse_code_elsewhere(source, Path(plan))
     require_sources(task)
     if started_by_torchrun():
         if ranks_per_gpu is not None:

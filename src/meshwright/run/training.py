@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice, repeat
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -67,6 +68,22 @@ class Task(NamedTuple):
 
 Told = Callable[[int, float, float], None]
 """Is told each step's number, loss and seconds; number 0 is the one that warms up."""
+
+
+def refuse_code_elsewhere(source: str, plan: Path) -> None:
+    """Refuse a plan that names a file of code outside of where the user is, and of the plan's
+    folder: who runs a plan that was sent to them has not asked for that code.
+    """
+    parsed = parse_source(source)
+    if parsed.form != "function" or not parsed.name.endswith(".py"):
+        return
+    code = Path(parsed.name).resolve()
+    if not any(code.is_relative_to(own) for own in (Path.cwd(), plan.resolve().parent)):
+        raise InputError(
+            f"plan {str(plan)!r} would have the code of {str(code)!r} run, which is neither below "
+            "this folder nor beside the plan",
+            f"name it with --model {source} if you trust it",
+        )
 
 
 def require_sources(task: Task) -> None:
