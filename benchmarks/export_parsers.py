@@ -19,10 +19,10 @@ from itertools import product
 from pathlib import Path
 
 from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.export.write import exported
 from meshwright.graph.dtypes import in_dtype
 

@@ -122,10 +122,10 @@ def make(case: Case, folder: Path) -> None:
 
     from meshwright.base.errors import InputError
     from meshwright.baselines.data import data_parallel, zero
+    from meshwright.baselines.degrees.config import ParallelConfig
+    from meshwright.baselines.degrees.configured import configured
     from meshwright.capture.load import load_model
     from meshwright.cluster.model import Cluster
-    from meshwright.configs.config import ParallelConfig
-    from meshwright.configs.plan import configured
     from meshwright.export.write import exported
     from meshwright.search.budget import Budget
     from meshwright.search.joint.planner import best_plan

@@ -21,10 +21,10 @@ from typing import NamedTuple, cast
 import msgspec
 
 from meshwright.base.units import Seconds
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Measurement, Plan

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import facts_of
+from meshwright.baselines.degrees.refusals import undivided
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
-from meshwright.configs.facts import facts_of
 from meshwright.configs.judge import judge
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.plan import configured
-from meshwright.configs.refusals import undivided
 from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import settled

@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from meshwright.base.units import Seconds
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Measurement
 from meshwright.run.launch.ranks import Home, run_ranks

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.baselines import BASELINES, applicable
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.placement import scheduled
 from meshwright.baselines.roles import inside_machine
 from meshwright.baselines.stages import contiguous
@@ -17,8 +19,6 @@ from meshwright.baselines.tensor import tensor_splits
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph

@@ -15,15 +15,15 @@ pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import factorizations
+from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.placed import factors_of, rows_of
+from meshwright.baselines.degrees.refusals import refusals
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.configs.changes import changes, settings
-from meshwright.configs.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
-from meshwright.configs.facts import Facts, facts_of
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.placed import factors_of, rows_of
-from meshwright.configs.plan import configured
-from meshwright.configs.refusals import refusals
 from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph

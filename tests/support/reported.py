@@ -8,11 +8,11 @@ from functools import cache
 from msgspec.structs import replace
 
 from meshwright.baselines.data import data_parallel
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.expert import expert
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.explain.decisions import Decision
 from meshwright.explain.evaluate_plan import judged
 from meshwright.graph.model import OperatorGraph

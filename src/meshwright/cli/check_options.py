@@ -127,7 +127,7 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
 
     import msgspec
 
-    from meshwright.configs.config import ParallelConfig
+    from meshwright.baselines.degrees.config import ParallelConfig
     from meshwright.configs.written import Written
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from meshwright.base.integers import divisors, factorizations
 from meshwright.base.units import Bytes
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import Facts, facts_of
-from meshwright.configs.plan import configured
-from meshwright.configs.refusals import refusals
 from meshwright.configs.written import Form
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph

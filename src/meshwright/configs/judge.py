@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, Seconds
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.placed import Rows, rows_of
+from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
 from meshwright.configs.better import Trial, Trials
 from meshwright.configs.changes import changes, settings
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import Facts, facts_of
-from meshwright.configs.placed import Rows, rows_of
-from meshwright.configs.refusals import refusals
 from meshwright.configs.written import Written, settled
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend

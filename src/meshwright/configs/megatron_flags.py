@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import parse_whole
-from meshwright.configs.config import (
+from meshwright.baselines.degrees.config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
     ParallelConfig,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest, shown
-from meshwright.configs.config import ParallelConfig
+from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.configs.written import Written, micro_batches_of
 from meshwright.plan.model import Schedule
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import Facts
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.facts import Facts
 
 Form = Literal["torchtitan", "megatron", "options"]
 

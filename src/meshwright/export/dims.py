@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.configs.facts import Facts, facts_of, layer_starts
+from meshwright.baselines.degrees.facts import Facts, facts_of, layer_starts
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import Operator, OperatorGraph
 

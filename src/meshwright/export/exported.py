@@ -12,7 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.configs.config import INNERMOST_FIRST, PIPELINE_INSIDE, Axis, ParallelConfig
+from meshwright.baselines.degrees.config import (
+    INNERMOST_FIRST,
+    PIPELINE_INSIDE,
+    Axis,
+    ParallelConfig,
+)
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, Prediction, Schedule
 

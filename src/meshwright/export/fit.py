@@ -14,11 +14,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import Axis, ParallelConfig
+from meshwright.baselines.degrees.facts import Facts
+from meshwright.baselines.degrees.placed import Rows, rows_of
+from meshwright.baselines.degrees.refusals import undivided
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import Axis, ParallelConfig
-from meshwright.configs.facts import Facts
-from meshwright.configs.placed import Rows, rows_of
-from meshwright.configs.refusals import undivided
 from meshwright.export.exported import Target
 from meshwright.export.uniform import Uniform
 from meshwright.sharding.layout import factors

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from meshwright.configs.config import Axis
+from meshwright.baselines.degrees.config import Axis
 from meshwright.export.exported import Files, Writing
 from meshwright.export.ranks import machine_level
 from meshwright.plan.model import Plan

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from meshwright.base.units import counted, format_bytes
+from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
-from meshwright.configs.facts import layer_starts
 from meshwright.export.uniform import runs_of
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import matrix

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.cluster.model import Cluster
 from meshwright.configs.changes import settings
-from meshwright.configs.config import ParallelConfig
 from meshwright.export.dims import Dims, dims_of
 from meshwright.export.exported import Files, Writing
 from meshwright.export.ranks import gpus_of

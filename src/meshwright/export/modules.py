@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import layer_starts
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph

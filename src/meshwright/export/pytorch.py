@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meshwright.configs.config import Axis, ParallelConfig
+from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.export import pytorch_text as text
 from meshwright.export.exported import Files, Writing
 from meshwright.export.modules import (

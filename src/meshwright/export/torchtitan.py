@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.configs.changes import settings
-from meshwright.configs.config import ParallelConfig
 from meshwright.export.dims import Dims, dims_of
 from meshwright.export.exported import Files, Writing
 

@@ -24,11 +24,11 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
+from meshwright.baselines.degrees.config import INNERMOST_FIRST, Axis, ParallelConfig
+from meshwright.baselines.degrees.facts import EXPERT, Facts, facts_of, layer_starts
+from meshwright.baselines.degrees.refusals import undivided
+from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, work
-from meshwright.configs.config import INNERMOST_FIRST, Axis, ParallelConfig
-from meshwright.configs.facts import EXPERT, Facts, facts_of, layer_starts
-from meshwright.configs.refusals import undivided
-from meshwright.configs.sequence import sequence_splits
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import IDLE, REPLICA
 from meshwright.sharding.unit import Unit

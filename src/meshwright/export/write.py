@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import Facts, facts_of
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import Facts, facts_of
 from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.plan import configured
 from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import Written, settled

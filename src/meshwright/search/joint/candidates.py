@@ -77,9 +77,11 @@ class Kept:
         """All, the best first."""
         return sorted(self._entries, key=self.score)
 
-    def leaders(self) -> list[Entry]:
-        """The best plan; if it does not fit, the best that has a sketch and the best without."""
-        ranked = self.ranked()
+    def leaders(self, zero: int | None = None) -> list[Entry]:
+        """The best plan, of all or with a stage of ZeRO; if it does not fit, the best that has a
+        sketch and the best without.
+        """
+        ranked = [own for own in self.ranked() if zero in (None, own.candidate.plan.options.zero)]
         if not ranked or ranked[0].candidate.fits(self._question.memory):
             return ranked[:1]
         both = ([own for own in ranked if (own.sketch is None) == bare] for bare in (True, False))

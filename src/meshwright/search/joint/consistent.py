@@ -19,10 +19,14 @@ from meshwright.search.joint.constraints import (
     STAGES,
     Constraints,
     can_be_cut,
+    option,
 )
 from meshwright.search.joint.contradictions import contradiction, runs
+from meshwright.search.joint.question import Question
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.sharding.micro_batches import cut_by_micro_batches
 from meshwright.sharding.unit import Unit
+from meshwright.sharding.units import units as units_of
 
 LISTED = 12
 """Names that a sentence lists at most."""
@@ -142,3 +146,18 @@ def _near(given: str, known: Sequence[str]) -> str:
         return nearest(given, known)
     close = difflib.get_close_matches(given, known, n=3, cutoff=0.0)
     return f"did you mean {' or '.join(map(repr, close))}?"
+
+
+def refuse_impossible(question: Question) -> None:
+    """Refuse a question without an answer, in a sentence."""
+    if not question.graph.operators:
+        raise InputError(
+            f"graph {question.graph.name!r} has no operators, which leaves nothing to plan",
+            "give a model that computes something",
+        )
+    if question.memory <= 0:
+        raise InputError(f"the memory limit is {question.memory} bytes", "give more than 0")
+    checked(question.constraints, units_of(question.graph), question.cluster)
+    wanted = option(question.constraints, MICRO_BATCHES)
+    if wanted is not None:
+        cut_by_micro_batches(question.graph, wanted)

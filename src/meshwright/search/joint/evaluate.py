@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.grid import Outcome
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
@@ -20,9 +23,21 @@ from meshwright.search.joint.global_config import Frame
 from meshwright.search.joint.graph_context import Bench, Sketch
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.question import Question
+from meshwright.search.joint.violations import violations
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.simulation import simulate
+
+WEIGHTS = (
+    Weights(sums=1.0),
+    Weights(sums=0.5, together=True),
+    Weights(sums=0.2, together=True),
+    Weights(sums=0.0, together=True),
+    Weights(compute=0.5, sums=1.0, together=True),
+    Weights(compute=0.2, sums=1.0),
+    Weights(sums=2.0),
+)
+"""With which frames are laid out finer."""
 
 LEADING = 3
 """Weights, of those with which the first frame was laid out best, for other frames and graphs."""
@@ -45,6 +60,7 @@ class Trials:
         self.benches: list[Bench] = []
         self._steps: dict[int, tuple[str, ...]] = {}
         self.kept = Kept(question)
+        self._configured: dict[tuple[int, ParallelConfig], Entry | None] = {}
 
     def bench(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> Bench:
         """The bench of a graph that some rewrites led to; equal graphs share one."""
@@ -70,6 +86,33 @@ class Trials:
         if entry is not None and entry is self.kept.best:
             self._better(entry)
         return entry
+
+    def configured(self, bench: Bench, config: ParallelConfig) -> Outcome | None:
+        """How good a configuration is; None if it breaks a constraint or does not divide."""
+        key = id(bench), config
+        if key not in self._configured:
+            self._configured[key] = self._laid_by_degrees(bench, config)
+        entry = self._configured[key]
+        if entry is None:
+            return None
+        over, value, _ = self.kept.score(entry)
+        return Outcome(over, value, entry.step)
+
+    def best_configured(self, bench: Bench, count: int) -> list[ParallelConfig]:
+        """The best configurations of a graph so far."""
+        every = self._configured.items()
+        own = [(config, entry) for (of, config), entry in every if of == id(bench) and entry]
+        own.sort(key=lambda found: self.kept.score(found[1]))
+        return [config for config, _ in own[:count]]
+
+    def _laid_by_degrees(self, bench: Bench, config: ParallelConfig) -> Entry | None:
+        try:
+            plan = configured(bench.graph, self._question.cluster, config)
+        except InputError:
+            return None
+        if violations(plan, self._question.constraints):
+            return None
+        return self.add(self.simulated(plan), bench)
 
     def explore(
         self, bench: Bench, found: list[Sketch], weights: Sequence[Weights]

@@ -12,10 +12,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from meshwright.base.integers import divisors
 from meshwright.base.once import once
+from meshwright.baselines.degrees.grid import thinned
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import (
@@ -30,11 +32,13 @@ from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.question import Question
 from meshwright.sharding.layout import Factor, factors
 from meshwright.sharding.micro_batches import can_be_cut_by
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import at
 from meshwright.sharding.units import units
 
 MOST_STAGES = 64
-MOST_MICRO = 128
-"""Micro-batches of a pipeline, at most: a simulation has a task for each of them and unit."""
+MOST_TASKS = 1_500_000
+"""Units times micro-batches, at most: a simulation has some tasks for each of them."""
 
 NO_LEVEL = -1
 """Where no stages sit."""
@@ -75,7 +79,7 @@ SAVINGS = (
 def shapes(question: Question, graph: OperatorGraph) -> Iterator[tuple[tuple[int, ...], int]]:
     """All stages and numbers of micro-batches to consider, the simplest first."""
     own = factors(question.cluster)
-    possible = micro_batches(graph)
+    possible = [m for m in micro_batches(graph) if m == 1 or m * len(units(graph)) <= MOST_TASKS]
     for stages in _stages(question, own, len(units(graph))):
         count = Frame(stages, Options()).degree(own)
         yield from ((stages, micro) for micro in _micro_batches(question, count, possible))
@@ -103,6 +107,14 @@ def savings(constraints: Constraints) -> list[Saving]:
     ]
 
 
+def stages_of(roles: Codes) -> tuple[int, ...]:
+    """The factors along which a plan's stages sit: all units at one coordinate, not all at the
+    same.
+    """
+    seated = (roles <= at(0)).all(axis=0) & (roles != roles[:1]).any(axis=0)
+    return tuple(np.flatnonzero(seated).tolist())
+
+
 def neighbours(question: Question, graph: OperatorGraph, frame: Frame) -> list[Frame]:
     """Frames that differ in one option."""
     options, micro = frame.options, frame.options.micro_batches
@@ -113,12 +125,18 @@ def neighbours(question: Question, graph: OperatorGraph, frame: Frame) -> list[F
         for own in savings(question.constraints)
         if own.recompute == options.recompute or own.zero == options.zero
     ]
-    changed += [
-        replace(options, micro_batches=other)
-        for stages, other in shapes(question, graph)
-        if stages == frame.stages and other in (micro // 2, micro * 2)
-    ]
+    if option(question.constraints, MICRO_BATCHES) is None:
+        changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
     return [Frame(frame.stages, own) for own in changed if own != options]
+
+
+def _beside(graph: OperatorGraph, micro: int) -> list[int]:
+    """The next numbers of micro-batches, and those next to half and twice as many."""
+    possible = micro_batches(graph)
+    fewer = [m for m in possible if m < micro]
+    more = [m for m in possible if m > micro]
+    half, twice = [m for m in fewer if 2 * m <= micro], [m for m in more if m >= 2 * micro]
+    return list(dict.fromkeys((*fewer[-1:], *more[:1], *half[-1:], *twice[:1])))
 
 
 @once
@@ -151,10 +169,10 @@ def _micro_batches(question: Question, stages: int, possible: Sequence[int]) -> 
     if wanted is not None:
         return [wanted] if wanted in possible else []
     if stages == 1:
-        return [1, *(m for m in possible if m > 1 and m & (m - 1) == 0 and m <= MOST_MICRO)]
+        return thinned(possible)
     wished = [stages * slots for slots in SLOTS]
-    even = [m for m in wished if m in possible and m <= MOST_MICRO]
-    return even or _nearest(wished, [m for m in possible if m <= MOST_MICRO])
+    even = [m for m in wished if m in possible]
+    return even or _nearest(wished, possible)
 
 
 def _nearest(wished: Sequence[int], possible: Sequence[int]) -> list[int]:

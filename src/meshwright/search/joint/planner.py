@@ -7,6 +7,7 @@
     options     one option of the best plan after the other is changed, and whether it copies
                 (`replicate_move`)
     walks       Metropolis walks with delta simulation from the best plans (`metropolis_runs`)
+    deepen      while the bound is far: configurations by degrees, roles of like units (`deepen`)
     everything  where a question has few plans, all of them (`enumerate_plans`)
     tidy        copies of a layer that differ for nothing are laid out alike
                 (`unify_layers`)
@@ -17,6 +18,7 @@ from the seed, unless time runs out; an interrupt or the end of the budget leads
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,7 +26,6 @@ from meshwright.base.errors import InputError
 from meshwright.base.garbage import rarely_collected
 from meshwright.base.units import Seconds
 from meshwright.baselines import applied
-from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.operator import OperatorPricer
@@ -35,15 +36,23 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.joint.candidates import Entry
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.coarse_search import sketches, varied
-from meshwright.search.joint.consistent import checked
-from meshwright.search.joint.constraints import MICRO_BATCHES, option, stays
+from meshwright.search.joint.consistent import refuse_impossible
+from meshwright.search.joint.constraints import stays
 from meshwright.search.joint.contradictions import parts
+from meshwright.search.joint.deepen import Allowance, by_degrees, relaid
 from meshwright.search.joint.enumerate_plans import everything
-from meshwright.search.joint.evaluate import Trials
+from meshwright.search.joint.evaluate import WEIGHTS, Trials
 from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.global_config import Frame, neighbours
+from meshwright.search.joint.global_config import (
+    Frame,
+    neighbours,
+    savings,
+    stages_of,
+)
+from meshwright.search.joint.graph_context import Sketch
 from meshwright.search.joint.layout_dp import Weights
 from meshwright.search.joint.metropolis_runs import walked
+from meshwright.search.joint.optimality import Optimality
 from meshwright.search.joint.question import Planned, Question, Stopped
 from meshwright.search.joint.replicate_move import copied
 from meshwright.search.joint.rewrites import rewritten
@@ -51,10 +60,8 @@ from meshwright.search.joint.segment_costs import Boundaries
 from meshwright.search.joint.unify_layers import tidied
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.warm import warm_up
-from meshwright.search.joint.warm_starts import starts
-from meshwright.sharding.micro_batches import cut_by_micro_batches
+from meshwright.search.joint.warm_starts import Start, starts
 from meshwright.sharding.reshard import Codes
-from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import Prices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
@@ -62,22 +69,14 @@ from meshwright.simulate.simulation import simulate
 FINE = 2
 """Frames that other graphs are laid out in."""
 
-TIGHT = 0.99
-"""A bound with so much of the step is near enough: nothing is spent on a nearer one."""
+SCREENING = 0.4
+"""The share of the time left in which degrees are compared."""
+
+WHOLE_SIMULATION = 5000
+"""Proposals of a walk that a whole simulation counts as: some tenths of a second."""
 
 UNTIDY, TIDYING = 1e-3, 0.1
 """The share of a step that layers laid out alike may cost, and of the budget that it may take."""
-
-WEIGHTS = (
-    Weights(sums=1.0),
-    Weights(sums=0.5, together=True),
-    Weights(sums=0.2, together=True),
-    Weights(sums=0.0, together=True),
-    Weights(compute=0.5, sums=1.0, together=True),
-    Weights(compute=0.2, sums=1.0),
-    Weights(sums=2.0),
-)
-"""With which frames are laid out finer."""
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ def best_plan(
     With several cores processes are started; a script that asks for them must be importable, as
     `multiprocessing` wants it.
     """
-    _refuse_impossible(question)
+    refuse_impossible(question)
     warm_up()
     pricer = operators or pricer_of(question.cluster.device)
     run = _Run(question, budget, backend, pricer, programs, seed, cores, progress)
@@ -144,7 +143,9 @@ class _Run:
         self.operators = operators
         self.trials = Trials(question, self.prices, operators, self._enough, self._better)
         self.kept = self.trials.kept
+        self.optimality = Optimality(question, self.prices, operators)
         self.bench = self.trials.bench(question.graph)
+        self.sketched: list[Sketch] = []
         self.framed: list[Frame] = []
         self.leading: Sequence[Weights] = WEIGHTS
         self.named: list[tuple[str, Candidate]] = []
@@ -164,6 +165,7 @@ class _Run:
                 self.algebra()
             self.options()
             self.walks()
+            self.deepen()
             self.everything(rewrites)
             stopped = "budget" if self.clock.enough() else "complete"
             self.tidy()
@@ -195,9 +197,9 @@ class _Run:
         self._tell("frames")
         if self._enough():
             return
-        found = sketches(self.bench, self.clock.enough)
-        self.framed = [own.frame for own in varied(found)]
-        self.leading = self.trials.explore(self.bench, found, WEIGHTS)
+        self.sketched = sketches(self.bench, self.clock.enough)
+        self.framed = [own.frame for own in varied(self.sketched)]
+        self.leading = self.trials.explore(self.bench, self.sketched, WEIGHTS)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
@@ -216,17 +218,18 @@ class _Run:
             found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
             self.trials.explore(bench, found, self.leading)
 
-    def options(self) -> None:
-        """Change one option of the best plans after the other, as long as they get better."""
+    def options(self, zero: int | None = None) -> None:
+        """Change one option of the best plans after the other, as long as they get better: of all
+        or of those with one stage of ZeRO.
+        """
         self._tell("options")
         before: list[Entry] = []
-        while (leaders := self.kept.leaders()) != before and not self.clock.enough():
+        while (leaders := self.kept.leaders(zero)) != before and not self.clock.enough():
             before = leaders
             for own in leaders:
-                stages = own.sketch.frame.stages if own.sketch is not None else ()
-                frame = Frame(stages, own.candidate.plan.options)
+                frame = Frame(stages_of(own.roles), own.candidate.plan.options)
                 for other in neighbours(self.question, own.bench.graph, frame):
-                    if not self.clock.enough():
+                    if zero in (None, other.options.zero) and not self.clock.enough():
                         self.trials.change(own, other)
                 for roles in copied(own.bench.units, own.roles, own.bench.factors):
                     if not self.clock.enough():
@@ -234,13 +237,16 @@ class _Run:
 
     def walks(self) -> None:
         """Walk from the best plans, and from baselines."""
-        self._tell("walking")
         names = {own.plan.origin for _, own in self.named}
+        self._walk(list(starts(self.kept.ranked(), self.bench, names)))
+
+    def _walk(self, begun: list[Start]) -> None:
+        self._tell("walking")
         left = self.clock.left
         if left is not None and left <= 0:
             return
         for start, roles in walked(
-            list(starts(self.kept.ranked(), self.bench, names)),
+            begun,
             left,
             self.budget.proposals,
             self.seed,
@@ -250,6 +256,39 @@ class _Run:
             origin = f"joint: walk from {start.origin}"
             found = start.bench.simulated(origin, start.options, roles)
             self.trials.add(found, start.bench)
+
+    def deepen(self) -> None:
+        """While the bound is far: configurations by degrees, every stage of ZeRO by itself, roles
+        of like units.
+        """
+        proposals = self.budget.proposals
+        each = math.inf if proposals is None else proposals // WHOLE_SIMULATION
+        enough = Allowance(self.trials, self.optimality, self.clock, each)
+        if enough():
+            return
+        self._tell("degrees")
+        by_degrees(self.question, self.trials, self.bench, enough, self.clock.hurry(SCREENING))
+        self.options()
+        enough.renew(math.inf)
+        for zero in dict.fromkeys(own.zero for own in savings(self.question.constraints)):
+            if not enough():
+                self.sharded(zero)
+        if not enough():
+            self._walk([own for zero in range(4) for own in self._begun(zero)])
+        self._tell("roles")
+        enough.renew(each)
+        relaid(self.trials, self.seed, enough)
+
+    def sharded(self, zero: int) -> None:
+        """Plans with one stage of ZeRO, as if it were fixed."""
+        alike = [own for own in self.sketched if own.frame.options.zero == zero]
+        self.trials.explore(self.bench, alike, self.leading)
+        self.options(zero)
+
+    def _begun(self, zero: int) -> list[Start]:
+        """Where a walk with a stage of ZeRO begins."""
+        ranked = [own for own in self.kept.ranked() if own.candidate.plan.options.zero == zero]
+        return list(starts(ranked, self.bench, ()))[:1]
 
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""
@@ -331,23 +370,7 @@ class _Run:
         )
 
     def _bound(self, best: Entry) -> float:
-        if self.proved:
-            return best.step
-        micro = sorted({1, best.candidate.plan.options.micro_batches})
-        least = best.step
-        # The best graph's bound is likely to be the lowest, and none above it counts.
-        for bench in sorted(self.trials.benches, key=lambda own: own is not best.bench):
-            found = lower_bound(
-                bench.graph,
-                self.question.cluster,
-                operators=self.operators,
-                backend=self.prices.pricer.backend,
-                optimizer=self.question.training.optimizer,
-                micro_batches=micro,
-                wanted=Seconds(min(least, TIGHT * best.step)),
-            )
-            least = min(least, found.seconds)
-        return least
+        return best.step if self.proved else self.optimality.bound(best, self.trials.benches)
 
     def _enough(self) -> bool:
         """Whether the budget is spent; never before there is a plan."""
@@ -366,18 +389,3 @@ class _Run:
             _log.info("%.2f s: %s, %d plans simulated", seconds, doing, simulated)
         step = None if self.kept.best is None else self.kept.best.step
         self._progress(Doing(self.clock.used, step, simulated, doing))
-
-
-def _refuse_impossible(question: Question) -> None:
-    """Refuse a question without an answer, in a sentence."""
-    if not question.graph.operators:
-        raise InputError(
-            f"graph {question.graph.name!r} has no operators, which leaves nothing to plan",
-            "give a model that computes something",
-        )
-    if question.memory <= 0:
-        raise InputError(f"the memory limit is {question.memory} bytes", "give more than 0")
-    checked(question.constraints, units(question.graph), question.cluster)
-    wanted = option(question.constraints, MICRO_BATCHES)
-    if wanted is not None:
-        cut_by_micro_batches(question.graph, wanted)

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from meshwright.base.compiled import compilations
+from meshwright.base import compiled
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.optcnn import optcnn
 from meshwright.bounds.lower_bound import lower_bound
@@ -69,6 +69,6 @@ def warm_up() -> None:
     bounded(
         CostGraph([np.zeros(1)] * 4, dict.fromkeys(combinations(range(4), 2), np.zeros((1, 1))))
     )
-    made, kept = compilations()
+    made, kept = compiled.compilations()
     taken = time.monotonic() - began
     _log.info("%d functions compiled, %d found on disk, in %.2f s", made, kept, taken)

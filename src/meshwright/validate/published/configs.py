@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
-from meshwright.configs.config import (
+from meshwright.baselines.degrees.config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
     ParallelConfig,

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.base.units import Bytes, Seconds
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL
 from meshwright.cost.tables import pricer_of

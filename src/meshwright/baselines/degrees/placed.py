@@ -19,8 +19,8 @@ from collections.abc import Mapping
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import prime_factors
+from meshwright.baselines.degrees.config import Axis
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import Axis
 from meshwright.sharding.layout import factors
 
 Rows = dict[Axis, tuple[int, ...]]

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.placed import rows_of
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import Facts, facts_of
-from meshwright.configs.placed import rows_of
 from meshwright.graph.model import OperatorGraph
 
 

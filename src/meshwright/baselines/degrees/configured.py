@@ -22,14 +22,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from meshwright.base.once import once
+from meshwright.baselines.degrees.config import Axis, ParallelConfig
+from meshwright.baselines.degrees.facts import EXPERT, facts_of, layer_starts
+from meshwright.baselines.degrees.placed import factors_of, rows_of
+from meshwright.baselines.degrees.refusals import refusals, undivided
+from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, seat
 from meshwright.baselines.tensor import head_splits, tensor_splits
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import Axis, ParallelConfig
-from meshwright.configs.facts import EXPERT, facts_of, layer_starts
-from meshwright.configs.placed import factors_of, rows_of
-from meshwright.configs.refusals import refusals, undivided
-from meshwright.configs.sequence import sequence_splits
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan

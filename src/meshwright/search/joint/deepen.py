@@ -1,0 +1,140 @@
+"""What is tried while the bound is far. Enters: trials so far. Leaves: more of them.
+
+degrees    the best of all configurations by degrees of DP, TP, CP, PP and EP, with micro-batches,
+           ZeRO, recomputation and virtual stages (`baselines.degrees.grid`), on the graph as it
+           is; the best of them on graphs that compute the same
+relaid     hill climbing from the best plan, pipelined or not: all copies of a unit get another
+           role for one factor, in an order drawn from the seed, simulated whole
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.grid import Choices, Grid, search_grid
+from meshwright.search.joint.candidates import Entry
+from meshwright.search.joint.clock import Clock
+from meshwright.search.joint.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, ZERO, option
+from meshwright.search.joint.evaluate import Trials
+from meshwright.search.joint.graph_context import Bench
+from meshwright.search.joint.optimality import Optimality
+from meshwright.search.joint.question import Question
+from meshwright.sharding.reshard import Codes
+from meshwright.sharding.states import WHOLE, is_at
+
+GOAL = 0.05
+"""A plan that is no farther from its bound is good enough: nothing is spent on a better one."""
+
+BEST = 3
+"""Configurations that are laid out on other graphs."""
+
+
+class Allowance:
+    """Whether nothing more is to be tried: the best plan is near its bound, or the time or so many
+    simulations are used up.
+    """
+
+    def __init__(
+        self, trials: Trials, optimality: Optimality, clock: Clock, simulations: float
+    ) -> None:
+        self._trials, self._optimality, self._clock = trials, optimality, clock
+        self._judged: Entry | None = None
+        self._near = False
+        self.renew(simulations)
+
+    def renew(self, simulations: float) -> None:
+        """Allow so many simulations from now on."""
+        self._most = self._trials.kept.simulated + simulations
+
+    def __call__(self) -> bool:
+        """Asked before each trial; the bound, only of a plan that is new."""
+        kept = self._trials.kept
+        if self._clock.enough() or kept.simulated >= self._most:
+            return True
+        if kept.best is not self._judged:
+            self._judged = kept.best
+            self._near = self._optimality.reached(kept.best, self._trials.benches, GOAL)
+        return self._near
+
+
+def by_degrees(
+    question: Question,
+    trials: Trials,
+    bench: Bench,
+    enough: Callable[[], bool],
+    screening: Callable[[], bool],
+) -> None:
+    """Simulate configurations of a graph, and the best of them on the others; nothing if it has no
+    layers with attention.
+    """
+    try:
+        grid = Grid(bench.graph, question.cluster, choices(question))
+    except InputError:
+        return
+    search_grid(grid, partial(trials.configured, bench), enough, screening)
+    for config in trials.best_configured(bench, BEST):
+        for other in trials.benches:
+            if not enough():
+                trials.configured(other, config)
+
+
+def choices(question: Question) -> Choices:
+    """What configurations may say."""
+    own, training = question.constraints, question.training
+    zero, recompute = option(own, ZERO), option(own, RECOMPUTE)
+    return Choices(
+        base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
+        zero=(0, 1, 2, 3) if zero is None else (zero,),
+        recompute=(False, True) if recompute is None else (bool(recompute),),
+        micro_batches=option(own, MICRO_BATCHES),
+        stages=option(own, STAGES),
+    )
+
+
+def relaid(trials: Trials, seed: int, enough: Callable[[], bool]) -> None:
+    """Climb from the best plan until no role of like units makes it better."""
+    drawn = random.Random(seed)
+    before: Entry | None = None
+    while (best := trials.kept.best) is not before and best is not None:
+        before = best
+        moves = list(_moves(best))
+        drawn.shuffle(moves)
+        for node, factor, role in moves:
+            if enough():
+                return
+            now = trials.kept.best
+            assert now is not None
+            roles = _moved(now, node, factor, role)
+            if roles is not None:
+                trials.relaid(now, now.candidate.plan.options, roles)
+
+
+def _moves(entry: Entry) -> Iterator[tuple[int, int, int]]:
+    """Nodes, factors along which nothing sits at one coordinate, and roles."""
+    bench = entry.bench
+    for factor in range(len(bench.factors)):
+        if any(is_at(role) for role in entry.roles[:, factor].tolist()):
+            continue
+        for node, unit in _first(bench).items():
+            size, own = bench.factors[factor].size, bench.units[unit]
+            cut = [s for s in range(len(own.splits)) if own.cuttable(s, size)]
+            yield from ((node, factor, role) for role in (WHOLE, *cut))
+
+
+def _first(bench: Bench) -> dict[int, int]:
+    """Of each node its first unit."""
+    return {node: unit for unit, node in reversed(list(enumerate(bench.node)))}
+
+
+def _moved(entry: Entry, node: int, factor: int, role: int) -> Codes | None:
+    """All units of a node with another role; None if they have it."""
+    units = [unit for unit, own in enumerate(entry.bench.node) if own == node]
+    if (entry.roles[units, factor] == role).all():
+        return None
+    roles = entry.roles.copy()
+    roles[units, factor] = role
+    return roles
