@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from meshwright.base.integers import factorizations
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.grid import Choices, Grid, Outcome, search_grid
+from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
@@ -59,15 +59,15 @@ def _all(layers: int) -> Iterator[ParallelConfig]:
 def test_the_best_of_a_grid_is_that_of_all_of_it_but_for_half_a_percent(share: float) -> None:
     """With so much memory as a share of what plain data parallelism holds."""
     graph, cluster, _ = _asked()
-    grid = Grid(graph, cluster, Choices(ParallelConfig()))
+    grid = Grid(graph, cluster, ConfigChoices(ParallelConfig()))
     limit = share * _predicted(ParallelConfig(data=4))[1]
-    judged: dict[ParallelConfig, Outcome] = {}
+    judged: dict[ParallelConfig, ConfigOutcome] = {}
 
-    def judge(config: ParallelConfig) -> Outcome | None:
+    def judge(config: ParallelConfig) -> ConfigOutcome | None:
         if refusals(graph, cluster, config):
             return None
         step, held = _predicted(config)
-        judged[config] = Outcome(held > limit, held if held > limit else step, step)
+        judged[config] = ConfigOutcome(held > limit, held if held > limit else step, step)
         return judged[config]
 
     search_grid(grid, judge, lambda: False, lambda: False)

@@ -44,7 +44,7 @@ TRIES = 32
 """Configurations that are judged from one start, at most."""
 
 
-class Outcome(NamedTuple):
+class ConfigOutcome(NamedTuple):
     """What a judge says; the smaller the better."""
 
     over: bool
@@ -54,11 +54,11 @@ class Outcome(NamedTuple):
     step: float
 
 
-Judge = Callable[[ParallelConfig], Outcome | None]
+Judge = Callable[[ParallelConfig], ConfigOutcome | None]
 """None if it cannot run or may not be chosen."""
 
 
-class Choices(NamedTuple):
+class ConfigChoices(NamedTuple):
     """What configurations may say."""
 
     base: ParallelConfig
@@ -72,7 +72,7 @@ class Choices(NamedTuple):
 class Grid:
     """The configurations of one graph on one machine."""
 
-    def __init__(self, graph: OperatorGraph, cluster: Cluster, choices: Choices) -> None:
+    def __init__(self, graph: OperatorGraph, cluster: Cluster, choices: ConfigChoices) -> None:
         self._graph, self._cluster, self._choices = graph, cluster, choices
         self.facts: Facts = facts_of(graph)
 
@@ -192,7 +192,7 @@ def search_grid(
         outcome = judge(config) if grid.allows(config) else None
         if outcome is not None:
             fastest.append((outcome.step, number, config))
-    best: Outcome | None = None
+    best: ConfigOutcome | None = None
     for step, _, config in sorted(fastest):
         if enough() or (best is not None and not best.over and step > FAR * best.step):
             return
@@ -225,7 +225,7 @@ def fitting(grid: Grid, judge: Judge, config: ParallelConfig) -> ParallelConfig 
 
 def climbed(
     grid: Grid, judge: Judge, start: ParallelConfig, enough: Callable[[], bool]
-) -> Outcome | None:
+) -> ConfigOutcome | None:
     """The best that single changes lead to from a start."""
     best, now, tried = judge(start), start, 0
     improved = best is not None

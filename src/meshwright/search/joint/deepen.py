@@ -15,7 +15,7 @@ from functools import partial
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.grid import Choices, Grid, search_grid
+from meshwright.baselines.degrees.grid import ConfigChoices, Grid, search_grid
 from meshwright.search.joint.candidates import Entry
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, ZERO, option
@@ -82,11 +82,11 @@ def by_degrees(
                 trials.configured(other, config)
 
 
-def choices(question: Question) -> Choices:
+def choices(question: Question) -> ConfigChoices:
     """What configurations may say."""
     own, training = question.constraints, question.training
     zero, recompute = option(own, ZERO), option(own, RECOMPUTE)
-    return Choices(
+    return ConfigChoices(
         base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
         zero=(0, 1, 2, 3) if zero is None else (zero,),
         recompute=(False, True) if recompute is None else (bool(recompute),),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
-from meshwright.baselines.degrees.grid import Outcome
+from meshwright.baselines.degrees.grid import ConfigOutcome
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
@@ -87,7 +87,7 @@ class Trials:
             self._better(entry)
         return entry
 
-    def configured(self, bench: Bench, config: ParallelConfig) -> Outcome | None:
+    def configured(self, bench: Bench, config: ParallelConfig) -> ConfigOutcome | None:
         """How good a configuration is; None if it breaks a constraint or does not divide."""
         key = id(bench), config
         if key not in self._configured:
@@ -96,7 +96,7 @@ class Trials:
         if entry is None:
             return None
         over, value, _ = self.kept.score(entry)
-        return Outcome(over, value, entry.step)
+        return ConfigOutcome(over, value, entry.step)
 
     def best_configured(self, bench: Bench, count: int) -> list[ParallelConfig]:
         """The best configurations of a graph so far."""
