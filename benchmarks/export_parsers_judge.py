@@ -123,7 +123,7 @@ def main() -> None:
             judge(place, int((place / "devices").read_text()))
             said = "accepted"
         except (Exception, SystemExit) as error:
-            said = f"{type(error).__name__}: {error}"
+            said = f"{type(error).__name__}: {error}"[:200]
         print(json.dumps({"plan": place.parent.name, "said": said}), flush=True)
 
 

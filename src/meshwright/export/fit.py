@@ -112,11 +112,20 @@ def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> Pa
     if target.name in ("pytorch", "accelerate") and config.sequence:
         lost.append("sequence parallelism: norms and residuals are replicated over the tensor axis")
         config = replace(config, sequence=False)
-    others = config.tensor * config.pipeline * config.context
-    if target.name == "torchtitan" and config.zero == 0 and config.data > 1 and others > 1:
+    if target.name == "torchtitan":
+        config = _for_torchtitan(config, lost)
+    return config
+
+
+def _for_torchtitan(config: ParallelConfig, lost: list[str]) -> ParallelConfig:
+    """FSDP shards over data and context together; DDP and full float32 go without it."""
+    sharing = config.data * config.context
+    if sharing == 1:
+        config = replace(config, zero=0)
+    elif config.zero == 0 and (config.context > 1 or config.tensor * config.pipeline > 1):
         lost.append("ZeRO 0 becomes ZeRO 2: torchtitan's DDP goes with no other parallelism")
         config = replace(config, zero=2)
-    if target.name == "torchtitan" and config.mixed and config.data * config.context == 1:
+    if config.mixed and sharing == 1:
         lost.append("mixed precision: torchtitan has it with FSDP only, so this trains in float32")
         config = replace(config, mixed=False)
     return config

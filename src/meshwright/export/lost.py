@@ -23,13 +23,15 @@ LEAST = 0.005
 """Less than this share of the work is not told."""
 
 
-def lost_of(plan: Plan, written: Plan, *, programs: bool) -> Iterator[str]:
-    """What a plan says and another does not."""
+def lost_of(plan: Plan, written: Plan, share: float, *, programs: bool) -> Iterator[str]:
+    """What a plan says and another does not; `share` of its work has the other's axes."""
     if plan.graph != written.graph:
         yield (
             f"the plan rewrote the graph ({len(plan.graph.operators)} operators instead of "
             f"{len(written.graph.operators)}); the model runs as its code says"
         )
+        if 1 - share >= LEAST:
+            yield f"axes of {1 - share:.0%} of the FLOPs are others in the plan"
     else:
         yield from _layouts(plan, written)
     if not programs:

@@ -57,9 +57,10 @@ READERS: Mapping[str, Callable[[str, int], Written]] = {
 def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     """A plan for a target, with all that is lost."""
     own, facts = target_named(target), known_facts(graph)
-    fit = fitted(uniform_of(plan), own, plan.cluster, facts)
+    uniform = uniform_of(plan)
+    fit = fitted(uniform, own, plan.cluster, facts)
     written = plan_of(graph, plan.cluster, fit, facts)
-    lost = [*fit.lost, *lost_of(plan, written, programs=own.programs)]
+    lost = [*fit.lost, *lost_of(plan, written, uniform.share, programs=own.programs)]
     if target == "torchtitan" and named_model(dims_of(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:
