@@ -252,7 +252,9 @@ class Training:
         self.schedule.step(*arguments, target=target, losses=losses if self.last else None,
                            return_outputs=False, **given)  # fmt: skip
         self.optimizer.step()
-        total = torch.stack(losses).mean() if losses else torch.zeros((), device=self.device)
+        total = torch.zeros((), device=self.device, dtype=torch.float64)
+        if losses:
+            total = torch.stack(losses).mean().double()
         dist.broadcast(total, group=self.mesh.get_group("pipeline"), group_src=PIPELINE - 1)
         return averaged(total, self.mesh)
 '''
