@@ -51,7 +51,7 @@ def read(call: Call, known: Mapping[str, Definition] = DEFINITIONS) -> OperatorR
 
     >>> x, w = Spec("float32", (4, 8)), Spec("float32", (6, 8))
     >>> read(Call(kind="linear", inputs=(x, w), outputs=(Spec("float32", (4, 6)),)))
-    Reading(operator='linear', settings=(), order=(0, 1))
+    OperatorReading(operator='linear', settings=(), order=(0, 1))
     """
     inputs = [spec for spec in call.inputs if spec is not None]
     if len(inputs) != len(call.inputs) or not inputs:

@@ -80,7 +80,8 @@ def dim_names(
     """What the dims of an output are called, after those of the operands.
 
     >>> from meshwright.rewrite.language.definitions import DEFINITIONS
-    >>> dim_names(Reading("linear", (), (0, 1)), [("batch", "in"), ("out", "in")], DEFINITIONS)
+    >>> linear = OperatorReading("linear", (), (0, 1))
+    >>> dim_names(linear, [("batch", "in"), ("out", "in")], DEFINITIONS)
     ('batch', 'out')
     """
     first = list(operands[0])

@@ -32,7 +32,7 @@ def types_of(
     ... operator cut: y: float32[n=4] = partition(x) {axis=0, degree=2}
     ... output y''')
     >>> types_of(graph)["y"][3]
-    Axis(size=4, degree=2, before=0, after=0)
+    TypedAxis(size=4, degree=2, before=0, after=0)
     """
     return typed(graph, readings_of(graph, known), known)
 
