@@ -120,6 +120,8 @@ class Reader(TorchFunctionMode):
             return special()
         if name not in _ARITHMETIC:
             args, named = self._with_values(name, args, named)
+        if name == "__getitem__":
+            args = (args[0], _without_scalars(args[1]))
         self.operations += 1
         result = func(*args, **named)
         self._mark(name, (args, named), result)
@@ -246,6 +248,29 @@ class Reader(TorchFunctionMode):
                 _flag(self._drawn, own, drawn)
                 if own.dim() == 0 and tensors and all(one in self._numbers for one in tensors):
                     self._numbers[own] = True
+
+
+def _without_scalars(index: object) -> object:
+    """An index in which no scalar tensor stands beside longer ones, where PyTorch reads its value.
+
+    As a tensor of one number it is broadcast to the others, which gives the same elements; only
+    where all of them are adjacent does that leave the dims in their order.
+    """
+    if not isinstance(index, tuple):
+        return index
+    places = [place for place, own in enumerate(index) if _counts(own)]
+    adjacent = places == list(range(places[0], places[-1] + 1)) if places else False
+    if not adjacent or not any(index[place].dim() for place in places):
+        return index
+    return tuple(
+        own.reshape(1) if place in places and not own.dim() else own
+        for place, own in enumerate(index)
+    )
+
+
+def _counts(own: object) -> bool:
+    """Whether a part of an index is a tensor of places."""
+    return isinstance(own, Tensor) and own.dtype in (torch.int64, torch.int32)
 
 
 def _flag(kept: Any, tensor: Tensor, holds: bool) -> None:

@@ -28,6 +28,10 @@ from meshwright.capture.transformers.reading import setting, text_part
 from meshwright.capture.transformers.sounds import features, waves
 from meshwright.capture.zoo.entry import tokens
 
+GRIDS = "image_grid_thw"
+"""What a class takes whose images have sizes of their own, which decide shapes: its example is a
+text alone."""
+
 CHOICES = 2
 """Answers of a question with several."""
 
@@ -113,7 +117,7 @@ def _input_ids(wanted: Wanted) -> Tensor | None:
     if "MultipleChoice" in wanted.task:
         return tokens(vocabulary, batch, CHOICES, sequence)
     text = tokens(vocabulary, batch, sequence)
-    if "pixel_values" not in wanted.arguments:
+    if "pixel_values" not in wanted.arguments or GRIDS in wanted.arguments:
         return text
     return image_tokens(wanted.model, text, wanted.sizes.image)
 
@@ -130,8 +134,23 @@ def _decoder_input_ids(wanted: Wanted) -> Tensor | None:
     return tokens(vocabulary, *wanted.sizes.text)
 
 
-def _pixel_values(wanted: Wanted) -> Tensor:
+def _token_types(wanted: Wanted) -> Tensor | None:
+    """For a text after an image: which positions are the prefix that all attend to, and which are
+    learnt. Transformers wants them where the prefix is attended to in both directions.
+    """
+    config = wanted.config
+    if not hasattr(config, "image_token_id") or "pixel_values" not in wanted.arguments:
+        return None
+    if getattr(text_part(config), "use_bidirectional_attention", None) is None:
+        return None
+    ids = _input_ids(wanted)
+    return None if ids is None else (ids != config.image_token_id).to(torch.int64)
+
+
+def _pixel_values(wanted: Wanted) -> Tensor | None:
     config, sizes = wanted.config, wanted.sizes
+    if GRIDS in wanted.arguments:
+        return None
     if is_video(config) and "Image" not in wanted.task:
         return videos(config, sizes.batch, sizes.image)
     made = images(config, sizes.batch, sizes.image)
@@ -148,6 +167,11 @@ def _pixel_values_videos(wanted: Wanted) -> Tensor | None:
 
 
 def _input_features(wanted: Wanted) -> Tensor:
+    if setting(wanted.config, "audio_token_id", "audio_token_index", otherwise=None) is not None:
+        raise InputError(
+            f"{wanted.task} takes sounds inside of a text, for which hf: knows no example",
+            "write a function that returns the model and its inputs, and give that",
+        )
     return features(wanted.config, wanted.sizes.batch)
 
 
@@ -232,6 +256,7 @@ GIVEN: Mapping[str, Maker] = {
     "pixel_values_videos": _pixel_values_videos,
     "input_features": _input_features,
     "input_values": _input_values,
+    "token_type_ids": _token_types,
     "bbox": _boxes,
     "bool_masked_pos": _masked_patches,
     "start_positions": _positions,

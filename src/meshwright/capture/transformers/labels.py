@@ -86,6 +86,7 @@ SPOKEN = 4
 """Tokens of a text that tells what a sound or an image says."""
 
 TASKS: tuple[tuple[str, Label], ...] = (
+    ("TapasForQuestionAnswering", _replaced),
     ("SequenceClassification", _class),
     ("ImageClassification", _class),
     ("VideoClassification", _class),

@@ -36,6 +36,9 @@ SIZES: Limits = (
         r"|(.*_)?projection_dim|.*_proj_(dim|size)|output_dim|d_embed|emb_dim|.*bottleneck_size",
         WIDTH,
     ),
+    (r"coordinate_size", 12),
+    (r"shape_size", 8),
+    (r".*condition_dim", WIDTH),
     (r".*lora_rank", WIDTH // HEADS),
     (r"(.*_)?vocab_size(_.*)?", VOCABULARY),
     (r"(num|n)_(local_|routed_)?experts|moe_num_experts|.*n_routed_experts", 4),
@@ -66,10 +69,15 @@ CHOSEN: Limits = (
     (r".*key_value_heads", HEADS // 2),
     (r"head_dim", WIDTH // HEADS),
     (r"vocab_size", VOCABULARY),
-    (r".*experts_per_tok", 2),
+    (r".*experts_per_tok|top_k_experts", 2),
+    (r"num_experts", 4),
+    (r"moe_intermediate_size", FEED_FORWARD),
     (r"image_token_(id|index)", VOCABULARY - 1),
 )
 """What is taken where a configuration has nothing and no model can be built without."""
+
+SECTIONS = [2, 3, 3]
+"""Of the pairs of a head's dims, how many turn with time, height and width."""
 
 RATE = re.compile(r".*drop.*|mask_(time|feature)_prob")
 TOKEN = re.compile(r".*token_(id|index)|.*_(bos|eos|pad)_id")
@@ -137,6 +145,8 @@ def _small(name: str, value: Any, layers: int) -> Any:
             return _small_list(name, value)
         case Mapping() if "model_type" in value:
             return _shrunk(value, layers)
+        case {"mrope_section": [_, _, _]}:
+            return {**value, "mrope_section": SECTIONS}
         case _:
             return value
 
