@@ -267,3 +267,13 @@ class _Normalised(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         y: Tensor = self.norm(x)
         return y if mask.all() else y * mask
+
+
+def test_a_scalar_place_beside_longer_ones_is_not_read() -> None:
+    """PyTorch would read its value, which a trace has none of; elements are the same."""
+
+    def picked(own: Any, x: Tensor, rows: Tensor, place: Tensor) -> Any:
+        return own.layers[0](x)[rows, place] + own.layers[1](x)[:, place + rows[:1]].sum()
+
+    found = capture_same(picked, torch.tensor([1, 0, 1]), torch.tensor(2))
+    assert found.graph.guards == ()

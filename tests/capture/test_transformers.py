@@ -132,6 +132,14 @@ INPUTS = {
         **{"past_values": (2, 32, 1), "past_observed_mask": (2, 32, 1), "future_values": (2, 24, 1)}
     },
     "MinistralForCausalLM": {"input_ids": (2, 16), "labels": (2, 16)},
+    "PaliGemmaForConditionalGeneration": {
+        "input_ids": (2, 20),
+        "pixel_values": (2, 3, 32, 32),
+        "token_type_ids": (2, 20),
+        "labels": (2, 20),
+    },
+    "TapasForQuestionAnswering": {"input_ids": (2, 16), "labels": (2, 16)},
+    "Qwen2_5_VLForConditionalGeneration": {"input_ids": (2, 16), "labels": (2, 16)},
     "T5Model": {"input_ids": (2, 16), "decoder_input_ids": (2, 16)},
     "YolosForObjectDetection": {"pixel_values": (2, 3, 32, 32)},
 }
