@@ -76,9 +76,6 @@ CHOSEN: Limits = (
 )
 """What is taken where a configuration has nothing and no model can be built without."""
 
-SECTIONS = [2, 3, 3]
-"""Of the pairs of a head's dims, how many turn with time, height and width."""
-
 RATE = re.compile(r".*drop.*|mask_(time|feature)_prob")
 TOKEN = re.compile(r".*token_(id|index)|.*_(bos|eos|pad)_id")
 OF_LAYERS = re.compile(r".*(indices|layers)")
@@ -145,8 +142,6 @@ def _small(name: str, value: Any, layers: int) -> Any:
             return _small_list(name, value)
         case Mapping() if "model_type" in value:
             return _shrunk(value, layers)
-        case {"mrope_section": [_, _, _]}:
-            return {**value, "mrope_section": SECTIONS}
         case _:
             return value
 
