@@ -307,7 +307,7 @@ class LoRALinear(nn.Module):
         return self.base(x) + (x @ self.A.T @ self.B.T) * 2.0
 
 
-def lora(batch: int = 8) -> Built:
+def low_rank_adapters(batch: int = 8) -> Built:
     model = nn.Sequential(LoRALinear(nn.Linear(16, 32)), nn.GELU(), LoRALinear(nn.Linear(32, 4)))
     return model, (torch.randn(batch, 16),), nn.CrossEntropyLoss(), (torch.randint(0, 4, (batch,)),)
 
@@ -448,7 +448,7 @@ class Pointer(nn.Module):
         return loss / x.size(1)
 
 
-def pointer_network(batch: int = 8) -> Built:
+def pointing_cells(batch: int = 8) -> Built:
     order = torch.stack([torch.randperm(5, device="cpu") for _ in range(batch)])
     return Pointer(), (torch.randn(batch, 5, 2), order)
 
