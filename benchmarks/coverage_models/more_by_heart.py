@@ -243,9 +243,9 @@ class PPO(nn.Module):
         self.mu, self.value = nn.Linear(32, 2), nn.Linear(32, 1)
         self.log_std = nn.Parameter(torch.zeros(2))
 
-    def forward(self, obs: Tensor, act: Tensor, old: Tensor, adv: Tensor, ret: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, act: Tensor, old: Tensor, adv: Tensor, ret: Tensor) -> Any:
         h = self.body(obs)
-        dist = torch.distributions.Normal(self.mu(h), self.log_std.exp())
+        dist: Any = torch.distributions.Normal(self.mu(h), self.log_std.exp())
         ratio = torch.exp(dist.log_prob(act).sum(-1) - old)
         adv = (adv - adv.mean()) / (adv.std() + 1e-8)
         policy = torch.min(ratio * adv, ratio.clamp(0.8, 1.2) * adv).mean()
@@ -434,9 +434,10 @@ class Pointer(nn.Module):
             nn.Linear(16, 1, bias=False),
         )
 
-    def forward(self, x: Tensor, order: Tensor) -> Tensor:
+    def forward(self, x: Tensor, order: Tensor) -> Any:
         e, h = self.enc(x)
-        h, inp, loss = h[0], torch.zeros_like(x[:, 0]), 0.0
+        loss: Any = 0.0
+        h, inp = h[0], torch.zeros_like(x[:, 0])
         used = torch.zeros(x.shape[:2], dtype=torch.bool)
         for t in range(x.size(1)):
             h = self.cell(inp, h)
