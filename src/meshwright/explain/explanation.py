@@ -12,7 +12,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from meshwright.base.units import Bytes
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import Bytes, format_seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.cost.tables import pricer_of
@@ -28,6 +29,7 @@ from meshwright.explain.exposed import (
     link_costs,
 )
 from meshwright.explain.path_breakdown import Stretch, stretches
+from meshwright.explain.step_parts import StepParts, step_parts
 from meshwright.explain.what_if import Help, helps
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
@@ -49,15 +51,43 @@ class Spending(NamedTuple):
     collectives: tuple[CollectiveCost, ...]
 
 
+@printed
 class Explained(NamedTuple):
     """All that can be said of a plan."""
 
     planned: Planned
     """The plan as a question's answer, without baselines."""
     spending: Spending
+    parts: StepParts
+    """What its step is made of."""
     decisions: tuple[Decision, ...]
     helps: tuple[Help, ...]
     stopped: Stopped
+
+    def sheet(self) -> Sheet:
+        """What the step is made of and what would help; a line for each decision."""
+        plan, parts = self.planned.plan, self.parts
+        facts = [
+            ("step", format_seconds(self.planned.best.prediction.step)),
+            ("computing", format_seconds(parts.compute)),
+            ("exposed communication", format_seconds(parts.exposed)),
+            ("pipeline bubble", format_seconds(parts.bubble)),
+        ]
+        facts += [(own.change, f"{own.gain:+.1%}") for own in self.helps if own.step is not None]
+        return Sheet(
+            f"plan '{plan.origin}' of {plan.graph.name} on {plan.cluster.name}, predicted",
+            tuple(facts),
+            ("decision", "chosen", "runner-up", "step with it"),
+            tuple(
+                (
+                    own.subject,
+                    own.chosen,
+                    own.runner_up or "",
+                    "" if own.step is None else format_seconds(own.step),
+                )
+                for own in self.decisions
+            ),
+        )
 
 
 def explained(
@@ -83,8 +113,14 @@ def explained(
     limit = planned.question.memory
     prices = prices_of(plan)
     operators = pricer_of(plan.cluster.device)
+    simulation = simulate(plan, prices, operators)
     found = Explained(
-        planned, spending(simulate(plan, prices, operators)), (), (), stopped="interrupted"
+        planned,
+        spending(simulation),
+        step_parts(simulation),
+        decisions=(),
+        helps=(),
+        stopped="interrupted",
     )
     try:
         found = found._replace(helps=helps(plan, limit, late))

@@ -59,6 +59,12 @@ def with_batch(graph: OperatorGraph, times: int) -> OperatorGraph:
     return found
 
 
+def samples_of(graph: OperatorGraph) -> int | None:
+    """Samples of a step: of the inputs that are cut by sample the fewest; None if none is."""
+    dims = ((own, _cut(graph, own)) for own in graph.inputs)
+    return min((own.spec.shape[dim] for own, dim in dims if dim is not None), default=None)
+
+
 def _sample_dims(graph: OperatorGraph) -> dict[str, int]:
     """For each input that has samples the dim along which they lie."""
     found = {own.name: dim for own in graph.inputs if (dim := _cut(graph, own)) is not None}

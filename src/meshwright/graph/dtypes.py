@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from meshwright.base.errors import InputError, nearest
 from meshwright.graph.model import Operator, OperatorGraph, Tensor, Value
 
 WIDE = "float32"
@@ -28,6 +29,38 @@ LARGEST = {
     "float64": sys.float_info.max,
 }
 """The largest number of a dtype."""
+
+
+NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+}
+"""What people call dtypes, and PyTorch's names."""
+
+FP8 = "fp8"
+"""Products with weights in 8 bits, all else in bfloat16: what the software of a device decides
+(`cluster.rates.Software.products`), not a dtype of tensors."""
+
+
+def dtype_named(text: str) -> str:
+    """A dtype of tensors by PyTorch's name or by what people call it.
+
+    >>> dtype_named("bf16"), dtype_named("float32")
+    ('bfloat16', 'float32')
+    """
+    if text == FP8:
+        raise InputError(
+            "fp8 is no dtype of a model's tensors, but of its products with weights",
+            "cast to bf16, and give a device that runs products in fp8 (docs/clusters.md); "
+            "on the command line --dtype fp8 does both",
+        )
+    found = NAMES.get(text, text)
+    if found not in LARGEST:
+        raise InputError(f"there is no dtype {text!r} here", nearest(text, (*NAMES, *LARGEST)))
+    return found
 
 
 def in_dtype(graph: OperatorGraph, dtype: str) -> OperatorGraph:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from meshwright.base.sheet import Sheet, printed
 from meshwright.base.units import Bytes, Seconds
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import backend_named
@@ -19,8 +20,10 @@ from meshwright.simulate.collective_table import COMPUTE, NANO, Prices
 from meshwright.simulate.memory.memory_timeline import fullest
 from meshwright.simulate.problem import Problem
 from meshwright.simulate.tasks import TaskGraph, Timeline, loads
+from meshwright.simulate.throughput import throughput
 
 
+@printed
 class Simulation(NamedTuple):
     """A plan, its tasks laid out, and when everything happens."""
 
@@ -28,6 +31,16 @@ class Simulation(NamedTuple):
     problem: Problem
     timeline: Timeline
     prediction: Prediction
+
+    def sheet(self) -> Sheet:
+        """What is predicted of the plan."""
+        own, done = self.prediction.sheet(), throughput(self.plan, self.prediction)
+        unit = "tokens/s" if done.tokens_per_s else "samples/s"
+        rates = [(unit, f"{done.tokens_per_s or done.samples_per_s:,.4g}")]
+        if done.mfu is not None:
+            rates.append(("MFU", f"{done.mfu:.1%}"))
+        title = f"plan '{self.plan.origin}' of {self.plan.graph.name} on {self.plan.cluster.name}"
+        return own._replace(title=f"{title}, {own.title}", facts=(*own.facts, *rates))
 
 
 def prices_of(plan: Plan, *, programs: bool = True) -> Prices:
