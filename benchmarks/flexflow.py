@@ -94,12 +94,12 @@ def line(row: Row, result: Comparison) -> str:
     def moved(name: str) -> str:
         return f"{own[name].moved / 1e9:9.2f}" if name in own else "        -"
 
-    names = ("data parallel", "expert", "optcnn", "operator placement")
+    names = ("data parallel", "expert-designed", "optcnn", "operator placement")
     return (
         f"{row.model:13} {row.machine:>7} {row.batch:6} {row.backend:>8} "
         f"{own['data parallel'].step * 1e3:9.2f} {best.step * 1e3:10.2f} |"
         f"{''.join(map(ratio, names))} | "
-        f"{' '.join(map(moved, ('data parallel', 'expert', 'search')))} | "
+        f"{' '.join(map(moved, ('data parallel', 'expert-designed', 'search')))} | "
         f"{'yes' if result.found.local_optimum else 'no':>5}"
     )
 

@@ -68,7 +68,7 @@ FLAT = 64
 
 BASELINES = {
     "data": "data parallel",
-    "expert": "expert",
+    "expert": "expert-designed",
     "EP": "expert parallel",
     "optcnn": "optcnn",
     "operators": "operator placement",

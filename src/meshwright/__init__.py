@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from meshwright.collectives.predict import predict as predict
     from meshwright.collectives.reduction_plan import ReductionPlan as ReductionPlan
     from meshwright.collectives.synthesize import synthesize as synthesize
+    from meshwright.configs.find_plan import find_plan as find_plan
     from meshwright.cost.alpha_beta import Pricer as Pricer
     from meshwright.cost.backend import BACKENDS as BACKENDS
     from meshwright.explain.explain_plan import explain_plan as explain_plan
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from meshwright.run.module import parallelize as parallelize
     from meshwright.search.budget import Budget as Budget
     from meshwright.search.compare import compare as compare
-    from meshwright.search.find import find_plan as find_plan
     from meshwright.search.joint.question import Planned as Planned
     from meshwright.search.rank import Ranker as Ranker
     from meshwright.search.rank import Ranking as Ranking
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from meshwright.sharding.placement import Placement as Placement
     from meshwright.sharding.placement import placements as placements
     from meshwright.simulate.simulation import simulate as simulate_plan  # noqa: F401
+    from meshwright.simulate.throughput import throughput as throughput
 
 __version__ = VERSION
 
@@ -61,13 +62,14 @@ MAIN_PATH = {
     "Cluster": "cluster.model",
     "capture_model": "capture.model",
     "OperatorGraph": "graph.model",
-    "find_plan": "search.find",
+    "find_plan": "configs.find_plan",
     "Planned": "search.joint.question",
     "Plan": "plan.model",
     "save_plan": "plan.file",
     "load_plan": "plan.file",
     "simulate_plan": "simulate.simulation:simulate",
     "Prediction": "plan.model",
+    "throughput": "simulate.throughput",
     "explain_plan": "explain.explain_plan",
     "compare": "search.compare",
     "Budget": "search.budget",

@@ -110,7 +110,7 @@ def _least(loads: list[int], count: int) -> int:
 
 
 def test_one_weird_trick() -> None:
-    plan = BASELINES["expert"](convolutional(), SIX)
+    plan = BASELINES["expert-designed"](convolutional(), SIX)
     assert plan.origin == "expert: one weird trick"
     assert texts(plan) == {
         "conv": "sample sample",
@@ -123,13 +123,13 @@ def test_one_weird_trick() -> None:
 
 
 def test_what_all_factors_cannot_cut_is_cut_inside_machines() -> None:
-    plan = BASELINES["expert"](convolutional(classes=3), SIX)
+    plan = BASELINES["expert-designed"](convolutional(classes=3), SIX)
     assert texts(plan)["second"] == "sample channel"
 
 
 def test_encoder_and_decoder_lie_side_by_side() -> None:
     """A decoder's state comes from the encoder, but its depth is that of its input."""
-    plan = BASELINES["expert"](zoo("nmt"), Cluster.named("flexflow-p100", node=2, gpu=4))
+    plan = BASELINES["expert-designed"](zoo("nmt"), Cluster.named("flexflow-p100", node=2, gpu=4))
     own = texts(plan)
     for layer in range(2):
         name = f"coder.layers.{layer}.lstm"
@@ -138,7 +138,7 @@ def test_encoder_and_decoder_lie_side_by_side() -> None:
 
 
 def test_layers_on_devices() -> None:
-    plan = BASELINES["expert"](recurrent(), SIX)
+    plan = BASELINES["expert-designed"](recurrent(), SIX)
     assert plan.origin == "expert: layers on devices"
     assert texts(plan) == {
         "embed": "sample @0",
@@ -154,7 +154,7 @@ def test_layers_on_devices() -> None:
 
 
 def test_tables_on_devices() -> None:
-    plan = BASELINES["expert"](recommendation(20, 90, 40), FOUR)
+    plan = BASELINES["expert-designed"](recommendation(20, 90, 40), FOUR)
     assert plan.origin == "expert: tables on devices"
     assert texts(plan) == {
         "e0": "@1 @0",
@@ -168,17 +168,17 @@ def test_tables_on_devices() -> None:
 def test_a_large_table_is_cut() -> None:
     """2 GiB are an eighth of a P100. Four columns cannot be cut by six, so rows are."""
     rows = (2 << 30) // 16
-    fits = BASELINES["expert"](recommendation(20, rows, 40), FOUR)
+    fits = BASELINES["expert-designed"](recommendation(20, rows, 40), FOUR)
     assert texts(fits)["e1"] == "@0 @0"
-    cut = BASELINES["expert"](recommendation(20, rows + 1, 40), FOUR)
+    cut = BASELINES["expert-designed"](recommendation(20, rows + 1, 40), FOUR)
     assert texts(cut)["e1"] == "channel channel"
     assert texts(cut)["e2"] == "@0 @0"
-    by_rows = BASELINES["expert"](recommendation(20, rows + 2, 40), SIX)
+    by_rows = BASELINES["expert-designed"](recommendation(20, rows + 2, 40), SIX)
     assert texts(by_rows)["e1"] == "vocabulary vocabulary"
 
 
 def test_megatron_inside_a_node() -> None:
-    plan = BASELINES["expert"](transformer(), FOUR)
+    plan = BASELINES["expert-designed"](transformer(), FOUR)
     assert plan.origin == "expert: megatron"
     layer = {
         "q": "sample channel",
@@ -205,7 +205,7 @@ def test_megatron_where_queries_keys_and_values_are_one_product() -> None:
         "f": "sample dim2",
         "o": "sample inner",
     }
-    plan = BASELINES["expert"](FUSED, FOUR)
+    plan = BASELINES["expert-designed"](FUSED, FOUR)
     layers = {f"{i}.{name}": text for i in range(2) for name, text in own.items()}
     assert texts(plan) == layers | {"last": "sample replica"}
 
@@ -221,7 +221,7 @@ def test_megatron_where_attention_is_not_fused() -> None:
         "f": "sample dim2",
         "o": "sample inner",
     }
-    plan = BASELINES["expert"](PLAIN, FOUR)
+    plan = BASELINES["expert-designed"](PLAIN, FOUR)
     assert plan.origin == "expert: megatron"
     layers = {f"{i}.{name}": text for i in range(2) for name, text in own.items()}
     assert texts(plan) == layers | {"last": "sample replica"}
@@ -229,9 +229,9 @@ def test_megatron_where_attention_is_not_fused() -> None:
 
 def test_heads_that_a_node_cannot_cut_stay_whole() -> None:
     """Four heads cannot be cut three ways; six can."""
-    data = BASELINES["expert"](transformer(batch=12), SIX)
+    data = BASELINES["expert-designed"](transformer(batch=12), SIX)
     assert set(texts(data).values()) == {"sample sample"}
-    cut = BASELINES["expert"](transformer(batch=12, heads=6), SIX)
+    cut = BASELINES["expert-designed"](transformer(batch=12, heads=6), SIX)
     assert cut.layout["0.a"].roles == ("sample", "head")
 
 
@@ -300,17 +300,17 @@ EXPERTS = {
 @pytest.mark.parametrize("name", NAMES)
 def test_zoo(name: str) -> None:
     plans = applicable(zoo(name), FOUR)
-    missing = set() if name in EXPERTS else {"expert"}
+    missing = set() if name in EXPERTS else {"expert-designed"}
     missing |= set() if name == "mixtral-8x7b" else {"expert parallel"}
     assert set(BASELINES) - set(plans) == missing
     if name in EXPERTS:
-        assert plans["expert"].origin == f"expert: {EXPERTS[name]}"
+        assert plans["expert-designed"].origin == f"expert: {EXPERTS[name]}"
 
 
 @pytest.mark.parametrize("name", ["bert-large", "llama3-8b", "t5-large", "vit-large"])
 def test_megatron_sums_no_gradients_of_cut_weights_inside_a_node(name: str) -> None:
     """On a factor inside a node a weight is cut, or every device has its whole gradient."""
-    plan = BASELINES["expert"](zoo(name), FOUR)
+    plan = BASELINES["expert-designed"](zoo(name), FOUR)
     weights = {parameter.tensor.name for parameter in zoo(name).parameters}
     cut = 0
     for unit in plan.units:
@@ -356,21 +356,21 @@ def test_placement_is_never_worse_than_one_device(name: str) -> None:
     [
         (
             convolutional(),
-            "expert",
+            "expert-designed",
             FOUR,
             "sample sample, sample sample, channel channel, dim1 dim1, channel channel, "
             "sample sample",
         ),
         (
             recurrent(),
-            "expert",
+            "expert-designed",
             FOUR,
             "sample @0, sample @0, replica @0, sample @0, sample @0, replica @1, sample @1, "
             "sample @1, sample @1",
         ),
         (
             recommendation(20, 90, 40),
-            "expert",
+            "expert-designed",
             SIX,
             "@0 @2, @0 @0, @0 @1, sample sample, sample sample",
         ),

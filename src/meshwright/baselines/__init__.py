@@ -24,7 +24,7 @@ Strategy = Callable[[OperatorGraph, Cluster], Plan]
 BASELINES: Mapping[str, Strategy] = {
     "data parallel": data_parallel,
     "model parallel": model_parallel,
-    "expert": expert,
+    "expert-designed": expert,
     "expert parallel": expert_parallel,
     "zero 1": zero(1),
     "zero 2": zero(2),
@@ -32,8 +32,9 @@ BASELINES: Mapping[str, Strategy] = {
     "operator placement": operator_placement,
     "optcnn": optcnn,
 }
-"""By name; each raises an `InputError` where it does not apply. "expert" is what a person who knows
-the kind of model would choose, "expert parallel" cuts the experts of a mixture."""
+"""By name; each raises an `InputError` where it does not apply. "expert-designed" is
+what papers compare with under that name: what a person who knows the kind of model would choose;
+"expert parallel" cuts the experts of a mixture."""
 
 _ONLY_FOR: Mapping[str, Callable[[OperatorGraph], bool]] = {"expert parallel": has_experts}
 """Strategies for one kind of model, of which nothing is said for others."""

@@ -39,6 +39,21 @@ class Budget(msgspec.Struct, frozen=True):
             raise InputError(f"a budget of {shown(text)}", REMEDY) from None
         return Budget(seconds=seconds)
 
+    @staticmethod
+    def of(given: str | float | Budget) -> Budget:
+        """A budget as Python says it: a number is seconds, a text is as in `parse`.
+
+        >>> Budget.of(20) == Budget.of("20s")
+        True
+        """
+        match given:
+            case Budget():
+                return given
+            case str():
+                return Budget.parse(given)
+            case _:
+                return Budget(seconds=Seconds(given))
+
     def used(self, seconds: float, proposals: int) -> float:
         """The share that is used up."""
         shares = []

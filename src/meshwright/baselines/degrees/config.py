@@ -32,7 +32,7 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is laid out, as a person says it.
 
     >>> str(ParallelConfig(data=4, tensor=8, zero=1))
-    'data 4, tensor 8; ZeRO 1'
+    'DP 4, TP 8; ZeRO 1'
     """
 
     data: int = 1
@@ -93,15 +93,13 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         named: dict[str, int] = {
-            "data": self.data,
-            "tensor": self.tensor,
-            "context": self.context,
-            "pipeline": self.pipeline,
-            "expert": self.expert,
+            "DP": self.data,
+            "TP": self.tensor,
+            "CP": self.context,
+            "PP": self.pipeline,
+            "EP": self.expert,
         }
-        words = [
-            ", ".join(f"{name} {n}" for name, n in named.items() if n > 1 or name == "data"),
-        ]
+        words = [", ".join(f"{name} {n}" for name, n in named.items() if n > 1 or name == "DP")]
         if self.chunks > 1:
             words.append(f"{self.chunks} virtual stages a device")
         if self.micro_batches > 1:
@@ -111,5 +109,5 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.zero:
             words.append(f"ZeRO {self.zero}")
         if self.recompute:
-            words.append("layers run again")
+            words.append("activation checkpointing")
         return "; ".join(words)

@@ -1,0 +1,148 @@
+"""The planner from Python, and the search beside what people train with. Enters: a model, a
+cluster, what counts. Leaves: a `Planned` whose baselines are the strategies of today (`recipes`).
+
+The joint search starts from the fastest of them that fits, so that its answer is no slower.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from meshwright.base.units import Bytes
+from meshwright.cluster.model import Cluster
+from meshwright.configs.recipes import Recipes, recipes
+from meshwright.cost.backend import NCCL, Backend, backend_named
+from meshwright.cost.memory import Optimizer
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Options, Plan
+from meshwright.rewrite.verify.user_rules import user_rules
+from meshwright.search.budget import Budget
+from meshwright.search.find import cluster_of, graph_of, memory_limit
+from meshwright.search.joint.constraints import parse_constraints
+from meshwright.search.joint.planner import Progress, best_plan
+from meshwright.search.joint.question import Minimize, Planned, Question
+from meshwright.search.joint.warm import warm_up
+
+SHARE = 0.25
+"""Of a budget in seconds, what the strategies of today may take of it."""
+
+
+def find_plan(
+    model: str | OperatorGraph,
+    cluster: str | Cluster,
+    *,
+    batch: int | None = None,
+    dtype: str | None = None,
+    memory: str | Bytes | None = None,
+    budget: str | float | Budget = "60s",
+    seed: int = 0,
+    minimize: Minimize = "time",
+    optimizer: Optimizer = "adam",
+    mixed: bool = False,
+    pin: Iterable[str] = (),
+    forbid: Iterable[str] = (),
+    fix: Iterable[str] = (),
+    exclude_rules: Iterable[str] = (),
+    operators: str | Path | None = None,
+    rules: str | Path | None = None,
+    certificates: str | Path | None = None,
+    start: Plan | None = None,
+    backend: str = "nccl",
+    programs: bool = True,
+    cores: int = 1,
+    progress: Progress = lambda _: None,
+) -> Planned:
+    """The best plan that a budget buys: graph, layouts, placement and reduction programs together.
+
+    A budget is seconds (20, "20s") or a number of proposals ("5000"). A model is a text that
+    `meshwright capture` takes, with its batch and dtype, or a graph from `capture_model`; a cluster
+    a name of the catalogue, a .toml file, or a `Cluster`. Operators and rules of your own are files
+    (docs/rules.md). The rest is as in `meshwright plan --help`. With more than one core, processes
+    are started: guard the script with `if __name__ == "__main__"`.
+
+    >>> from meshwright import find_plan
+    >>> planned = find_plan("zoo:lenet/tiny", "laptop", batch=8, budget="10")
+    >>> planned.plan.cluster.devices, [name for name, _ in planned.baselines]
+    (4, ['DDP', 'ZeRO 1', 'FSDP (ZeRO 3)'])
+    """
+    machine = cluster_of(cluster)
+    graph = graph_of(model, batch, dtype, operators)
+    question = Question(
+        graph=graph,
+        cluster=machine,
+        memory=memory_limit(memory, machine),
+        training=Options(optimizer=optimizer, mixed=mixed),
+        minimize=minimize,
+        constraints=parse_constraints(pin, forbid, fix, exclude_rules),
+        added=user_rules(graph, operators, rules, certificates),
+    )
+    planned = plan_beside_recipes(
+        question,
+        Budget.of(budget),
+        backend=backend_named(backend),
+        programs=programs,
+        seed=seed,
+        cores=cores,
+        start=start,
+        progress=progress,
+    )
+    named = model if isinstance(model, str) else ""
+    plan = msgspec.structs.replace(planned.best.plan, model=named)
+    return planned._replace(best=planned.best._replace(plan=plan))
+
+
+def plan_beside_recipes(
+    question: Question,
+    budget: Budget,
+    *,
+    backend: Backend = NCCL,
+    programs: bool = True,
+    seed: int = 0,
+    cores: int = 1,
+    start: Plan | None = None,
+    papers: bool = False,
+    progress: Progress = lambda _: None,
+) -> Planned:
+    """The best plan, beside what people train with; with `papers` also beside what papers compare
+    with. A search that is told no plan to start from starts from the best of today.
+    """
+    known = recipes_for(question, budget, backend)
+    if start is None:
+        best = known.best(question.memory)
+        start = None if best is None else best.plan
+    planned = best_plan(
+        question,
+        budget,
+        backend=backend,
+        programs=programs,
+        seed=seed,
+        cores=cores,
+        start=start,
+        progress=progress,
+    )
+    return beside(planned, known, papers=papers)
+
+
+def recipes_for(question: Question, budget: Budget, backend: Backend) -> Recipes:
+    """The strategies of today for a question, as far as a budget allows."""
+    allowed = None if budget.seconds is None else SHARE * budget.seconds
+    warm_up()
+    began = time.monotonic()
+    return recipes(
+        question.graph,
+        question.cluster,
+        question.memory,
+        training=question.training,
+        backend=backend,
+        late=lambda: allowed is not None and time.monotonic() - began > allowed,
+    )
+
+
+def beside(planned: Planned, known: Recipes, *, papers: bool) -> Planned:
+    """A search's answer beside the strategies of today; its own baselines are the papers'."""
+    old = ((), ()) if not papers else (planned.baselines, planned.refused)
+    return planned._replace(baselines=(*known.fitted, *old[0]), refused=(*known.refused, *old[1]))
