@@ -7,6 +7,7 @@ forms of a source; each form has its own function, which knows nothing of the ot
     path/to/file.py:function[?key=value&...] a function that returns a model and example inputs
     package.module:function[?key=value&...]  the same, importable
     hf:ClassName[?key=value&...]             a class of Transformers, from a configuration
+    hf:path/config.json[?key=value&...]      the same, from a configuration file
     path/to/program.pt2                      a program saved by torch.export
     path/to/graph.json                       a graph saved by Meshwright
 

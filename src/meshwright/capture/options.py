@@ -13,7 +13,7 @@ Form = Literal["zoo", "hf", "function", "program", "graph"]
 
 FORMS = (
     "'zoo:bert-large', 'path/to/file.py:function', 'package.module:function', 'hf:ClassName', "
-    "a .pt2 file or a graph's .json file"
+    "'hf:path/config.json', a .pt2 file or a graph's .json file"
 )
 
 
@@ -47,14 +47,14 @@ def parse_source(text: str) -> Source:
     given = _options(tail, text) if tail else {}
     unroll = _unroll(given.pop("unroll", None), text)
     options = tuple(given.items())
-    if head.endswith((".pt2", ".json")):
+    if head.endswith((".pt2", ".json")) and not head.startswith("hf:"):
         form: Form = "program" if head.endswith(".pt2") else "graph"
         if options:
             raise InputError(
                 f"a saved model takes no options but unroll, as in {text!r}", "leave them out"
             )
         return Source(text=text, form=form, name=head, unroll=unroll)
-    name, colon, last = head.rpartition(":")
+    name, colon, last = head.partition(":") if head.startswith("hf:") else head.rpartition(":")
     if not colon or not name or not last:
         raise InputError(f"{text!r} does not say where the model comes from", f"give {FORMS}")
     if name in ("zoo", "hf"):

@@ -1,4 +1,4 @@
-"""From the text `hf:ClassName?setting=value` to an `Example`.
+"""From the text `hf:ClassName?setting=value`, or `hf:path/config.json`, to an `Example`.
 
 Classes, settings, small sizes and inputs have a module each; this one joins them.
 """
@@ -13,8 +13,9 @@ from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.options import Source, plain_value
 from meshwright.capture.transformers.classes import Choice, chosen_class, library
+from meshwright.capture.transformers.config_file import FILE, read_configuration
 from meshwright.capture.transformers.inputs import Sizes, example_inputs
-from meshwright.capture.transformers.settings import Settings, configuration
+from meshwright.capture.transformers.settings import Settings, configuration, joined
 from meshwright.capture.transformers.tiny import as_deep, shrunk
 
 BATCH = 8
@@ -27,7 +28,8 @@ TINY = "/tiny"
 def example_of_class(
     source: Source, batch: int | None, device: torch.device | None = None
 ) -> Example:
-    """A class of Transformers built from its configuration, with labels where it takes them.
+    """A class of Transformers built from its configuration, with labels where it takes them; or the
+    class and the settings that a config.json names.
 
     The options of the source are settings of the configuration, besides `sequence` and `image`,
     the number of positions of a text and of pixels of an image's side, `attention_mask=true`, which
@@ -35,12 +37,16 @@ def example_of_class(
     size that the source does not set is small, and nothing is dropped out.
     """
     options: dict[str, object] = {key: plain_value(value) for key, value in source.options}
-    tiny = source.name.endswith(TINY)
+    name, tiny = source.name.removesuffix(TINY), source.name.endswith(TINY)
     sizes = _sizes(options, TINY_SIZES if tiny else SIZES, batch or BATCH, source)
-    choice = chosen_class(library(), source.name.removesuffix(TINY), options)
+    told: Settings = {}
+    if name.endswith(FILE):
+        name, told = read_configuration(name)
+    choice = chosen_class(library(), name, options)
     # Some classes describe every layer, and refuse to have fewer.
     smaller = (shrunk, as_deep) if tiny else (_as_they_are,)
-    config = configuration(choice, options, smaller, source.text)
+    others = [lambda known, own=own: joined(told, own(joined(known, told))) for own in smaller]
+    config = configuration(choice, options, others, source.text)
     with device or torch.device("meta"):
         model = _built(choice, config, source.text)
         named = example_inputs(model, sizes)
