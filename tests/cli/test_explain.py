@@ -50,7 +50,7 @@ def test_explain_prints_every_part(folder: Path) -> None:
     result = meshwright(folder, "explain", "expert.json", "--top", "3")
     assert (result.returncode, result.stderr) == (0, "")
     for words in (
-        "plan: data parallel 2 = 2 nodes", "runner-up", "critical path", "exposed",
+        "DP 2 across nodes", "runner-up", "critical path", "exposed",
         "of the roofline", "what would help", "links between nodes", "node/nic", "--top",
     ):  # fmt: skip
         assert words in result.stdout, words

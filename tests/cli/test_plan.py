@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="models are captured with torch")
 
 from meshwright.base.units import Seconds
 from meshwright.cli.main import main
+from meshwright.configs import find_plan
 from meshwright.explain import decisions as explain
 from meshwright.explain.decisions import Decision
 from meshwright.plan.file import load_plan, save_plan
@@ -71,9 +72,8 @@ class Search:
 def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     """A folder to work in, and the search that works there."""
     found = Search()
-    best = SimpleNamespace(best_plan=found.best_plan)
     machines = SimpleNamespace(best_of_devices=found.best_of_devices)
-    monkeypatch.setitem(sys.modules, "meshwright.search.joint.planner", best)
+    monkeypatch.setattr(find_plan, "best_plan", found.best_plan)
     monkeypatch.setitem(sys.modules, "meshwright.search.joint.machines", machines)
     monkeypatch.setattr(explain, "explain", found.explain)
     monkeypatch.chdir(tmp_path)
@@ -101,22 +101,27 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def test_a_report_has_all_parts_in_order(search: Search, run: Run, tmp_path: Path) -> None:
-    code, out, err = run(*PLAN)
+    code, out, err = run(*PLAN, "--explain")
     assert (code, err) == (0, "")
     parts = [
-        "lenet on laptop (4 process): least time with at most 4 GiB a device; every figure is",
+        "lenet on laptop (4 process): batch 64, fp32, adam; least time with at most 4 GiB a device",
         "strategy ",
-        "data parallel ",
+        "DDP ",
+        "FSDP (ZeRO 3) ",
         "plan  ",
-        "plan: data parallel 4 = 4 processes",
-        "lower bound: ",
+        "plan: ",
+        "throughput: ",
+        "step: ",
+        "cost: ",
         "peak memory: ",
+        "lower bound: ",
         "search: ",
         "decision ",
         "layout of conv",
         "unit ",
         "features.0.conv2d ",
-        "The plan is in plan.json.",
+        "The plan is in plan.json. Next:",
+        "meshwright explain plan.json ",
     ]
     places = [out.find(part) for part in parts]
     assert -1 not in places
@@ -139,7 +144,7 @@ def test_a_report_and_a_trace_are_written_beside_the_plan(search: Search, run: R
 
 
 def test_json(search: Search, run: Run) -> None:
-    code, out, err = run(*PLAN, "--json", "--save", "mine.json")
+    code, out, err = run(*PLAN, "--json", "--explain", "--out", "mine.json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert {
@@ -162,7 +167,7 @@ def test_json(search: Search, run: Run) -> None:
 
 
 def test_options_reach_the_search(search: Search, run: Run) -> None:
-    assert run(*PLAN, "--no-explain", "--save", "first.json")[0] == 0
+    assert run(*PLAN, "--save", "first.json")[0] == 0
     assert search.explained == 0
     code, _, err = run(
         *PLAN, "--memory", "2 GiB", "--minimize", "memory", "--optimizer", "sgd", "--mixed",
@@ -221,7 +226,7 @@ def test_nothing_fits_is_said_with_what_is_missing(search: Search, run: Run) -> 
 
 def test_an_interrupted_search_shows_its_best_without_explanation(search: Search, run: Run) -> None:
     search.stopped = "interrupted"
-    code, out, _ = run(*PLAN)
+    code, out, _ = run(*PLAN, "--explain")
     assert code == 0
     assert "interrupted: this is the best so far." in out
     assert search.explained == 0
@@ -234,7 +239,7 @@ def test_an_interrupted_explanation_still_shows_the_plan(search: Search, run: Ru
         raise KeyboardInterrupt
 
     search.explains = interrupted
-    code, out, _ = run(*PLAN)
+    code, out, _ = run(*PLAN, "--explain")
     assert (code, search.explained) == (0, 1)
     assert "The plan is in plan.json." in out
 
@@ -242,21 +247,22 @@ def test_an_interrupted_explanation_still_shows_the_plan(search: Search, run: Ru
 def test_a_step_of_the_decisions_is_compared_with_that_of_the_plan(
     search: Search, run: Run
 ) -> None:
-    run(*PLAN, "--no-explain", "--json")
+    run(*PLAN, "--json")
     assert search.question is not None
     step = answer(search.question).best.prediction.step
     search.explains = lambda: (Decision("zero", "1", "0", Seconds(step * 1.5), ""),)
-    assert "+50.0%" in run(*PLAN)[1]
+    assert "+50.0%" in run(*PLAN, "--explain")[1]
 
 
 def test_a_file_that_is_no_plan_is_not_replaced_unasked(search: Search, run: Run) -> None:
     Path("plan.json").write_text("{}")
     code, out, err = run(*PLAN)
     assert (code, out) == (2, "")
-    assert "'plan.json' is there already and is no plan; name a file with --save." in err
+    assert "'plan.json' is there already and is no plan; name a file with --out." in err
     assert search.question is None
     assert run(*PLAN, "--save", "plan.json")[0] == 0
-    assert run(*PLAN)[0] == 0
+    assert "What plan.json was before is in plan.before.json." in run(*PLAN)[1]
+    assert load_plan("plan.before.json") == load_plan("plan.json")
 
 
 def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:
@@ -267,24 +273,26 @@ def test_what_is_printed_is_told_from_a_plan(search: Search, run: Run) -> None:
 
 
 def test_top_says_how_to_see_all(search: Search, run: Run) -> None:
-    out = run(*PLAN, "--top", "1")[1]
+    out = run(*PLAN, "--explain", "--top", "1")[1]
     assert "1 more decision: --top 2." in out
     assert re.search(r"features.0.conv2d \.\.\. \S+ \(\d+ units\) ", out), "those alike are one"
     told = re.search(r"(\d+) more lines?: --top (\d+) shows all\.", out)
     assert told is not None
     assert int(told[2]) == int(told[1]) + 1
-    assert "shows all" not in run(*PLAN, "--top", told[2])[1]
+    assert "shows all" not in run(*PLAN, "--explain", "--top", told[2])[1]
 
 
 MISTAKES = [
     (["--budget", "0"], "--budget: a budget of 0"),
-    (["--save", "nowhere/plan.json"], "--save: cannot write 'nowhere/plan.json'"),
+    (["--save", "nowhere/plan.json"], "--out: cannot write 'nowhere/plan.json'"),
     (["--report", "nowhere/report.html"], "--report: cannot write 'nowhere/report.html'"),
     (["--trace", "nowhere/trace.json"], "--trace: cannot write 'nowhere/trace.json'"),
     (["--memory", "3 chairs"], "--memory: '3 chairs' has the unit 'chairs'"),
     (["--memory", "8 GiB"], "--memory is 8 GiB and a device of 'laptop' has 4 GiB"),
     (["--memory", "0 B"], "--memory is 0 B"),
     (["--minimize", "money"], "--minimize is 'money'"),
+    (["--dtype", "bf17"], "--dtype: there is no dtype 'bf17' here; did you mean 'bf16'"),
+    (["--dtype", "fp8"], "runs products in 'fp8', for which it has no peak"),
     (["--optimizer", "adom"], "did you mean 'adam'"),
     (["--backend", "mpi"], "there is no backend 'mpi'"),
     (["--devices", "5"], "--devices is 5 and 'laptop' has 4"),
@@ -308,11 +316,13 @@ def test_a_mistake_is_one_sentence_before_the_search(
     assert list(Path().iterdir()) == []
 
 
-def test_a_start_that_was_interrupted_before_anything_was_found(search: Search, run: Run) -> None:
+def test_a_start_that_was_interrupted_before_anything_was_found(
+    search: Search, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object, **__: object) -> Planned:
         raise KeyboardInterrupt
 
-    sys.modules["meshwright.search.joint.planner"].best_plan = interrupted  # type: ignore[attr-defined]
+    monkeypatch.setattr(find_plan, "best_plan", interrupted)
     code, out, err = run(*PLAN)
     assert (code, out) == (130, "")
     assert err == "meshwright: interrupted before there was anything to show\n"

@@ -58,14 +58,14 @@ def test_a_file_that_is_no_report_is_not_replaced_unasked(run: Run) -> None:
     Path("report.html").write_text("mine")
     code, out, err = run("report", "plan.json")
     assert (code, out) == (2, "")
-    assert "'report.html' is there already and is no report; name a file with --save" in err
+    assert "'report.html' is there already and is no report; name a file with --out" in err
     assert Path("report.html").read_text() == "mine"
     assert run("report", "plan.json", "--save", "report.html", "--no-explain")[0] == 0
     assert looks_like_report("report.html")
 
 
 MISTAKES = [
-    (["--save", "nowhere/report.html"], "--save: cannot write 'nowhere/report.html'"),
+    (["--save", "nowhere/report.html"], "--out: cannot write 'nowhere/report.html'"),
     (["--trace", "nowhere/trace.json"], "--trace: cannot write 'nowhere/trace.json'"),
 ]
 

@@ -35,13 +35,17 @@ def lines(table: Table) -> list[str]:
 
 
 def test_the_plan_in_words(found: Explained) -> None:
-    first, plan, step, bound, memory = report.describe_explained(found).splitlines()
-    assert first == (
-        "transformer on dgx-h100 (2 node x 2 gpu): expert: megatron; every figure is predicted."
-    )
-    assert plan.startswith("plan: data parallel 2 = 2 nodes and ")
+    first, *plan, rate, step, path, cost, memory, bound = report.describe_explained(
+        found
+    ).splitlines()
+    assert first.startswith("transformer on dgx-h100 (2 node x 2 gpu): batch ")
+    assert first.endswith(", adam; expert: megatron; every figure is predicted.")
+    assert "DP 2 across nodes, TP 2 inside the node" in plan[0]
+    assert rate.startswith("throughput: ")
     assert step.startswith("step: ")
-    assert "; critical path: " in step
+    assert " = computing " in step
+    assert path.startswith("critical path: ")
+    assert " device-hours for 1 B " in cost
     assert bound.startswith("lower bound: ")
     assert " for any plan of the graph with one micro-batch; optimality gap at most " in bound
     assert " of 80 GiB (device 0, t = " in memory
@@ -49,8 +53,8 @@ def test_the_plan_in_words(found: Explained) -> None:
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
     tight = explained(expert(transformer(), SMALL), seconds=1e-9, memory=Bytes(1024))
-    last = report.describe_explained(tight).splitlines()[-1]
-    assert last.startswith("peak memory: it does NOT fit into 1 KiB: device 0 holds ")
+    *_, memory, _ = report.describe_explained(tight).splitlines()
+    assert memory.startswith("peak memory: it does NOT fit into 1 KiB: device 0 holds ")
 
 
 def test_what_is_waited_for_adds_up(found: Explained) -> None:
@@ -108,7 +112,10 @@ def test_the_document_is_json_with_all_fields(found: Explained) -> None:
     document = json.loads(msgspec.json.encode(explained_document(found)))
     assert document.keys() == {
         "origin", "graph", "units", "cluster", "hierarchy", "devices", "device_bytes",
-        "memory_limit_bytes", "step_s", "compute_s", "exposed_s", "moved_bytes", "memory",
+        "memory_limit_bytes", "batch", "sequence", "dtype", "samples_per_s", "tokens_per_s",
+        "per_device_per_s", "model_flops", "executed_flops", "mfu", "hfu",
+        "device_hours_per_billion", "exposed_communication_s", "bubble_s", "step_s", "compute_s",
+        "exposed_s", "moved_bytes", "memory",
         "memory_bytes", "fullest_device", "fullest_at_s", "missing_bytes", "fits", "bound_s", "gap",
         "plan", "waits", "critical_path", "links", "operators", "collectives", "decisions", "helps",
         "stopped",

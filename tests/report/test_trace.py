@@ -114,7 +114,7 @@ def test_a_trace_is_its_timeline(plan: Plan) -> None:
     confirm_memory(simulation)
 
 
-@pytest.mark.parametrize("name", ["data parallel", "model parallel", "zero 3", "expert"])
+@pytest.mark.parametrize("name", ["data parallel", "model parallel", "zero 3", "expert-designed"])
 def test_traces_of_baselines(name: str) -> None:
     plan = applicable(transformer(), Cluster.named("dgx-h100", node=2, gpu=2))[name]
     confirm(simulate(plan))

@@ -19,9 +19,12 @@ from meshwright.cli.options import (
     JsonOption,
     NodesOption,
     ResizeOption,
+    SequenceOption,
     captured_graph,
     chosen_budget,
     chosen_cluster,
+    in_precision,
+    with_sequence,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ def check(
     recompute: own.RecomputeOption = False,
     mixed: plan_options.MixedOption = False,
     batch: BatchOption = None,
+    seq: SequenceOption = None,
     dtype: DtypeOption = None,
     memory: plan_options.MemoryOption = None,
     better: own.BetterOption = True,
@@ -72,12 +76,13 @@ def check(
     CONFIG is a torchtitan job file or a script with Megatron flags; or give --flags, or degrees.
     Exit code 0: it runs and fits; 1: it does not.
 
-    Example:  meshwright check zoo:llama3-8b --data 4 --tensor 8 --batch 8 --cluster dgx-h100
+    Example:  meshwright check zoo:llama3-8b --dp 4 --tp 8 --batch 8 --cluster dgx-h100
     """
     from meshwright.configs.judge import judge
     from meshwright.cost.backend import backend_named
 
-    machine, library = chosen_cluster(cluster, nodes, gpus, resize), backend_named(backend)
+    machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
+    library = backend_named(backend)
     limit, allowed = plan_options.chosen_memory(memory, machine), chosen_budget(budget)
     degrees = own.given(
         data=data, tensor=tensor, context=context, pipeline=pipeline, expert=expert,
@@ -85,7 +90,7 @@ def check(
     )  # fmt: skip
     file, named = own.parted(config, model, flags, degrees)
     written = own.written(file, flags, degrees, machine.devices)
-    source = own.chosen_model(named, written)
+    source = with_sequence(own.chosen_model(named, written), seq)
     graph = captured_graph(source, own.chosen_batch(batch, written, source), dtype or written.dtype)
     with share_bar("checking (the first time compiles for a minute or two)"):
         checked = judge(written, graph, machine, limit, backend=library, better=better)

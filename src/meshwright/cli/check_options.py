@@ -12,18 +12,28 @@ if TYPE_CHECKING:
 FlagsOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Megatron flags, in quotes, instead of CONFIG.")
 ]
-DataOption = Annotated[int | None, typer.Option(min=1, help="Degree; default: what is left.")]
-TensorOption = Annotated[int | None, typer.Option(min=1, help="Degree of tensor parallelism.")]
-ContextOption = Annotated[int | None, typer.Option(min=1, help="Degree of context parallelism.")]
-PipelineOption = Annotated[int | None, typer.Option(min=1, help="Stages of a pipeline.")]
-ExpertOption = Annotated[int | None, typer.Option(min=1, help="Ways that experts are spread.")]
+DataOption = Annotated[
+    int | None, typer.Option("--data", "--dp", min=1, help="Degree; default: what is left.")
+]
+TensorOption = Annotated[
+    int | None, typer.Option("--tensor", "--tp", min=1, help="Degree of tensor parallelism.")
+]
+ContextOption = Annotated[
+    int | None, typer.Option("--context", "--cp", min=1, help="Degree of context parallelism.")
+]
+PipelineOption = Annotated[
+    int | None, typer.Option("--pipeline", "--pp", min=1, help="Stages of a pipeline.")
+]
+ExpertOption = Annotated[
+    int | None, typer.Option("--expert", "--ep", min=1, help="Ways that experts are spread.")
+]
 VirtualOption = Annotated[
     int | None, typer.Option(min=1, help="Runs of layers on each stage (interleaved).")
 ]
 MicroBatchesOption = Annotated[int | None, typer.Option(min=1, help="Micro-batches of a step.")]
 ZeroOption = Annotated[int | None, typer.Option(min=0, max=3, help="Stage of ZeRO.")]
 RecomputeOption = Annotated[
-    bool, typer.Option("--recompute", help="Layers run again in the backward pass.")
+    bool, typer.Option("--recompute", "--ac", help="Activation checkpointing of layers.")
 ]
 BetterOption = Annotated[
     bool, typer.Option(help="Look for the best configuration and for the best plan.")
@@ -60,7 +70,7 @@ def parted(
             raise InputError(
                 "there is nothing to check",
                 "give a torchtitan .toml, a file with Megatron flags, --flags, or degrees such as "
-                "--data 4 --tensor 8",
+                "--dp 4 --tp 8",
             )
         return config, model
     if model is not None:
@@ -143,7 +153,7 @@ def _text(file: str) -> str:
     if file.endswith(TRACES) or ":" in file:
         raise InputError(
             f"{file!r} is a model, and no configuration is given",
-            "give a file in front of it, --flags, or degrees such as --data 4 --tensor 8",
+            "give a file in front of it, --flags, or degrees such as --dp 4 --tp 8",
         )
     try:
         return Path(file).read_text(encoding="utf-8")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json
 from meshwright.cli.options import GpusOption, JsonOption, NodesOption, ResizeOption, chosen_cluster
+
+if TYPE_CHECKING:
+    from meshwright.cluster.model import Cluster
 
 
 def clusters(
@@ -18,6 +21,10 @@ def clusters(
     nodes: NodesOption = None,
     gpus: GpusOption = None,
     resize: ResizeOption = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="Only those whose name, device or text has this word."),
+    ] = None,
     toml: Annotated[bool, typer.Option("--toml", help="Print it as a cluster file.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -39,6 +46,8 @@ def clusters(
                 "name it, as 'meshwright clusters gcp-a100 --nodes 2'",
             )
         everything = [catalogued(known) for known in catalogue_names()]
+        if like is not None:
+            everything = _alike(everything, like)
         if json:
             print_json({"clusters": [cluster_document(cluster) for cluster in everything]})
         else:
@@ -52,3 +61,20 @@ def clusters(
     else:
         source = cluster.source and f"Source: {cluster.source}"
         print(*filter(None, (draw_cluster(cluster), cluster.description, source)), sep="\n")
+
+
+def _alike(everything: list[Cluster], word: str) -> list[Cluster]:
+    """The clusters that a word is said of; refuses a word that is said of none."""
+    from meshwright.base.errors import InputError, nearest
+
+    def said(own: Cluster) -> str:
+        return f"{own.name} {own.device.name} {own.description} {own.source}".lower()
+
+    found = [own for own in everything if word.lower() in said(own)]
+    if not found:
+        raise InputError(
+            f"no cluster of the catalogue is like {word!r}",
+            f"{nearest(word, [own.name for own in everything])}; or describe yours "
+            "(docs/clusters.md)",
+        )
+    return found

@@ -48,19 +48,19 @@ def demo(
 
 
 def _planning(place: Path) -> tuple[tuple[str, ...], ...]:
-    written = (("save", "plan.json"), ("report", "report.html"), ("trace", "trace.json"))
+    written = (("out", "plan.json"), ("report", "report.html"), ("trace", "trace.json"))
     files = [f"--{option}={place / name}" for option, name in written]
     question = "plan zoo:bert-large --cluster gcp-a100 --nodes 4 --gpus 8 --batch 64"
-    return ((*f"{question} --dtype bfloat16 --mixed --budget 30s --top 12".split(), *files),)
+    return ((*f"{question} --dtype bf16 --mixed --budget 30s".split(), *files),)
 
 
 def _training(place: Path) -> tuple[tuple[str, ...], ...]:
     cluster, prices, plan = (place / name for name in ("here.toml", "prices.jsonl", "tiny.json"))
     measured = f"calibrate {TINY} --batch 16 --ranks 4 --largest 4 --budget 75"
-    searched = f"plan {TINY} --batch 16 --backend rings --budget 10s --no-explain --top 8"
+    searched = f"plan {TINY} --batch 16 --backend rings --budget 10s"
     return (
         ("calibrate", "--links", "--cluster", "laptop", f"--out={cluster}"),
         (*measured.split(), f"--cluster={cluster}", f"--out={prices}"),
-        (*searched.split(), f"--cluster={cluster}", f"--save={plan}"),
+        (*searched.split(), f"--cluster={cluster}", f"--out={plan}"),
         ("run", str(plan), "--against-one-device"),
     )

@@ -20,7 +20,7 @@ SECONDS = 20.0
 
 
 def explain(
-    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --out' wrote.")],
     memory: MemoryOption = None,
     top: TopOption = 12,
     json: JsonOption = False,

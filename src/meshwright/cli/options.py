@@ -63,7 +63,12 @@ HierarchyOption = Annotated[
 ]
 BatchOption = Annotated[int | None, typer.Option(help="Samples in a step.")]
 DtypeOption = Annotated[
-    str | None, typer.Option(help="Cast the model: bfloat16 or float16; by default as it is.")
+    str | None,
+    typer.Option(help="Cast the model: bf16, fp16, or fp8 (products, the rest in bf16)."),
+]
+SequenceOption = Annotated[
+    int | None,
+    typer.Option("--seq", min=1, metavar="N", help="Tokens of a sample, of zoo: and hf: models."),
 ]
 TopOption = Annotated[int, typer.Option(help="Most lines of a table.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, see docs/json.md.")]
@@ -107,16 +112,47 @@ def captured_graph(
     operators: Mapping[str, Definition] | None = None,
 ) -> OperatorGraph:
     """The graph of a model, cast if asked; what its user should know goes to standard error."""
-    from meshwright.graph.dtypes import in_dtype
+    from meshwright.base.errors import InputError
+    from meshwright.graph.dtypes import FP8, dtype_named, in_dtype
 
-    if dtype is not None:
-        chosen(dtype, ("bfloat16", "float16", "float32", "float64"), "--dtype")
+    try:
+        dtype = dtype_named("bf16" if dtype == FP8 else dtype) if dtype is not None else None
+    except InputError as error:
+        raise error.at("--dtype") from None
     from meshwright.capture.load import load_model
 
     captured = load_model(model, batch, operators or {})
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     return captured.graph if dtype is None else in_dtype(captured.graph, dtype)
+
+
+def with_sequence(model: str, sequence: int | None) -> str:
+    """The text of a model with so many tokens a sample."""
+    from meshwright.base.errors import InputError
+
+    if sequence is None:
+        return model
+    if not model.startswith(("zoo:", "hf:")):
+        raise InputError(
+            f"--seq is {sequence}, and {model!r} decides the length of its samples itself",
+            "give it to your function, as file.py:function?sequence=4096",
+        )
+    name, _, options = model.partition("?")
+    given = [own for own in options.split("&") if own and not own.startswith("sequence=")]
+    return f"{name}?{'&'.join((*given, f'sequence={sequence}'))}"
+
+
+def in_precision(cluster: Cluster, dtype: str | None) -> Cluster:
+    """The cluster, whose devices run products with weights in fp8 if that is asked for."""
+    from msgspec.structs import replace
+
+    from meshwright.graph.dtypes import FP8
+
+    if dtype != FP8:
+        return cluster
+    device = cluster.device
+    return replace(cluster, device=replace(device, software=replace(device.running, products=FP8)))
 
 
 def chosen_budget(text: str) -> Budget:

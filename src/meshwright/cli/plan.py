@@ -16,12 +16,15 @@ from meshwright.cli.options import (
     ModelArgument,
     NodesOption,
     ResizeOption,
+    SequenceOption,
     captured_graph,
     chosen,
     chosen_budget,
     chosen_cluster,
+    in_precision,
     require_lines,
     require_place,
+    with_sequence,
 )
 from meshwright.cli.report import ReportOption, TraceOption, explained, write
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from meshwright.search.budget import Budget
     from meshwright.search.joint.planner import Doing
     from meshwright.search.joint.question import Planned, Question
+    from meshwright.simulate.collective_table import Prices
 
 
 def plan(
@@ -47,12 +51,14 @@ def plan(
     gpus: GpusOption = None,
     resize: ResizeOption = None,
     batch: BatchOption = None,
+    seq: SequenceOption = None,
     dtype: DtypeOption = None,
     budget: own.BudgetOption = "60s",
     seed: own.SeedOption = 0,
     memory: own.MemoryOption = None,
     minimize: own.MinimizeOption = "time",
     pareto: own.ParetoOption = False,
+    papers: own.PapersOption = False,
     devices: own.DevicesOption = None,
     optimizer: own.OptimizerOption = "adam",
     mixed: own.MixedOption = False,
@@ -64,19 +70,20 @@ def plan(
     rules: own.RulesOption = None,
     certificates: own.CertificatesOption = None,
     start: own.StartOption = None,
-    save: own.SaveOption = None,
+    out: own.OutOption = None,
     report: ReportOption = None,
     trace: TraceOption = None,
     backend: BackendOption = "nccl",
     programs: own.ProgramsOption = True,
-    explain: own.ExplainOption = True,
+    explain: own.ExplainOption = False,
     cores: own.CoresOption = None,
     top: own.TopOption = 40,
     json: JsonOption = False,
 ) -> None:
     """Find the best plan: graph, layouts, placement and reduction programs, chosen together.
 
-    Ctrl-C ends the search with the best plan so far. It is written to plan.json.
+    Ctrl-C ends the search with the best plan so far. It is written to plan.json. Beside it stand
+    the strategies that people train with, each with as few micro-batches as fit.
 
     Example:  meshwright plan zoo:bert-large/tiny --cluster laptop --budget 5s
     """
@@ -93,13 +100,16 @@ def plan(
     require_lines(top)
     require_place("--report", report)
     require_place("--trace", trace)
-    path, goal = own.chosen_place(save), chosen(minimize, MINIMIZE, "--minimize")
-    machine = chosen_cluster(cluster, nodes, gpus, resize)
+    path, goal = own.chosen_place(out), chosen(minimize, MINIMIZE, "--minimize")
+    machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
+    model = with_sequence(model, seq)
     own.require_devices(devices, machine)
     if goal == "device-hours" and devices is None:
         devices = machine.devices
     workers = cores or most_processes()
-    how = _How(chosen_budget(budget), backend_named(backend), programs, seed, workers, devices)
+    how = _How(
+        chosen_budget(budget), backend_named(backend), programs, seed, workers, devices, papers
+    )
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
     constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
@@ -114,16 +124,21 @@ def plan(
         added=user_rules(graph, operators, rules, certificates),
     )
     found = _searched(question, how, first)
+    before = own.set_aside(path)
     save_plan(msgspec.structs.replace(found[0].best.plan, model=model, batch=batch), path)
     prices = prices_of(found[0].plan, programs=programs)
-    decisions = explained(found[0], prices) if explain else ()
+    wanted = explain or report is not None
+    decisions = explained(found[0], prices) if wanted else ()
     write(found[0], decisions, prices, report, trace)
     if json:
         asked = {"backend": backend, "programs": programs, "seed": seed, "budget": budget}
         document = _document(found, decisions, how, pareto)
         print_json(document | asked | {"saved": path, "report": report, "trace": trace})
-    else:
-        print_parts(*_parts(found, decisions, how, pareto, top), _written(path, report, trace))
+        return
+    parts = _parts(found, prices, how, pareto)
+    if explain:
+        parts += _explained(found[0], decisions, prices, top)
+    print_parts(*parts, _next(path, report, trace, before, found[0].question.cluster.devices))
 
 
 class _How(NamedTuple):
@@ -136,16 +151,18 @@ class _How(NamedTuple):
     cores: int
     devices: int | None
     """Smaller machines are tried too, up to so many devices."""
+    papers: bool
+    """Whether the strategies that papers compare with are shown too."""
 
 
 def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planned, ...]:
     """The best plan; with `--devices` that of every machine, the best use of a device first."""
+    from meshwright.configs.find_plan import beside, plan_beside_recipes, recipes_for
     from meshwright.search.joint.machines import best_of_devices
-    from meshwright.search.joint.planner import best_plan
 
     with share_bar("planning (the first time compiles for a minute or two)") as show:
         if how.devices is not None:
-            return best_of_devices(
+            first, *others = best_of_devices(
                 question,
                 how.devices,
                 how.budget,
@@ -155,7 +172,9 @@ def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planne
                 cores=how.cores,
                 progress=_shown(show),
             )
-        best = best_plan(
+            known = recipes_for(first.question, how.budget, how.backend)
+            return (beside(first, known, papers=how.papers), *others)
+        best = plan_beside_recipes(
             question,
             how.budget,
             backend=how.backend,
@@ -163,6 +182,7 @@ def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planne
             seed=how.seed,
             cores=how.cores,
             start=start,
+            papers=how.papers,
             progress=_shown(show),
         )
         return (best,)
@@ -181,19 +201,26 @@ def _shown(show: Callable[[float, str], None]) -> Callable[[Doing], None]:
     return told
 
 
-def _written(path: str, report: str | None, trace: str | None) -> str:
-    """Where everything is."""
+def _next(path: str, report: str | None, trace: str | None, before: str, ranks: int) -> str:
+    """Where everything is, and what to do with it."""
     places = {"plan": path, "report": report, "trace": trace}
     told = [f"The {what} is in {place}." for what, place in places.items() if place is not None]
-    return " ".join(told)
+    return "\n".join(
+        (
+            f"{' '.join(told)}{before} Next:",
+            f"  meshwright explain {path}   why, where the time goes, what would help",
+            f"  meshwright report {path}    the same as an HTML page",
+            f"  torchrun ... -m meshwright run {path}   train by it on {ranks} ranks",
+        )
+    )
 
 
-def _parts(
-    found: Sequence[Planned], decisions: Sequence[Decision], how: _How, pareto: bool, top: int
-) -> list[str | Table]:
+def _parts(found: Sequence[Planned], prices: Prices, how: _How, pareto: bool) -> list[str | Table]:
     """What is printed, part by part."""
+    from meshwright.explain.step_parts import step_parts
     from meshwright.report import planned as report
     from meshwright.report.predictions import describe_refused
+    from meshwright.simulate.simulation import simulate
 
     best = found[0]
     parts: list[str | Table] = [report.describe_question(best), report.table_of_planned(best)]
@@ -201,23 +228,26 @@ def _parts(
         parts.append(describe_refused(best.refused))
     if how.devices is not None:
         parts.append(report.table_of_machines(found))
-    parts.append(report.describe_planned(best))
-    if pareto:
-        parts.append(report.table_of_front(best))
-    if decisions:
-        parts.append(report.table_of_decisions(decisions, best.best.prediction.step, top))
-        parts.append(report.describe_decisions(decisions, top))
-    return [*parts, *_graph(best, how, top)]
+    told = report.describe_planned(best, step_parts(simulate(best.plan, prices)))
+    parts.append("\n".join((told, *report.describe_hints(best))))
+    return [*parts, report.table_of_front(best)] if pareto else parts
 
 
-def _graph(planned: Planned, how: _How, top: int) -> tuple[str | Table, ...]:
-    """The plan as its graph."""
+def _explained(
+    planned: Planned, decisions: Sequence[Decision], prices: Prices, top: int
+) -> list[str | Table]:
+    """Every decision with its runner-up, and the plan as its graph."""
+    from meshwright.report import planned as report
     from meshwright.report.annotated import annotated, describe_lines, table_of_lines
-    from meshwright.simulate.simulation import prices_of, simulate
+    from meshwright.simulate.simulation import simulate
 
-    prices = prices_of(planned.plan, programs=how.programs)
     lines = annotated(simulate(planned.plan, prices), top)
-    return table_of_lines(lines, planned.question.cluster, top), describe_lines(lines, top)
+    parts: list[str | Table] = []
+    if decisions:
+        parts.append(report.table_of_decisions(decisions, planned.best.prediction.step, top))
+        parts.append(report.describe_decisions(decisions, top))
+    parts.append(table_of_lines(lines, planned.question.cluster, top))
+    return [*parts, describe_lines(lines, top)]
 
 
 def _document(

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 DEFAULT = "plan.json"
 """Where a plan is written unless something else is said."""
 
-BudgetOption = Annotated[str, typer.Option(help="Of the search: a time, or a number of proposals.")]
+BudgetOption = Annotated[
+    str, typer.Option(help="Of the search: a time (20s), or a number of proposals (5000).")
+]
 SeedOption = Annotated[
     int, typer.Option(min=0, max=2**32, help="Seed of the search's random numbers.")
 ]
@@ -62,14 +64,20 @@ CertificatesOption = Annotated[
     typer.Option(metavar="FILE", help="Their proofs, from 'rules verify --certify': saves time."),
 ]
 StartOption = Annotated[str | None, typer.Option(metavar="PLAN", help="A plan to start from.")]
-SaveOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=DEFAULT)
+OutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out", "-o", "--save", metavar="FILE", help="Write the plan here.", show_default=DEFAULT
+    ),
+]
+PapersOption = Annotated[
+    bool, typer.Option("--papers", help="Show also the strategies that papers compare with.")
 ]
 ProgramsOption = Annotated[
     bool, typer.Option(help="Synthesize reduction programs, or take single collectives.")
 ]
 ExplainOption = Annotated[
-    bool, typer.Option(help="Tell what the runner-up of every decision would cost.")
+    bool, typer.Option(help="Tell also the runner-up of every decision, and the graph.")
 ]
 CoresOption = Annotated[
     int | None, typer.Option(min=1, help="How many cores work; by default all.")
@@ -77,7 +85,7 @@ CoresOption = Annotated[
 TopOption = Annotated[int, typer.Option(help="Most lines of the graph and of the decisions.")]
 
 
-def chosen_place(save: str | None) -> str:
+def chosen_place(out: str | None) -> str:
     """The file of the plan. What was not named by the user replaces nothing but a plan."""
     from pathlib import Path
 
@@ -85,11 +93,23 @@ def chosen_place(save: str | None) -> str:
     from meshwright.cli.options import require_place
     from meshwright.plan.file import looks_like_plan
 
-    path = save or DEFAULT
-    require_place("--save", path)
-    if save is None and Path(path).exists() and not looks_like_plan(path):
-        raise InputError(f"{path!r} is there already and is no plan", "name a file with --save")
+    path = out or DEFAULT
+    require_place("--out", path)
+    if out is None and Path(path).exists() and not looks_like_plan(path):
+        raise InputError(f"{path!r} is there already and is no plan", "name a file with --out")
     return path
+
+
+def set_aside(path: str) -> str:
+    """A sentence on what was in a file before: it gets another name."""
+    from pathlib import Path
+
+    place = Path(path)
+    if not place.exists():
+        return ""
+    before = place.with_stem(f"{place.stem}.before")
+    place.replace(before)
+    return f" What {path} was before is in {before}."
 
 
 def chosen_memory(text: str | None, cluster: Cluster) -> Bytes:

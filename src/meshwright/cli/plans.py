@@ -17,12 +17,16 @@ from meshwright.cli.options import (
     ModelArgument,
     NodesOption,
     ResizeOption,
+    SequenceOption,
     captured_graph,
     chosen,
     chosen_budget,
     chosen_cluster,
+    in_precision,
     require_place,
+    with_sequence,
 )
+from meshwright.cli.plan_options import PapersOption
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --out' wrote.")],
     engine: Annotated[
         str, typer.Option(help="full, reference or delta; all predict the same.")
     ] = "full",
@@ -88,7 +92,7 @@ def simulate(
         return
     print_parts(
         plans.describe_plan(loaded),
-        plans.table_of_prediction(simulation.prediction),
+        plans.table_of_prediction(simulation),
         plans.describe_memory(simulation.prediction, loaded.cluster),
         plans.table_of_costs(costliest(simulation, plans.MOST)),
         plans.table_of_occupancies(occupancies(simulation)),
@@ -102,6 +106,7 @@ def compare(
     gpus: GpusOption = None,
     resize: ResizeOption = None,
     batch: BatchOption = None,
+    seq: SequenceOption = None,
     dtype: DtypeOption = None,
     budget: Annotated[
         str, typer.Option(help="Of the search: a time, or a number of proposals.")
@@ -113,7 +118,10 @@ def compare(
     checkpoint: Annotated[
         str | None, typer.Option(help="Keep the search in this file; go on if it is there.")
     ] = None,
-    save: Annotated[str | None, typer.Option(help="Write the plan found to this file.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", "--save", help="Write the plan found to this file.")
+    ] = None,
+    papers: PapersOption = False,
     engine: Annotated[str, typer.Option(help="delta or full; both find the same.")] = "delta",
     operators: OperatorsOption = None,
     json: JsonOption = False,
@@ -123,7 +131,7 @@ def compare(
     Ctrl-C ends the search with the best so far. With a budget in proposals the same seed gives the
     same plan.
 
-    Example:  meshwright compare zoo:bert-large/tiny -c laptop --budget 500 --save compared.json
+    Example:  meshwright compare zoo:bert-large/tiny -c laptop --budget 500 --out compared.json
     """
     import msgspec
 
@@ -132,10 +140,12 @@ def compare(
     ways: tuple[Engine, ...] = ("delta", "full")
     allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")
     library = backend_named(backend)
-    machine = chosen_cluster(cluster, nodes, gpus, resize)
-    _require_places(save, checkpoint)
+    machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
+    model = with_sequence(model, seq)
+    _require_places(out, checkpoint)
     graph = captured_graph(model, batch, dtype, defined_operators(operators))
 
+    from meshwright.configs.recipes import recipes
     from meshwright.plan.file import save_plan
     from meshwright.report import plans
     from meshwright.report.predictions import describe_refused
@@ -155,16 +165,22 @@ def compare(
                 f"{now.doing}: {now.nanoseconds / 1e6:.4g} ms predicted, {now.proposals} proposals",
             ),
         )
-    if save is not None:
-        save_plan(msgspec.structs.replace(found.searched.plan, model=model, batch=batch), save)
+    if out is not None:
+        save_plan(msgspec.structs.replace(found.searched.plan, model=model, batch=batch), out)
+    known = recipes(graph, machine, machine.device.memory, backend=library)
+    old = (found.strategies[:-1], found.refused) if papers else ((), ())
+    found = found._replace(
+        strategies=(*known.fitted, *old[0], found.strategies[-1]),
+        refused=(*known.refused, *old[1]),
+    )
     if json:
-        asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": save}
+        asked = {"backend": backend, "engine": way, "seed": seed, "budget": budget, "saved": out}
         print_json(plans.comparison_document(found, asked))
         return
     sentences = [describe_refused(found.refused)] if found.refused else []
     sentences.append(plans.describe_search(found))
-    if save is not None:
-        sentences.append(f"The plan of the search is in {save}.")
+    if out is not None:
+        sentences.append(f"The plan of the search is in {out}.")
     print_parts(
         plans.describe_comparison(found), plans.table_of_strategies(found), "\n".join(sentences)
     )
@@ -176,10 +192,10 @@ def _require_places(save: str | None, checkpoint: str | None) -> None:
 
     from meshwright.base.errors import InputError
 
-    require_place("--save", save)
+    require_place("--out", save)
     require_place("--checkpoint", checkpoint)
     if save and checkpoint and Path(save).resolve() == Path(checkpoint).resolve():
-        raise InputError(f"--save and --checkpoint are both {save!r}", "give two different files")
+        raise InputError(f"--out and --checkpoint are both {save!r}", "give two different files")
 
 
 def _require_model(plan: Plan, model: str, batch: int | None) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from meshwright.cli.console import print_json, print_parts, share_bar
 from meshwright.cli.options import JsonOption, require_place
+from meshwright.cli.plan_options import PapersOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +33,19 @@ TraceOption = Annotated[
 
 
 def report(
-    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
-    save: Annotated[
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --out' wrote.")],
+    out: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write the report here.", show_default=DEFAULT),
+        typer.Option(
+            "--out",
+            "-o",
+            "--save",
+            metavar="FILE",
+            help="Write the report here.",
+            show_default=DEFAULT,
+        ),
     ] = None,
+    papers: PapersOption = False,
     trace: TraceOption = None,
     explain: Annotated[
         bool, typer.Option(help="Tell what the runner-up of every decision would cost.")
@@ -45,19 +54,30 @@ def report(
 ) -> None:
     """Write a report on a plan: one HTML file that opens offline, every figure predicted.
 
-    Example:  meshwright report plan.json --save report.html
+    Example:  meshwright report plan.json --out report.html
     """
     from meshwright.plan.file import load_plan
 
-    place = chosen_place(save)
+    place = chosen_place(out)
     require_place("--trace", trace)
     loaded = load_plan(plan)
 
+    from meshwright.configs.find_plan import beside
+    from meshwright.configs.recipes import recipes
+    from meshwright.cost.backend import backend_named
     from meshwright.explain.evaluate_plan import judged
     from meshwright.simulate.simulation import prices_of
 
     with share_bar("simulating baselines (the first time compiles for a minute or two)"):
-        planned = judged(loaded)
+        planned = judged(loaded, baselines=papers)
+        known = recipes(
+            loaded.graph,
+            loaded.cluster,
+            planned.question.memory,
+            training=planned.question.training,
+            backend=backend_named(loaded.backend),
+        )
+        planned = beside(planned, known, papers=papers)
     prices = prices_of(loaded)
     decisions = explained(planned, prices) if explain else ()
     write(planned, decisions, prices, place, trace)
@@ -67,17 +87,17 @@ def report(
         print_parts(f"The report is in {place}; open it in a browser.")
 
 
-def chosen_place(save: str | None) -> str:
+def chosen_place(out: str | None) -> str:
     """The file of the report. What was not named by the user replaces nothing but a report."""
     from pathlib import Path
 
     from meshwright.base.errors import InputError
     from meshwright.report.page.page import looks_like_report
 
-    path = save or DEFAULT
-    require_place("--save", path)
-    if save is None and Path(path).exists() and not looks_like_report(path):
-        raise InputError(f"{path!r} is there already and is no report", "name a file with --save")
+    path = out or DEFAULT
+    require_place("--out", path)
+    if out is None and Path(path).exists() and not looks_like_report(path):
+        raise InputError(f"{path!r} is there already and is no report", "name a file with --out")
     return path
 
 

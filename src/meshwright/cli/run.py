@@ -31,7 +31,7 @@ class _Ran(NamedTuple):
 
 
 def run(
-    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --save' wrote.")],
+    plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --out' wrote.")],
     model: Annotated[
         str | None, typer.Option(help="Where the model is; by default where the plan says.")
     ] = None,

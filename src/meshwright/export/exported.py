@@ -132,6 +132,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """Names and texts."""
     lost: tuple[str, ...]
     """What the target cannot say, a sentence each."""
+    plans: tuple[Plan, Plan]
+    """As it was found, and what is written."""
     planned: Prediction
     written: Prediction
     """Of what was written, with single collectives and ranks where the files put them."""

@@ -77,6 +77,7 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
         config=fit.config,
         files=tuple(files.items()),
         lost=tuple(lost),
+        plans=(plan, written),
         planned=before,
         written=after,
     )

@@ -8,12 +8,13 @@ from rich.table import Table
 
 from meshwright.base.units import (
     counted,
-    format_count,
     format_gibibytes,
     format_seconds,
 )
 from meshwright.configs.better import Trial
 from meshwright.configs.judge import BUBBLE, COMPUTING, Checked, Load, matrix_text
+from meshwright.explain.step_parts import step_parts
+from meshwright.plan.model import Plan, Prediction
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
     Row,
@@ -22,6 +23,8 @@ from meshwright.report.predictions import (
     parts_of,
     strategies_table,
 )
+from meshwright.report.throughput import describe_cost, describe_parts, describe_throughput
+from meshwright.simulate.throughput import throughput
 
 ALMOST = 0.01
 """A gain of less than this is no gain."""
@@ -80,15 +83,16 @@ def _change(checked: Checked, own: Trial) -> str:
 
 
 def describe_step(checked: Checked) -> str:
-    """What a step takes, and what holds it up."""
+    """What a step takes, what gets done and what holds it up."""
     assert checked.simulation is not None
-    step, facts = checked.simulation.prediction.step, checked.facts
+    own = checked.simulation
+    found = throughput(own.plan, own.prediction)
     first, *others = checked.loads
-    rest = ", ".join(f"{own.what} {own.share:.0%}" for own in others)
-    tokens = format_count(facts.samples * facts.positions / step)
+    rest = ", ".join(f"{load.what} {load.share:.0%}" for load in others)
     return (
-        f"A step takes {format_seconds(step)} (predicted): {facts.samples / step:.4g} samples/s, "
-        f"{tokens} tokens/s.\n"
+        f"Step (predicted): {describe_parts(step_parts(own))}.\n"
+        f"Throughput: {describe_throughput(found)}.\n"
+        f"Cost: {describe_cost(found)}.\n"
         f"Bottleneck: {_bottleneck(first, checked)}. Besides: {rest or 'nothing'}; they overlap."
     )
 
@@ -117,19 +121,20 @@ def _axes_across(link: str, checked: Checked) -> str:
 
 def table_of_checked(checked: Checked) -> Table:
     """The configuration, the best of the same form, and the plan of the search."""
-    given = checked.simulation and checked.simulation.prediction
+    given = checked.simulation
     rows = []
     if given is not None:
-        rows.append(Row("as written", given, 1.0, checked.missing, marked=False))
-    others = []
+        own = given.prediction
+        rows.append(Row("as written", given.plan, own, 1.0, checked.missing, marked=False))
+    others: list[tuple[str, Plan, Prediction]] = []
     if checked.best is not None:
-        others.append(("best configuration", checked.best.prediction))
+        others.append(("best configuration", checked.best.plan, checked.best.prediction))
     if checked.planned is not None:
-        others.append(("plan", checked.planned.best.prediction))
-    for name, own in others:
-        speedup = None if given is None else given.step / own.step
+        others.append(("plan", *checked.planned.best))
+    for name, plan, own in others:
+        speedup = None if given is None else given.prediction.step / own.step
         missing = max(0, own.memory.total - checked.memory)
-        rows.append(Row(name, own, speedup, missing, marked=name == others[-1][0]))
+        rows.append(Row(name, plan, own, speedup, missing, marked=name == others[-1][0]))
     return strategies_table(rows)
 
 

@@ -6,9 +6,11 @@ import msgspec
 
 from meshwright.configs.better import Trial
 from meshwright.configs.judge import Checked
+from meshwright.explain.step_parts import step_parts
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
+from meshwright.report.throughput import parts_document
 from meshwright.search.joint.question import Planned
 
 
@@ -29,10 +31,9 @@ def checked_document(checked: Checked, model: str) -> Document:
         "ignored": list(checked.written.ignored),
     }
     if simulation is not None:
-        step = simulation.prediction.step
-        document |= prediction_document(simulation.prediction, checked.missing)
+        document |= prediction_document(simulation.plan, simulation.prediction, checked.missing)
+        document |= parts_document(step_parts(simulation))
         document["hsdp_bytes"] = checked.copies
-        document["samples_per_s"] = facts.samples / step
         document["loads"] = [own._asdict() for own in checked.loads]
     document["fixes"] = [_trial(checked, own) for own in checked.fixes]
     document["best"] = None if checked.best is None else _trial(checked, checked.best)
@@ -46,7 +47,7 @@ def _trial(checked: Checked, own: Trial) -> Document:
     return {
         "config": msgspec.to_builtins(own.config),
         "changes": list(checked.changes(own)),
-        **prediction_document(own.prediction, over),
+        **prediction_document(own.plan, own.prediction, over),
     }
 
 
@@ -55,6 +56,6 @@ def _planned(checked: Checked, planned: Planned) -> Document:
     over = max(0, own.prediction.memory.total - checked.memory)
     return {
         **outline_document(short_description(own.plan, planned.rewrites)),
-        **prediction_document(own.prediction, over),
+        **prediction_document(own.plan, own.prediction, over),
         "bound_s": planned.bound,
     }

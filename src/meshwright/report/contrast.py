@@ -19,6 +19,7 @@ from meshwright.graph.layers import first_copies
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.report.annotated import by_level, named_row, seatless
+from meshwright.report.outline import stages_of
 from meshwright.report.predictions import describe_machine
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.simulation import Simulation
@@ -149,7 +150,10 @@ def _clusters(one: Cluster, other: Cluster) -> str | None:
 
 def _options(one: Plan, other: Plan) -> Iterator[OptionChange]:
     mine, theirs = (
-        msgspec.structs.asdict(plan.options) | {"backend": plan.backend} for plan in (one, other)
+        {"stages": stages_of(plan)}
+        | msgspec.structs.asdict(plan.options)
+        | {"backend": plan.backend}
+        for plan in (one, other)
     )
     for name, value in mine.items():
         if value != theirs[name]:

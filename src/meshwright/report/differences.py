@@ -15,20 +15,29 @@ from meshwright.base.units import (
     format_traffic,
 )
 from meshwright.collectives.dsl import Program
+from meshwright.explain.step_parts import step_parts
+from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
 from meshwright.report.contrast import Amount, CollectiveChange, Contrast, LayoutChange, in_rows
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import (
     describe_machine,
-    exposed,
     machine_document,
     parts_of,
     prediction_document,
 )
 from meshwright.report.tables import new_table
+from meshwright.report.throughput import (
+    describe_workload,
+    format_rate,
+    parts_document,
+    rate,
+    unit_of,
+)
 from meshwright.report.words import describe_program
 from meshwright.simulate.simulation import Simulation
+from meshwright.simulate.throughput import Throughput, throughput
 
 ONE, OTHER = "first", "second"
 """What the plans are called in tables."""
@@ -41,7 +50,8 @@ def describe_contrast(own: Contrast, names: tuple[str, str]) -> str:
     """Which plans these are, which is faster, in what graphs and clusters differ; a line each."""
     lines = [
         f"{word}: {name}: {own_plan.graph.name} on {describe_machine(own_plan.cluster)}, "
-        f"{own_plan.origin}: {short_description(own_plan)}"
+        f"{describe_workload(workload(own_plan.graph))}, {own_plan.origin}: "
+        f"{short_description(own_plan)}"
         for word, name, own_plan in zip(
             (ONE, OTHER), names, (own.one.plan, own.other.plan), strict=True
         )
@@ -71,10 +81,15 @@ def table_of_predictions(own: Contrast) -> Table:
     """What is predicted of both."""
     table = new_table("predicted", f"{ONE}>", f"{OTHER}>", "change>")
     both = own.one.prediction, own.other.prediction
+    split = [step_parts(it) for it in (own.one, own.other)]
+    done = [throughput(it.plan, it.prediction) for it in (own.one, own.other)]
     rows: list[tuple[str, Callable[[float], str], float, float]] = [
         ("step", format_seconds, both[0].step, both[1].step),
         ("  compute on the busiest device", format_seconds, both[0].compute, both[1].compute),
-        ("  exposed communication and waiting", format_seconds, exposed(both[0]), exposed(both[1])),
+        ("  exposed communication", format_seconds, split[0].exposed, split[1].exposed),
+        ("  pipeline bubble", format_seconds, split[0].bubble, split[1].bubble),
+        (_rate_name(done), format_rate, rate(done[0]), rate(done[1])),
+        ("MFU", "{:.1%}".format, done[0].mfu or 0.0, done[1].mfu or 0.0),
         ("communication volume", format_traffic, both[0].moved, both[1].moved),
         ("peak memory", format_gibibytes, both[0].memory.total, both[1].memory.total),
     ]
@@ -85,6 +100,11 @@ def table_of_predictions(own: Contrast) -> Table:
     for what, text, one, other in rows:
         table.add_row(what, text(one), text(other), change(one, other))
     return table
+
+
+def _rate_name(both: Sequence[Throughput]) -> str:
+    """What is counted; samples, if one of the plans has no tokens."""
+    return " and ".join(dict.fromkeys(f"{unit_of(own.workload)}/s" for own in both))
 
 
 def change(one: float, other: float) -> str:
@@ -202,6 +222,7 @@ def _plan(name: str, own: Simulation) -> Document:
         "graph": plan.graph.name,
         "units": len(plan.layouts),
         **machine_document(plan.cluster),
-        **prediction_document(prediction, prediction.missing),
+        **prediction_document(plan, prediction, prediction.missing),
+        **parts_document(step_parts(own)),
         "plan": outline_document(short_description(plan)),
     }

@@ -22,11 +22,19 @@ from meshwright.explain.exposed import CollectiveCost, KindCost, LinkCost
 from meshwright.explain.path_breakdown import Stretch, by_category
 from meshwright.explain.what_if import Help
 from meshwright.report.outline import short_description
-from meshwright.report.planned import describe_bound, describe_held, missing
-from meshwright.report.predictions import describe_machine
+from meshwright.report.planned import describe_bound, describe_held, describe_outline, missing
+from meshwright.report.predictions import describe_kinds, describe_machine
 from meshwright.report.tables import new_table
+from meshwright.report.throughput import (
+    describe_cost,
+    describe_parts,
+    describe_throughput,
+    describe_training,
+    describe_workload,
+)
 from meshwright.report.words import describe_program
 from meshwright.search.joint.question import Planned
+from meshwright.simulate.throughput import throughput
 
 CATEGORIES = {
     "forward": "the forward pass",
@@ -43,16 +51,23 @@ STOPPED = {
 
 
 def describe_explained(own: Explained) -> str:
-    """The plan in words and how good it can be said to be; a line each."""
+    """The plan in words, what it gets done and how good it can be said to be; a line each."""
     planned = own.planned
-    plan, step = planned.best.plan, format_seconds(planned.best.prediction.step)
+    plan = planned.best.plan
+    found = throughput(plan, planned.best.prediction)
+    fits = not missing(planned, planned.best)
+    kinds = describe_kinds(planned.best.prediction.memory)
     lines = [
-        f"{plan.graph.name} on {describe_machine(plan.cluster)}: {plan.origin}; every figure is "
-        "predicted",
-        f"plan: {short_description(plan)}",
-        f"step: {step}; {describe_categories(own.spending.stretches)}",
+        f"{plan.graph.name} on {describe_machine(plan.cluster)}: "
+        f"{describe_workload(found.workload)}, {describe_training(plan)}; {plan.origin}; every "
+        "figure is predicted",
+        describe_outline(short_description(plan)),
+        f"throughput: {describe_throughput(found)}",
+        f"step: {describe_parts(own.parts)}",
+        describe_categories(own.spending.stretches),
+        f"cost: {describe_cost(found)}",
+        f"{describe_held(planned)}: {kinds}" if fits else _lacks(planned),
         describe_bound(planned),
-        describe_held(planned) if not missing(planned, planned.best) else _lacks(planned),
     ]
     return ".\n".join(lines) + "."
 

@@ -16,6 +16,7 @@ from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing
 from meshwright.report.planned_documents import decision_document
 from meshwright.report.predictions import machine_document, prediction_document
+from meshwright.report.throughput import parts_document
 
 
 def explained_document(own: Explained) -> Document:
@@ -28,7 +29,8 @@ def explained_document(own: Explained) -> Document:
         "units": len(plan.layouts),
         **machine_document(plan.cluster),
         "memory_limit_bytes": planned.question.memory,
-        **prediction_document(planned.best.prediction, missing(planned, planned.best)),
+        **prediction_document(*planned.best, missing(planned, planned.best)),
+        **parts_document(own.parts),
         "bound_s": planned.bound,
         "gap": planned.gap,
         "plan": outline_document(short_description(plan)),

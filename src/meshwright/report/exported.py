@@ -14,12 +14,19 @@ from meshwright.report.predictions import Row, strategies_table
 
 def table_of_exported(found: Exported) -> Table:
     """The plan and what was written of it, both simulated."""
-    ratio = found.planned.step / found.written.step
+    rows = zip(
+        ("plan", f"for {found.target}"), found.plans, (found.planned, found.written), strict=True
+    )
     return strategies_table(
-        (
-            Row("plan", found.planned, 1.0, found.planned.missing, marked=False),
-            Row(f"for {found.target}", found.written, ratio, found.written.missing, marked=True),
+        Row(
+            name,
+            plan,
+            own,
+            found.planned.step / own.step,
+            own.missing,
+            marked=own is found.written,
         )
+        for name, plan, own in rows
     )
 
 

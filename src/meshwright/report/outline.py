@@ -17,12 +17,17 @@ from itertools import product
 
 import msgspec
 
+from meshwright.base.once import once
 from meshwright.base.units import counted
 from meshwright.baselines.roles import work
+from meshwright.configs.sequence import sequence_splits
+from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
+from meshwright.report.blocks import describe_blocks
 from meshwright.report.documents import Document
 from meshwright.sharding.layout import IDLE, REPLICA, Layout
 from meshwright.sharding.unit import SAMPLE, Unit
+from meshwright.sharding.units import units
 
 STAGE = "stage"
 """The axis along which units sit at different coordinates."""
@@ -30,11 +35,16 @@ STAGE = "stage"
 UNUSED = "idle"
 """The axis along which all units sit at the same coordinate."""
 
+SEQUENCE, EXPERTS = "sequence", "expert"
+"""Of an attribute what cuts positions of a sequence; of parameters what cuts experts."""
+
 PARALLEL = {
-    STAGE: "pipeline parallel",
-    SAMPLE: "data parallel",
+    STAGE: "PP",
+    SAMPLE: "DP",
+    SEQUENCE: "CP",
+    EXPERTS: "EP",
     "attribute": "attribute parallel",
-    "parameter": "tensor parallel",
+    "parameter": "TP",
     REPLICA: "replicated",
 }
 """What the field calls axes; one that is not here keeps its name."""
@@ -43,8 +53,15 @@ AXIS = {"sample": SAMPLE, "attribute": "attribute", "parameter": "parameter"}
 AXIS |= {"reduction": "parameter"}
 """By the role of a split."""
 
+BY_NAME = {"head": "parameter", "expert": EXPERTS}
+"""Of splits whose role says less than their name: attention cut along heads reads what tensor
+parallelism has cut."""
+
 LEAST = 0.005
 """Axes of less than this share of the work are not told."""
+
+WHOLE = 0.995
+"""From this share on it is all of the work."""
 
 Axes = dict[str, dict[str, int]]
 """For each axis and each level that it lies on how many ways it cuts there."""
@@ -55,9 +72,20 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     axes: Axes
     share: float
+    parts: str = ""
+    """What of the model is laid out so."""
+    levels: tuple[str, ...] = ()
+    """Of the machine, the outermost first."""
 
     def __str__(self) -> str:
-        return " and ".join(describe_axis(*own) for own in self.axes.items())
+        axes = (describe_axis(*own, self.levels) for own in self.axes.items())
+        return ", ".join(axes) or "one device"
+
+    def told(self) -> str:
+        """With the parts that are laid out so, and their share of the work."""
+        if self.share >= WHOLE:
+            return f"all layers: {self}"
+        return f"{self.parts or 'layers'} ({self.share:.0%} of FLOPs): {self}"
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,27 +102,40 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of devices on which units sit."""
     options: Options
     rewrites: tuple[str, ...]
+    parts: str = ""
+    """What of the model has these axes."""
+    levels: tuple[str, ...] = ()
+    """Of the machine, the outermost first."""
     enough: dict[str, int] = {}
     """Where every unit is replicated along some factors: the sizes of a machine without them, on
     which nothing would be computed twice."""
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """All layouts, that of the most work first."""
+        first = Kind(axes=self.axes, share=self.share, parts=self.parts, levels=self.levels)
+        return (first, *self.others)
+
+    def decided(self) -> list[str]:
+        """What holds for the whole graph."""
+        return _decided(self)
+
     def __str__(self) -> str:
-        first = Kind(axes=self.axes, share=self.share)
-        kinds = [str(first) or "on one device"]
+        kinds = [str(own) for own in self.kinds]
         if self.others:
-            kinds[0] += f" ({self.share:.0%} of FLOPs)"
-            kinds += [f"{str(own) or 'one device'} ({own.share:.0%})" for own in self.others]
-        return "; ".join([", ".join(kinds), *_decided(self)])
+            kinds = [f"{own} ({own.share:.0%} of FLOPs)" for own in self.kinds]
+        return "; ".join([*kinds, *_decided(self)])
 
 
 def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
     """The outline of a plan; `rewrites` are the rules that made its graph."""
-    shares = _shares(plan)
-    kinds = [
-        Kind(axes=_axes(layout, plan), share=share)
-        for layout, share in sorted(shares.items(), key=lambda item: -item[1])
-        if share >= LEAST
-    ]
+    levels = plan.cluster.level_names
+    kinds = []
+    for layout, own in sorted(_shares(plan).items(), key=lambda item: -sum(item[1].values())):
+        share = math.fsum(own.values())
+        if share >= LEAST:
+            parts = describe_blocks(plan.graph, own)
+            kinds.append(Kind(axes=_axes(layout, plan), share=share, parts=parts, levels=levels))
     first, *others = kinds
     return Outline(
         axes=first.axes,
@@ -102,11 +143,18 @@ def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
         share=first.share,
         others=tuple(others),
         devices=_devices(plan),
-        stages=len({layout.coordinates() for layout in plan.layout.values()}),
+        stages=stages_of(plan),
         options=plan.options,
         rewrites=rewrites,
+        parts=first.parts,
+        levels=levels,
         enough=_enough(plan),
     )
+
+
+def stages_of(plan: Plan) -> int:
+    """Sets of devices on which units sit."""
+    return len({layout.coordinates() for layout in plan.layout.values()})
 
 
 def outline_document(own: Outline) -> Document:
@@ -125,7 +173,7 @@ def describe_options(options: Options) -> list[str]:
     if options.zero:
         words.append(f"ZeRO {options.zero}")
     if options.recompute:
-        words.append("activation recomputation")
+        words.append("activation checkpointing")
     return words
 
 
@@ -164,14 +212,27 @@ def _rules(rewrites: Sequence[str]) -> str:
     )
 
 
-def describe_axis(name: str, levels: Mapping[str, int]) -> str:
-    """An axis of parallelism with its degree and where it lies.
+def describe_axis(name: str, levels: Mapping[str, int], machine: Sequence[str] = ()) -> str:
+    """An axis of parallelism with its degree and where it lies among the levels of a machine.
 
-    >>> describe_axis("sample", {"node": 2, "gpu": 4})
-    'data parallel 8 = 2 nodes x 4 GPUs'
+    >>> describe_axis("sample", {"node": 2, "gpu": 4}, ("node", "gpu"))
+    'DP 8 = 2 nodes x 4 GPUs'
+    >>> [describe_axis("parameter", {own: 2}, ("node", "gpu")) for own in ("gpu", "node")]
+    ['TP 2 inside the node', 'TP 2 across nodes']
     """
+    degree = f"{PARALLEL.get(name, name)} {math.prod(levels.values())}"
+    if len(levels) == 1 and len(machine) > 1:
+        at = machine.index(next(iter(levels)))
+        inside = f"inside the {machine[at - 1]}"
+        return f"{degree} {inside if at else f'across {_plural(machine[0])}'}"
+    if len(levels) == len(machine) == 1:
+        return degree
     places = " x ".join(_instances(level, ways) for level, ways in levels.items())
-    return f"{PARALLEL.get(name, name)} {math.prod(levels.values())} = {places}"
+    return f"{degree} = {places}"
+
+
+def _plural(level: str) -> str:
+    return _instances(level, 2).removeprefix("2 ")
 
 
 def _instances(level: str, count: int) -> str:
@@ -184,21 +245,31 @@ def _instances(level: str, count: int) -> str:
     return counted(count, f"{name}e" if count > 1 and name.endswith(("s", "x")) else name)
 
 
-def _shares(plan: Plan) -> dict[Layout, float]:
-    """The share of the work for each row of axes, one for every factor."""
+def _shares(plan: Plan) -> dict[Layout, dict[str, float]]:
+    """For each row of axes, one for every factor, the units and their shares of the work."""
     whole = sum(map(work, plan.units))
-    found: dict[Layout, float] = {}
-    for unit in plan.units:
-        kind = Layout(_named(unit, plan.layout[unit.name]))
+    positions = _positions(plan.graph)
+    found: dict[Layout, dict[str, float]] = {}
+    for number, unit in enumerate(plan.units):
+        kind = Layout(_named(unit, plan.layout[unit.name], positions.get(number)))
         # A graph that computes nothing, as of copies, counts its units.
         share = work(unit) / whole if whole else 1 / len(plan.units)
-        found[kind] = found.get(kind, 0.0) + share
+        found.setdefault(kind, {})[unit.name] = share
     return found
 
 
-def _named(unit: Unit, layout: Layout) -> tuple[str, ...]:
+@once
+def _positions(graph: OperatorGraph) -> Mapping[int, int]:
+    """For each unit that cuts positions of a sequence the split that does, both by number."""
+    return sequence_splits(units(graph))
+
+
+def _named(unit: Unit, layout: Layout, positions: int | None) -> tuple[str, ...]:
     """The axis of each factor, as far as one unit tells it."""
     roles = {split.name: AXIS[split.role] for split in unit.splits}
+    roles |= {name: own for name, own in BY_NAME.items() if name in roles}
+    if positions is not None:
+        roles[unit.splits[positions].name] = SEQUENCE
     if unit.samples is not None:
         roles |= dict.fromkeys([role for role in roles if roles[role] == SAMPLE], "attribute")
         roles[unit.splits[unit.samples].name] = SAMPLE
@@ -216,7 +287,7 @@ def _axes(named: Layout, plan: Plan) -> Axes:
         level = plan.cluster.levels[factor.level].name
         levels = found.setdefault(axis, {})
         levels[level] = levels.get(level, 1) * factor.size
-    order = (STAGE, SAMPLE, "attribute", "parameter", REPLICA, UNUSED)
+    order = (STAGE, SAMPLE, SEQUENCE, "attribute", EXPERTS, "parameter", REPLICA, UNUSED)
     return {axis: found[axis] for axis in order if axis in found}
 
 

@@ -4,6 +4,7 @@ what the verb `plan` shows; every figure in it is predicted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -15,18 +16,32 @@ from meshwright.base.units import (
     format_seconds,
 )
 from meshwright.explain.decisions import Decision
+from meshwright.explain.step_parts import StepParts
+from meshwright.graph.workload import workload
 from meshwright.plan.model import Held
-from meshwright.report.outline import short_description
+from meshwright.report.outline import Outline, short_description
 from meshwright.report.predictions import (
     Row,
+    describe_kinds,
     describe_machine,
     describe_peak,
     parts_of,
     strategies_table,
 )
 from meshwright.report.tables import new_table
+from meshwright.report.throughput import (
+    describe_cost,
+    describe_parts,
+    describe_throughput,
+    describe_training,
+    describe_workload,
+)
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.question import Planned
+from meshwright.simulate.throughput import throughput
+
+KINDS = 3
+"""Layouts that are told, at most."""
 
 FOUND = "plan"
 """What the plan that was found is called among the strategies."""
@@ -53,6 +68,7 @@ def describe_question(planned: Planned) -> str:
     asked = planned.question
     words = [
         f"{asked.graph.name} on {describe_machine(asked.cluster)}",
+        f"{describe_workload(workload(asked.graph))}, {describe_training(planned.plan)}",
         f"least {asked.minimize} with at most {format_bytes(asked.memory)} a device",
         "every figure is predicted",
     ]
@@ -87,6 +103,7 @@ def table_of_planned(planned: Planned) -> Table:
     return strategies_table(
         Row(
             name,
+            own.plan,
             own.prediction,
             speedup(planned, own),
             missing(planned, own),
@@ -96,14 +113,22 @@ def table_of_planned(planned: Planned) -> Table:
     )
 
 
-def describe_planned(planned: Planned) -> str:
-    """The plan in words, how good it can be said to be, and how it was found; a line each."""
-    outline = short_description(planned.best.plan, planned.rewrites)
-    lines = [f"plan: {outline}"]
+def describe_planned(planned: Planned, parts: StepParts | None = None) -> str:
+    """The plan in words, what it gets done, how good it can be said to be, and how it was found; a
+    line each. `parts` are those of its step.
+    """
+    found = throughput(planned.plan, planned.best.prediction)
+    lines = [
+        describe_outline(short_description(planned.plan, planned.rewrites)),
+        f"throughput: {describe_throughput(found)}",
+        *([] if parts is None else [f"step: {describe_parts(parts)}"]),
+        f"cost: {describe_cost(found)}",
+    ]
+    fits = missing(planned, planned.best) == 0
+    kinds = describe_kinds(planned.best.prediction.memory)
+    lines.append(f"{describe_held(planned)}: {kinds}" if fits else _lacking(planned))
     if planned.bound:
         lines.append(describe_bound(planned))
-    fits = missing(planned, planned.best) == 0
-    lines.append(describe_held(planned) if fits else _lacking(planned))
     if planned.history:  # A plan that is only judged has none.
         lines.append(
             f"search: {counted(planned.simulated, 'plan')} simulated, "
@@ -111,6 +136,32 @@ def describe_planned(planned: Planned) -> str:
             f"{STOPPED[planned.stopped]}"
         )
     return ".\n".join(lines) + "."
+
+
+def describe_outline(own: Outline) -> str:
+    """A plan: a line for each of its main layouts, and one for what holds for the whole graph."""
+    kinds = [kind.told() for kind in own.kinds[:KINDS]]
+    left = sum(kind.share for kind in own.kinds[KINDS:])
+    if left:
+        kinds.append(f"{left:.0%} of FLOPs otherwise: meshwright explain")
+    return "plan: " + ".\n      ".join([*kinds, *filter(None, ["; ".join(own.decided())])])
+
+
+def describe_hints(planned: Planned) -> list[str]:
+    """What a person would likely have asked for instead, a sentence each."""
+    asked, work = planned.question, workload(planned.question.graph)
+    found, peaks = [], dict(asked.cluster.device.peak)
+    if 0 < work.samples < asked.cluster.devices:
+        found.append(
+            f"a step has {counted(work.samples, 'sample')} for {asked.cluster.devices} devices: "
+            f"--batch {asked.cluster.devices} gives each one"
+        )
+    if work.dtype == "float32" and peaks.get("bf16", 0.0) > 2 * peaks.get("fp32", math.inf):
+        found.append(
+            "the model is in fp32, of which the device has "
+            f"{peaks['fp32'] / peaks['bf16']:.0%} of the peak of bf16: --dtype bf16 --mixed"
+        )
+    return [f"note: {own}." for own in found]
 
 
 def describe_bound(planned: Planned) -> str:

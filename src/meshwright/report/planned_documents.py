@@ -27,7 +27,7 @@ def planned_document(planned: Planned, decisions: Sequence[Decision]) -> Documen
         "memory_limit_bytes": question.memory,
         "minimize": question.minimize,
         "constraints": msgspec.to_builtins(question.constraints),
-        **prediction_document(best.prediction, missing(planned, best)),
+        **prediction_document(*best, missing(planned, best)),
         "speedup": speedup(planned, best),
         "bound_s": planned.bound,
         "gap": planned.gap,
@@ -73,7 +73,7 @@ def _strategy(planned: Planned, name: str, own: Candidate) -> Document:
         "name": name,
         "speedup": speedup(planned, own),
         **msgspec.to_builtins(own.plan.options),
-        **prediction_document(own.prediction, missing(planned, own)),
+        **prediction_document(*own, missing(planned, own)),
     }
 
 

@@ -16,7 +16,9 @@ from meshwright.base.units import (
     format_traffic,
 )
 from meshwright.cluster.model import Cluster
+from meshwright.explain.step_parts import step_parts
 from meshwright.explain.utilisation import Cost, Occupancy, costliest, occupancies
+from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.outline import describe_options
@@ -24,7 +26,6 @@ from meshwright.report.predictions import (
     Row,
     describe_machine,
     describe_peak,
-    exposed,
     machine_document,
     parts_of,
     prediction_document,
@@ -32,17 +33,23 @@ from meshwright.report.predictions import (
     strategies_table,
 )
 from meshwright.report.tables import new_table
+from meshwright.report.throughput import (
+    describe_training,
+    describe_workload,
+    format_rate,
+    parts_document,
+    rate,
+    unit_of,
+)
 from meshwright.search.candidate import Candidate
 from meshwright.search.compare import Comparison
 from meshwright.search.mcmc.parallel_chains import Found
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation
+from meshwright.simulate.throughput import throughput
 
 MOST = 10
 """The costliest tasks that are shown."""
-
-REFERENCE = "data parallel"
-"""The strategy that others are compared with."""
 
 STOPPED = {
     "budget": "it stopped because the budget was used up",
@@ -54,18 +61,26 @@ STOPPED = {
 def describe_plan(plan: Plan) -> str:
     """What is planned, in a line."""
     words = [f"{plan.graph.name} on {describe_machine(plan.cluster)}: {plan.origin}"]
+    words.append(f"{describe_workload(workload(plan.graph))}, {describe_training(plan)}")
     words += describe_options(plan.options)
-    words.append(f"{counted(len(plan.layouts), 'unit')}, {plan.options.optimizer}")
+    words.append(counted(len(plan.layouts), "unit"))
     return "; ".join(words)
 
 
-def table_of_prediction(prediction: Prediction) -> Table:
+def table_of_prediction(simulation: Simulation) -> Table:
     """What is predicted of a plan as a whole."""
     table = new_table("predicted", ">")
-    memory = prediction.memory
+    prediction, parts = simulation.prediction, step_parts(simulation)
+    memory, found = prediction.memory, throughput(simulation.plan, prediction)
     table.add_row("step", format_seconds(prediction.step))
-    table.add_row("  compute on the busiest device", format_seconds(prediction.compute))
-    table.add_row("  exposed communication and waiting", format_seconds(exposed(prediction)))
+    table.add_row("  compute on the busiest device", format_seconds(parts.compute))
+    table.add_row("  exposed communication", format_seconds(parts.exposed))
+    table.add_row("  pipeline bubble", format_seconds(parts.bubble))
+    table.add_row(f"{unit_of(found.workload)} a second", format_rate(rate(found)))
+    table.add_row("  a device", format_rate(rate(found) / found.devices))
+    if found.mfu is not None and found.hfu is not None:
+        table.add_row("MFU", f"{found.mfu:.1%}")
+        table.add_row("HFU", f"{found.hfu:.1%}")
     table.add_row("communication volume", format_traffic(prediction.moved))
     table.add_row("peak memory", format_gibibytes(memory.total))
     for part, held in parts_of(memory).items():
@@ -107,10 +122,9 @@ def table_of_occupancies(found: Sequence[Occupancy]) -> Table:
 def describe_comparison(comparison: Comparison) -> str:
     """What is compared, in a line."""
     plan = comparison.searched.plan
-    units = counted(len(plan.layouts), "unit")
-    return (
-        f"{plan.graph.name} on {describe_machine(plan.cluster)}: {units}; every figure is predicted"
-    )
+    work = f"{describe_workload(workload(plan.graph))}, {describe_training(plan)}"
+    where = describe_machine(plan.cluster)
+    return f"{plan.graph.name} on {where}: {work}; every figure is predicted"
 
 
 def table_of_strategies(comparison: Comparison) -> Table:
@@ -119,6 +133,7 @@ def table_of_strategies(comparison: Comparison) -> Table:
     return strategies_table(
         Row(
             name,
+            own.plan,
             own.prediction,
             _speedup(comparison, own),
             own.prediction.missing,
@@ -155,7 +170,8 @@ def simulation_document(simulation: Simulation, engine: str) -> Document:
         "engine": engine,
         **machine_document(plan.cluster),
         **msgspec.to_builtins(plan.options),
-        **prediction_document(simulation.prediction, simulation.prediction.missing),
+        **prediction_document(plan, simulation.prediction, simulation.prediction.missing),
+        **parts_document(step_parts(simulation)),
         "costliest": [
             {
                 "kind": own.kind,
@@ -190,7 +206,7 @@ def comparison_document(comparison: Comparison, asked: Document) -> Document:
         "strategies": [
             {"name": name, "speedup": _speedup(comparison, own)}
             | msgspec.to_builtins(own.plan.options)
-            | prediction_document(own.prediction, own.prediction.missing)
+            | prediction_document(*own, own.prediction.missing)
             for name, own in comparison.strategies
         ],
         "best": comparison.best,
@@ -214,6 +230,10 @@ def _search_document(found: Found) -> Document:
 
 
 def _speedup(comparison: Comparison, own: Candidate) -> float | None:
-    """How much faster a strategy is than data parallelism, where that applies."""
-    reference = dict(comparison.strategies).get(REFERENCE)
-    return None if reference is None else reference.prediction.step / own.prediction.step
+    """How much faster a strategy is than the fastest baseline that fits, if any does."""
+    steps = [
+        other.prediction.step
+        for _, other in comparison.strategies[:-1]
+        if not other.prediction.missing
+    ]
+    return min(steps) / own.prediction.step if steps else None

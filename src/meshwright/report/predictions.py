@@ -9,17 +9,27 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from meshwright.base.units import Bytes, format_gibibytes, format_seconds, format_traffic
+from meshwright.base.units import Bytes, format_gibibytes, format_seconds
 from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Held, Prediction
+from meshwright.graph.workload import workload
+from meshwright.plan.model import Held, Plan, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
+from meshwright.report.throughput import (
+    format_rate,
+    mfu_cell,
+    rate,
+    throughput_document,
+    unit_of,
+)
+from meshwright.simulate.throughput import throughput
 
 
 class Row(NamedTuple):
     """A strategy in a table of strategies."""
 
     name: str
+    plan: Plan
     prediction: Prediction
     speedup: float | None
     missing: int
@@ -29,19 +39,24 @@ class Row(NamedTuple):
 
 def strategies_table(rows: Iterable[Row]) -> Table:
     """Strategies side by side."""
+    own = tuple(rows)
+    unit = unit_of(workload(own[-1].plan.graph)) if own else "samples"
     table = new_table(
-        "strategy", "step>", "speed-up>", "compute>", "comm. volume>", "peak memory>", "fits"
-    )
-    for own in rows:
+        "strategy", "micro-batches>", "step>", f"{unit}/s/device>", "MFU>", "speed-up>",
+        "peak memory>", "fits",
+    )  # fmt: skip
+    for row in own:
+        found = throughput(row.plan, row.prediction)
         table.add_row(
-            own.name,
-            format_seconds(own.prediction.step),
-            "" if own.speedup is None else f"{own.speedup:.2f}x",
-            format_seconds(own.prediction.compute),
-            format_traffic(own.prediction.moved),
-            format_gibibytes(own.prediction.memory.total),
-            f"over {format_gibibytes(own.missing)}" if own.missing else "yes",
-            style="bold" if own.marked else None,
+            row.name,
+            str(row.plan.options.micro_batches),
+            format_seconds(row.prediction.step),
+            format_rate(rate(found) / found.devices),
+            mfu_cell(found),
+            "" if row.speedup is None else f"{row.speedup:.2f}x",
+            format_gibibytes(row.prediction.memory.total),
+            f"over {format_gibibytes(row.missing)}" if row.missing else "yes",
+            style="bold" if row.marked else None,
         )
     return table
 
@@ -64,6 +79,12 @@ def describe_peak(memory: Held, limit: int, more: int = 0) -> str:
     )
 
 
+def describe_kinds(memory: Held) -> str:
+    """What a device holds, by kind, without what it holds none of."""
+    parts = (f"{name} {format_gibibytes(n)}" for name, n in parts_of(memory).items() if n)
+    return ", ".join(parts)
+
+
 def describe_machine(cluster: Cluster) -> str:
     """A cluster and the sizes of its levels.
 
@@ -84,10 +105,11 @@ def machine_document(cluster: Cluster) -> Document:
     }
 
 
-def prediction_document(prediction: Prediction, missing: int) -> Document:
+def prediction_document(plan: Plan, prediction: Prediction, missing: int) -> Document:
     """A prediction, for scripts; `missing` are the bytes by which a device is too small."""
     memory = prediction.memory
     return {
+        **throughput_document(throughput(plan, prediction)),
         "step_s": prediction.step,
         "compute_s": prediction.compute,
         "exposed_s": exposed(prediction),

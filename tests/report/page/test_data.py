@@ -106,7 +106,7 @@ def test_repeated_layers_are_folded() -> None:
     assert any("*" in name for names in folded["names"] for name in names)
 
 
-@pytest.mark.parametrize("name", ["data parallel", "expert"])
+@pytest.mark.parametrize("name", ["data parallel", "expert-designed"])
 def test_reductions_take_what_their_steps_take(name: str) -> None:
     plan = applicable(transformer(batch=8), Cluster.named("gcp-a100", node=2, gpu=4))[name]
     simulation = simulate(plan)

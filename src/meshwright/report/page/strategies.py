@@ -11,13 +11,18 @@ from meshwright.explain.decisions import Decision
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.planned import FOUND, missing, speedup
 from meshwright.report.predictions import describe_refused, exposed
+from meshwright.report.throughput import format_rate, mfu_cell, rate
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.question import Planned
+from meshwright.simulate.throughput import throughput
 
 STRATEGIES = (
     "strategy",
     "step (bar: speed)",
     "speed-up>",
+    "per device/s>",
+    "MFU>",
+    "micro-batches>",
     "computes>",
     "waits or moves>",
     "moved>",
@@ -47,11 +52,14 @@ def strategies_section(planned: Planned) -> Markup:
 
 def _strategy(planned: Planned, name: str, own: Candidate, least: float) -> tuple[str, ...]:
     found, ratio = own.prediction, speedup(planned, own)
-    lacking = missing(planned, own)
+    lacking, done = missing(planned, own), throughput(*own)
     return (
         name,
         bar(least / found.step, format_seconds(found.step)),
         "" if ratio is None else f"{ratio:.2f}x",
+        format_rate(rate(done) / done.devices),
+        mfu_cell(done),
+        str(own.plan.options.micro_batches),
         format_seconds(found.compute),
         format_seconds(exposed(found)),
         format_traffic(found.moved),

@@ -10,7 +10,7 @@ from meshwright.base.units import (
     format_seconds,
     format_traffic,
 )
-from meshwright.report.outline import describe_axis, describe_options, short_description
+from meshwright.report.outline import describe_options, short_description
 from meshwright.report.page.markup import Markup, bar, element, joined
 from meshwright.report.planned import (
     describe_planned,
@@ -19,7 +19,9 @@ from meshwright.report.planned import (
     reference,
     speedup,
 )
+from meshwright.report.throughput import format_rate, mfu_cell, rate, unit_of
 from meshwright.search.joint.question import Planned
+from meshwright.simulate.throughput import throughput
 
 
 def summary_section(planned: Planned) -> Markup:
@@ -27,9 +29,20 @@ def summary_section(planned: Planned) -> Markup:
     best = planned.best.prediction
     limit, held = planned.question.memory, best.memory.total
     outline = short_description(planned.best.plan, planned.rewrites)
+    done = throughput(*planned.best)
     fits = "fits" if not missing(planned, planned.best) else "does NOT fit"
     cards = (
         ("step", format_seconds(best.step), _faster(planned)),
+        (
+            f"{unit_of(done.workload)}/s",
+            format_rate(rate(done)),
+            f"{format_rate(rate(done) / done.devices)} a device",
+        ),
+        (
+            "MFU",
+            mfu_cell(done) or "not known",
+            "" if done.hfu is None else f"hardware FLOPs utilisation {done.hfu:.1%}",
+        ),
         ("optimality gap", *_gap(planned)),
         (
             "peak memory",
@@ -84,9 +97,7 @@ def _gap(planned: Planned) -> tuple[str, str]:
 def _decided(planned: Planned) -> list[str]:
     plan = planned.best.plan
     outline = short_description(plan, planned.rewrites)
-    words = [describe_axis(*own) for own in outline.axes.items()]
-    if outline.share < 1:
-        words = [f"{own}, for {outline.share:.0%} of FLOPs" for own in words]
+    words = [kind.told() for kind in outline.kinds]
     words += describe_options(plan.options)
     words.append(f"optimizer: {plan.options.optimizer}")
     rewrites = f"the graph is rewritten by {counted(len(planned.rewrites), 'rule')}"
