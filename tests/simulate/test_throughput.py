@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from meshwright.baselines.degrees.plan import configured
 from msgspec.structs import replace
 
+from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.plan import configured
 from meshwright.configs.recipes import recipes
 from meshwright.explain.step_parts import step_parts
 from meshwright.graph.text import parse_graph

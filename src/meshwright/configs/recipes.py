@@ -28,11 +28,11 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.plan import configured
 from meshwright.baselines.roles import inside_machine
 from meshwright.cluster.model import Cluster
-from meshwright.configs.config import ParallelConfig
-from meshwright.configs.facts import Facts, facts_of
-from meshwright.configs.plan import configured
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of

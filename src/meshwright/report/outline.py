@@ -19,8 +19,8 @@ import msgspec
 
 from meshwright.base.once import once
 from meshwright.base.units import counted
+from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import work
-from meshwright.configs.sequence import sequence_splits
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.report.blocks import describe_blocks
