@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from meshwright.baselines.degrees.plan import configured
 from msgspec.structs import replace
 
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.cluster.model import Cluster
 from meshwright.configs.recipes import recipes
 from meshwright.explain.step_parts import step_parts

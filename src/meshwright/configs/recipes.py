@@ -29,8 +29,8 @@ from meshwright.base.integers import divisors
 from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, facts_of
-from meshwright.baselines.degrees.plan import configured
 from meshwright.baselines.roles import inside_machine
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
