@@ -25,7 +25,7 @@ from pathlib import Path
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds, parse_seconds
 from meshwright.cluster.model import Cluster
-from meshwright.collectives.lowering import Groups, lower, reduction_groups
+from meshwright.collectives.lowering import Groups, lower_program, reduction_groups
 from meshwright.cost.pattern import Digit, Use, groups
 from meshwright.run.launch.gpus import gpus_for
 from meshwright.run.launch.ranks import RankError
@@ -105,7 +105,7 @@ def job(campaign: Campaign, case: Case, cluster: Cluster) -> Job:
     return Job(
         case.key,
         tuple(str(it.program) for it in priced),
-        tuple(lower(hierarchy, it.program) for it in priced),
+        tuple(lower_program(hierarchy, it.program) for it in priced),
         reduction_groups(hierarchy),
         expected_seconds(campaign, priced),
     )

@@ -3,7 +3,7 @@
 The names below are the public interface, in two parts: the main path, from a model to a training
 step, and placements and reductions alone. They are stable; everything else may move. They are
 loaded when first used, so that `import meshwright` costs next to nothing, and PyTorch is loaded by
-those that need it. No name is that of a room (`plan`, `capture`, `simulate`, `reduce`): whoever
+those that need it. No name is that of a room (`plan`, `capture`, `simulate`, `lower`): whoever
 imports a module of a room would put the room in the place of the function.
 
 >>> from meshwright import Cluster
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster as Cluster
     from meshwright.collectives.dsl import Program as Program
     from meshwright.collectives.hierarchy import reduction_hierarchy as reduction_hierarchy
-    from meshwright.collectives.lowering import lower as lower
+    from meshwright.collectives.lowering import lower_program as lower_program
     from meshwright.collectives.predict import cheapest as cheapest
     from meshwright.collectives.predict import predict as predict
     from meshwright.collectives.reduction_plan import ReductionPlan as ReductionPlan
@@ -96,7 +96,7 @@ REDUCTIONS = {
     "Program": "collectives.dsl",
     "predict": "collectives.predict",
     "cheapest": "collectives.predict",
-    "lower": "collectives.lowering",
+    "lower_program": "collectives.lowering",
     "ReductionPlan": "collectives.reduction_plan",
     "all_reduce": "run.comm.programs",
     "use_reduction_plan": "run.comm.ddp_hook",

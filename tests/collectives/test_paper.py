@@ -17,7 +17,7 @@ from meshwright.collectives.dsl import (
     ReductionInstruction,
 )
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.lowering import instruction_groups, lower, reduction_groups
+from meshwright.collectives.lowering import instruction_groups, lower_program, reduction_groups
 from meshwright.collectives.synthesize import Rules, count_programs, synthesize
 from meshwright.cost.collective import Collective
 from meshwright.sharding.axes import Axis
@@ -111,7 +111,7 @@ FIG_4 = [
 def test_rejected_programs_of_figure_4(program: str, problem: str) -> None:
     hierarchy = Hierarchy(FIG_2D, LEVELS, ["shard"])
     parsed = Program.parse(program)
-    assert check(lower(hierarchy, parsed), reduction_groups(hierarchy)) == problem
+    assert check(lower_program(hierarchy, parsed), reduction_groups(hierarchy)) == problem
     assert parsed not in set(synthesize(hierarchy))
 
 

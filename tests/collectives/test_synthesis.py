@@ -15,7 +15,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.collectives.check import check
 from meshwright.collectives.execute import run
 from meshwright.collectives.hierarchy import HIERARCHY_KINDS, Hierarchy, HierarchyKind
-from meshwright.collectives.lowering import LoweredStep, lower, reduction_groups
+from meshwright.collectives.lowering import LoweredStep, lower_program, reduction_groups
 from meshwright.collectives.predict import cheapest, predict, predict_all
 from meshwright.collectives.synthesize import count_programs, synthesize
 from meshwright.cost.alpha_beta import Pricer
@@ -32,7 +32,9 @@ Lowered = frozenset[tuple[tuple[Collective, frozenset[tuple[int, ...]]], ...]]
 
 def lowered(hierarchy: Hierarchy, limit: int = 5) -> Lowered:
     return frozenset(
-        tuple((step.collective, frozenset(step.groups)) for step in lower(hierarchy, program))
+        tuple(
+            (step.collective, frozenset(step.groups)) for step in lower_program(hierarchy, program)
+        )
         for program in synthesize(hierarchy, limit=limit)
     )
 
@@ -145,7 +147,7 @@ def test_every_program_of_appendix_a_passes_both_judges(configuration: Configura
             programs = list(synthesize(hierarchy))
             assert len(programs) == (93 if len(hierarchy.levels) == 2 else 3)
             for program in programs:
-                steps = lower(hierarchy, program)
+                steps = lower_program(hierarchy, program)
                 assert check(steps, groups) is None
                 assert run(steps, groups)
 
@@ -187,7 +189,7 @@ def test_programs_of_every_hierarchy_pass_both_judges(kind: HierarchyKind) -> No
             groups = reduction_groups(hierarchy)
             programs = list(synthesize(hierarchy, limit=4))
             for program in chosen.sample(programs, min(15, len(programs))):
-                steps = lower(hierarchy, program)
+                steps = lower_program(hierarchy, program)
                 assert check(steps, groups) is None
                 assert run(steps, groups)
 
@@ -199,7 +201,7 @@ def test_idle_devices_take_no_part() -> None:
         working = {d for d in range(8) if placement.works(placement.shard(d))}
         assert len(working) == 4
         for program in synthesize(hierarchy):
-            steps = lower(hierarchy, program)
+            steps = lower_program(hierarchy, program)
             assert {d for step in steps for g in step.groups for d in g} <= working
             assert check(steps, reduction_groups(hierarchy)) is None
 
@@ -210,7 +212,7 @@ def test_judges_agree_on_broken_programs(data: st.DataObject) -> None:
     hierarchy = one_axis(data.draw(st.sampled_from(((2, 2), (2, 3), (2, 2, 2)))))
     groups = reduction_groups(hierarchy)
     programs = list(synthesize(hierarchy, limit=4))
-    steps = list(lower(hierarchy, data.draw(st.sampled_from(programs))))
+    steps = list(lower_program(hierarchy, data.draw(st.sampled_from(programs))))
     place = data.draw(st.integers(0, len(steps) - 1))
     match data.draw(st.sampled_from(("drop", "repeat", "change"))):
         case "drop":

@@ -121,9 +121,9 @@ def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) ->
 
 
 def _show_script(levels: Hierarchy, program: Program) -> None:
-    from meshwright.collectives.lowering import lower, reduction_groups
+    from meshwright.collectives.lowering import lower_program, reduction_groups
     from meshwright.collectives.verify import verified
     from meshwright.report.script import torch_script
 
-    steps, groups = lower(levels, verified(levels, program)), reduction_groups(levels)
+    steps, groups = lower_program(levels, verified(levels, program)), reduction_groups(levels)
     print(torch_script(program, steps, groups, levels.placement.devices), end="")

@@ -21,7 +21,7 @@ class LoweredStep(NamedTuple):
     groups: Groups
 
 
-def lower(hierarchy: Hierarchy, program: Program) -> tuple[LoweredStep, ...]:
+def lower_program(hierarchy: Hierarchy, program: Program) -> tuple[LoweredStep, ...]:
     """The program as device groups.
 
     >>> from meshwright import Cluster, Placement, reduction_hierarchy
@@ -30,7 +30,7 @@ def lower(hierarchy: Hierarchy, program: Program) -> tuple[LoweredStep, ...]:
     >>> cluster = Cluster.named("gcp-a100", node=2, gpu=4)
     >>> hierarchy = reduction_hierarchy(cluster, placement, ["data"])
     >>> program = Program.parse("node.InsideGroup.Reduce; node.Master(root).AllReduce")
-    >>> for step in lower(hierarchy, program):
+    >>> for step in lower_program(hierarchy, program):
     ...     print(step.collective.value, step.groups)
     Reduce ((0, 2), (1, 3), (4, 6), (5, 7))
     AllReduce ((0, 4), (1, 5))

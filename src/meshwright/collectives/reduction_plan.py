@@ -15,7 +15,7 @@ from meshwright.base.integers import parse_whole
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.lowering import lower, reduction_groups
+from meshwright.collectives.lowering import lower_program, reduction_groups
 from meshwright.collectives.predict import cheapest
 from meshwright.collectives.recipe import Recipe, recipe
 from meshwright.collectives.verify import problem
@@ -74,7 +74,7 @@ node.Parallel(root).AllReduce; node.InsideGroup.AllGather
     def recipe(self, device: int) -> Recipe:
         """What one device does."""
         hierarchy = self.hierarchy
-        return recipe(lower(hierarchy, self.program), reduction_groups(hierarchy), device)
+        return recipe(lower_program(hierarchy, self.program), reduction_groups(hierarchy), device)
 
     @staticmethod
     def chosen(

@@ -14,7 +14,7 @@ from meshwright.collectives.check import check
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.execute import run
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.lowering import lower, reduction_groups
+from meshwright.collectives.lowering import lower_program, reduction_groups
 from meshwright.sharding.axes import Axis
 from meshwright.sharding.placement import Placement
 
@@ -25,7 +25,7 @@ LARGE = 256
 def verified(hierarchy: Hierarchy, program: Program) -> Program:
     """The program, once the judge that replays chunk states has found nothing wrong with it."""
     judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
-    found = check(lower(judged, program), reduction_groups(judged))
+    found = check(lower_program(judged, program), reduction_groups(judged))
     if found is not None:
         raise AssertionError(f"the synthesizer returned a wrong program, {program}: {found}")
     return program
@@ -34,7 +34,7 @@ def verified(hierarchy: Hierarchy, program: Program) -> Program:
 def problem(hierarchy: Hierarchy, program: Program) -> str | None:
     """What is wrong with a program that somebody gives, by both judges, or None."""
     judged = _small_copy(hierarchy) if hierarchy.placement.devices >= LARGE else hierarchy
-    steps, groups = lower(judged, program), reduction_groups(judged)
+    steps, groups = lower_program(judged, program), reduction_groups(judged)
     found = check(steps, groups)
     if found is None and not run(steps, groups):
         found = "it does not leave the sum on every device"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.export import pytorch_text as text
 from meshwright.export.exported import Files, Writing
@@ -23,6 +24,7 @@ from meshwright.export.modules import (
     tensor_styles,
     tied,
 )
+from meshwright.graph.batch import samples_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.layout import factors
 
@@ -124,6 +126,16 @@ def _imports(own: Writing) -> str:
     return text.IMPORTS.format(standard="\n".join(standard), imports="\n".join(sorted(lines)))
 
 
+def _samples(own: Writing) -> int:
+    samples = samples_of(own.graph)
+    if samples is None:
+        raise InputError(
+            f"the inputs of {own.graph.name!r} do not tell how many samples a step has",
+            "give every input its samples as the first dim",
+        )
+    return samples
+
+
 def _constants(own: Writing) -> str:
     config = own.config
     replicate, shard = (config.data, 1) if config.zero == 0 else (1, config.data)
@@ -131,6 +143,8 @@ def _constants(own: Writing) -> str:
         "PIPELINE, REPLICATE, SHARD, TENSOR = "
         f"{config.pipeline}, {replicate}, {shard}, {config.tensor}",
         f"MICRO_BATCHES = {config.micro_batches}",
+        f"SAMPLES = {_samples(own)}  # of all ranks in a step",
+        "OWN_SAMPLES = SAMPLES // (REPLICATE * SHARD)",
     ]
     among = layer_modules(own.graph)
     if config.pipeline > 1:

@@ -156,13 +156,13 @@ class Stage(nn.Module):
 '''
 
 BATCH = '''
-def part(batch, ways, index):
-    """Of everything that has samples first the share of one of several ranks or micro-batches."""
+def part(batch, ways, index, samples):
+    """Of everything that has the samples first the share of one of several ranks or micro-batches."""
     if isinstance(batch, (tuple, list)):
-        return type(batch)(part(own, ways, index) for own in batch)
+        return type(batch)(part(own, ways, index, samples) for own in batch)
     if isinstance(batch, dict):
-        return {name: part(own, ways, index) for name, own in batch.items()}
-    if not isinstance(batch, torch.Tensor) or not batch.dim() or batch.shape[0] % ways:
+        return {name: part(own, ways, index, samples) for name, own in batch.items()}
+    if not isinstance(batch, torch.Tensor) or not batch.dim() or batch.shape[0] != samples:
         return batch
     return batch.chunk(ways)[index]
 
@@ -178,7 +178,7 @@ def own_samples(batch, mesh, device):
             return {name: move(value) for name, value in own.items()}
         return own.to(device) if isinstance(own, torch.Tensor) else own
 
-    return move(part(batch, REPLICATE * SHARD, index))
+    return move(part(batch, REPLICATE * SHARD, index, SAMPLES))
 
 
 def averaged(loss, mesh):
@@ -208,7 +208,7 @@ class Training:
         self.optimizer.zero_grad()
         total = 0.0
         for number in range(MICRO_BATCHES):
-            inputs, named, targets = part(batch, MICRO_BATCHES, number)
+            inputs, named, targets = part(batch, MICRO_BATCHES, number, OWN_SAMPLES)
 {sync}            output = self.model(*inputs, **named)
             loss = self.loss(output, *targets) if self.loss else output["loss"]
             (loss / MICRO_BATCHES).backward()

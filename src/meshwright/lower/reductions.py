@@ -11,7 +11,7 @@ from functools import cache
 from meshwright.collectives import dsl
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.factors import summed_devices, summed_hierarchy
-from meshwright.collectives.lowering import LoweredStep, lower, reduction_groups
+from meshwright.collectives.lowering import LoweredStep, lower_program, reduction_groups
 from meshwright.collectives.recipe import Recipe, recipe
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import factors
@@ -46,7 +46,7 @@ class Reductions:
         shift = _elsewhere(device, sizes, bits | others)
         steps = [
             LoweredStep(step.collective, _moved(step.groups, first, shift))
-            for step in lower(hierarchy, Program.parse(program))
+            for step in lower_program(hierarchy, Program.parse(program))
         ]
         groups = _moved(reduction_groups(hierarchy), first, shift)
         return recipe(steps, groups, device)

@@ -14,7 +14,7 @@ from meshwright.base.units import counted, format_seconds, format_traffic
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.factors import summed_devices, summed_hierarchy
-from meshwright.collectives.lowering import Groups, lower, reduction_groups
+from meshwright.collectives.lowering import Groups, lower_program, reduction_groups
 from meshwright.collectives.predict import PricedProgram, ProgramStepPrice, predict
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.plan.model import Plan, PlannedReduction
@@ -66,7 +66,7 @@ def _sum(plan: Plan, pricer: Pricer, alike: Sequence[PlannedReduction]) -> Sum:
     members = set(groups[0])
     steps = tuple(
         tuple(tuple(device[n] for n in group) for group in step.groups if members.issuperset(group))
-        for step in lower(hierarchy, program)
+        for step in lower_program(hierarchy, program)
     )
     return Sum(
         largest=own,
