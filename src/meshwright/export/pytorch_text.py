@@ -157,7 +157,7 @@ class Stage(nn.Module):
 
 BATCH = '''
 def part(batch, ways, index, samples):
-    """Of everything that has the samples first the share of one of several ranks or micro-batches."""
+    """Of all that has the samples first the share of one of several ranks or micro-batches."""
     if isinstance(batch, (tuple, list)):
         return type(batch)(part(own, ways, index, samples) for own in batch)
     if isinstance(batch, dict):
