@@ -24,7 +24,7 @@ def test_software_that_fuses_has_its_own_rates() -> None:
 
 
 def test_rates_and_software_read_back() -> None:
-    software = Software(fuses=True, flash=False, products="fp8")
+    software = Software(fuses=True, flash=False, wide=True, products="fp8")
     rates = replace(Rates(), launch=5e-6, best=0.5)
     said = replace(H100, device=replace(H100.device, software=software, rates=rates))
     assert parse_cluster(dump_cluster(said)) == said

@@ -15,7 +15,7 @@ from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.model import LAYERWISE, Options
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
 from meshwright.sharding.unit import Unit
@@ -127,7 +127,8 @@ def drawn_problem(random: Random, graph: OperatorGraph) -> Problem:
         micro_batches=random.choice((1, 2)),
         zero=random.randint(0, 3),
         recompute=random.random() < 0.3,
-        bucket=Bytes(random.choice((0, 0, 500, 10**9))),
+        bucket=Bytes(random.choice((0, 0, 500, 10**9, LAYERWISE))),
+        early=random.random() < 0.3,
     )
     prices = prices_of(cluster)
     apart = [random.random() < 0.7 for _ in prices.factors]

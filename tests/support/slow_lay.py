@@ -175,6 +175,7 @@ class Twin:
 
     def _parameters(self, number: int, bundle: Bundle) -> None:
         zero, maker = self.problem.options.zero, bundle.maker
+        early = self.problem.options.early and zero in (1, 2)
         there, back = self._nothing(), self._nothing()
         gathering: list[Step] = []
         carrying: list[Step] = []
@@ -189,14 +190,14 @@ class Twin:
             if source.trained:
                 cut = zip(self.sizes, shards, strict=True)
                 bytes_here += source.bytes / math.prod(size for size, s in cut if s >= 0)
-                if zero in (1, 2):
+                if zero in (1, 2) and not early:
                     gathering += self._steps(shards, plain, source.bytes)
         for leg in bundle.legs:
             source = bundle.sources[leg.tensor]
             plain = self.states(source.maker, source.port.there)
             shards = self._sharded(bundle, leg.tensor, source) if zero else plain
             needed = self.states(leg.unit, leg.port.there)
-            own = self._steps(shards if zero == 3 else plain, needed, source.bytes)
+            own = self._steps(shards if zero == 3 or early else plain, needed, source.bytes)
             beside = self._beside(leg, back=False)
             after = self._beside(leg, back=True)
             go = bool(own) or beside.time > 0
@@ -218,7 +219,8 @@ class Twin:
             waiting.append((leg, go, come))
         back = back.plus(self._together(returning))
         gather = self._together(gathering)
-        there = there.plus(self._together(carrying) if zero == 3 else self._one_by_one(carrying))
+        together = self._together if zero == 3 or early else self._one_by_one
+        there = there.plus(together(carrying))
         reverse, update = ("return", number, 0), ("update", number, 0)
         regather = ("regather", number, 0)
         goers = [leg.unit for leg, go, _ in waiting if go]

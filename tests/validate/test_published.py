@@ -51,7 +51,7 @@ def test_unequal_layers_lie_on_stages() -> None:
     )
     assert layout.config.uneven
     assert machine_of(row).hierarchy == (2, 8)
-    assert machine_of(row).device.running == Software(fuses=True)
+    assert machine_of(row).device.running == Software(fuses=True, wide=True)
 
 
 ODD = ("", "0", "-3", "1.5", "many", "999999999")

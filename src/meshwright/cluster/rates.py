@@ -67,5 +67,8 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
     """Whether element-wise kernels are fused: torch.compile, Megatron's own kernels, XLA."""
     flash: bool = True
     """Whether attention is one kernel that never writes its scores."""
+    wide: bool = False
+    """Whether gradients of 16-bit parameters are held in float32 (Megatron's main gradients), and
+    losses are computed from a float32 copy of their 16-bit scores."""
     products: str = ""
     """The precision of products with weights where it is not that of their tensors: "fp8"."""

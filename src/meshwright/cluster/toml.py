@@ -111,10 +111,11 @@ def _rates(table: _Table) -> Rates:
 
 
 def _software(table: _Table) -> Software:
-    table.allow("fuses", "flash", "products")
+    table.allow("fuses", "flash", "wide", "products")
     return Software(
         fuses=table.flag("fuses"),
         flash=table.flag("flash", default=True),
+        wide=table.flag("wide"),
         products=table.text("products", ""),
     )
 
@@ -321,7 +322,7 @@ def _software_lines(device: Device) -> list[str]:
     if device.software is not UNSET:
         software = device.software
         lines += ["", "[device.software]", f"fuses = {str(software.fuses).lower()}"]
-        lines += [f"flash = {str(software.flash).lower()}"]
+        lines += [f"flash = {str(software.flash).lower()}", f"wide = {str(software.wide).lower()}"]
         lines += [f"products = {_quoted(software.products)}"]
     return lines
 

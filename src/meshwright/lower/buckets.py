@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.lower.bundles import bucketed, bundles
+from meshwright.lower.bundles import bucketed, bundles, layers_of
 from meshwright.lower.dataflow import Wiring
 from meshwright.sharding.states import PARTIAL
 
@@ -34,7 +34,11 @@ def buckets(wiring: Wiring) -> tuple[Bucket, ...]:
     plan = wiring.plan
     kept = [
         own
-        for own in bucketed(bundles(plan.graph, plan.units), plan.options.bucket)
+        for own in bucketed(
+            bundles(plan.graph, plan.units),
+            plan.options.bucket,
+            layers_of(plan.graph, plan.units),
+        )
         if own.parameters
     ]
     return tuple(

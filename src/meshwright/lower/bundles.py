@@ -9,10 +9,13 @@ first reader needs it. Nothing here knows of machines.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import msgspec
 
+from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import LAYERWISE
 from meshwright.sharding.states import gradient_needed
 from meshwright.sharding.unit import Port, Unit
 
@@ -96,8 +99,19 @@ def _bundle(
     )
 
 
-def bucketed(found: tuple[Bundle, ...], least: int) -> tuple[Bundle, ...]:
-    """The bundles, with parameters put together until they have so many bytes.
+Layer = tuple[int, int] | None
+"""The repeat and the copy in which a unit lies, if any."""
+
+
+def layers_of(graph: OperatorGraph, own: Sequence[Unit]) -> list[Layer]:
+    """The repeated layer of each unit."""
+    known = layer_of(graph)
+    return [known.get(unit.name) for unit in own]
+
+
+def bucketed(found: tuple[Bundle, ...], least: int, layers: Sequence[Layer]) -> tuple[Bundle, ...]:
+    """The bundles, with parameters put together until they have so many bytes, or those of a
+    repeated layer if that is LAYERWISE.
 
     As the backward pass goes, from the last unit to the first; with 0 every bundle stays alone.
     """
@@ -105,12 +119,17 @@ def bucketed(found: tuple[Bundle, ...], least: int) -> tuple[Bundle, ...]:
         return found
     kept = sorted((own for own in found if own.parameters), key=lambda own: -own.maker)
     buckets: list[list[Bundle]] = []
-    full = True
     for bundle in kept:
+        layer = layers[bundle.maker]
+        if not buckets:
+            full = True
+        elif least == LAYERWISE:
+            full = layer is None or layer != layers[buckets[-1][-1].maker]
+        else:
+            full = sum(source.bytes for own in buckets[-1] for source in own.sources) >= least
         if full:
             buckets.append([])
         buckets[-1].append(bundle)
-        full = sum(source.bytes for own in buckets[-1] for source in own.sources) >= least
     return (*(own for own in found if not own.parameters), *map(_together, buckets))
 
 

@@ -38,6 +38,9 @@ from meshwright.sharding.units import units
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
+LAYERWISE = Bytes(-1)
+"""In `Options.bucket`: a bucket for each repeated layer."""
+
 VERSION = 1
 
 
@@ -54,7 +57,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     zero: int = 0
     """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
     bucket: Bytes = Bytes(0)
-    """Gradients of at least so many bytes are reduced together; 0: those of each unit by itself."""
+    """Gradients of at least so many bytes are reduced together; 0: those of each unit by itself;
+    LAYERWISE: those of each repeated layer, as FSDP's units and about as Megatron's buckets are."""
+    early: bool = False
+    """Whether what ZeRO 1 or 2 updated in shards is gathered as the next step needs it (Megatron's
+    --overlap-param-gather), and not at the end of this one."""
 
     def __post_init__(self) -> None:
         require_whole(self.micro_batches, "the number of micro-batches is")

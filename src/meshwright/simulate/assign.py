@@ -57,6 +57,8 @@ class Rates(NamedTuple):
     zero: int
     again: Flags
     """[units] whether a unit runs again in the backward pass."""
+    early: bool
+    """Whether what ZeRO 1 or 2 shards is gathered before it is read, not after its update."""
     buckets: bool
     """Whether parameters of a bundle that are summed or gathered alike are so together."""
 
@@ -183,7 +185,7 @@ def _lay_way(
     kept, zero, source_maker = bones.parameters[b], rates.zero, bones.source_maker
     rerun = not there and not kept and rates.again[maker] and bones.flows[maker]
     rerun = rerun and graph.live[bones.carry[b, 0]]
-    sharded = kept and (zero == 3 if there else zero > 0)
+    sharded = kept and (zero == 3 or (rates.early and zero > 0) if there else zero > 0)
     merged = rates.buckets and kept and (sharded or not there)
     waiting, wide = 0, False
     clear(room)
@@ -221,7 +223,7 @@ def _lay_way(
                 wide = True
         for m in range(edges.shape[1]):
             edge_live[edges[leg, m]] = waits
-            if sharded and there:
+            if sharded and there and bones.leg_again_edge[leg, m] != NONE:
                 edge_live[bones.leg_again_edge[leg, m]] = waits and bones.leg_flows[leg]
     if not charge_bucket(table, room, waiting):
         return NO_PRICE
@@ -258,7 +260,7 @@ def _write_way(
     kept, time, moved = bones.parameters[b], room.charged[TIME], room.charged[MOVED]
     tasks = bones.carry if there else bones.back
     ends = bones.carried_edge if there else bones.returned_edge
-    fetched = sharded and there
+    fetched = sharded and there and bones.again[b, 0] != NONE
     copies = 1 if kept and not fetched else tasks.shape[1]
     for m in range(copies):
         _write(graph, tasks[b, m], time, one, other, room.busy)
@@ -299,7 +301,7 @@ def _lay_update(
             if made[f] >= 0:
                 own /= sizes[f]
         bytes_here += own
-        if 0 < rates.zero < 3:
+        if 0 < rates.zero < 3 and not rates.early:
             home_of(bones, b, source, roles, 0, needed)
             count = resharding(
                 made, needed, sizes, bones.source_bytes[source],

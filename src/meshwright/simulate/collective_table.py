@@ -30,6 +30,7 @@ from meshwright.collectives.predict import PricedProgram, cheapest
 from meshwright.collectives.synthesize import MoveSpace
 from meshwright.collectives.verify import verified
 from meshwright.cost.alpha_beta import Line, Lost, Pricer
+from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective, Movement, Operation
 from meshwright.cost.pattern import Digit, Pattern, Use, concurrent, members
 from meshwright.sharding.layout import factors
@@ -56,6 +57,8 @@ class Way(NamedTuple):
     busy: tuple[tuple[tuple[int, str], float], ...]
     moved: float
     """Bytes that leave a device, on the whole machine."""
+    queues: bool = True
+    """Whether it waits for its links and keeps others waiting."""
     lost: Lost = Lost()
     program: Program | None = None
     steps: tuple[tuple[int, ...], ...] = ()
@@ -220,7 +223,7 @@ class Prices:
             self.table.moved[row] = way.moved
             self.table.lost[row] = way.lost.fixed * NANO
             self.table.busy[row, COMPUTE] = way.lost.per_byte * NANO
-            for place, slope in way.busy:
+            for place, slope in way.busy if way.queues else ():
                 self.table.busy[row, self._kind[place]] = slope * NANO
 
     def _empty(self) -> Table:
@@ -260,7 +263,11 @@ class Prices:
             inside = self._of_level(inside, outermost)
         pattern = self._pattern(inside, every)
         for line in self.pricer.lines(kind, pattern):
-            yield _chain([(line, 1.0, _moved(kind, pattern))])
+            way = _chain([(line, 1.0, _moved(kind, pattern))])
+            # NCCL has channels for what goes from one device to another: these bytes share links
+            # with collectives that are on their way, and do not queue behind them.
+            apart = kind is Movement.SEND and self.pricer.backend == NCCL
+            yield way._replace(queues=not apart)
         if not self.programs:
             return
         if kind is Collective.ALL_REDUCE:

@@ -15,7 +15,7 @@ import numpy as np
 
 from meshwright.base.once import once
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
-from meshwright.lower.bundles import Bundle, Leg, bucketed, bundles
+from meshwright.lower.bundles import Bundle, Leg, bucketed, bundles, layers_of
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import Statistics, Unit
 from meshwright.sharding.units import units
@@ -39,7 +39,7 @@ class Joined(NamedTuple):
 def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> Joined:
     """The bundles of a graph as one micro-batch carries them."""
     own = units(graph)
-    found = bucketed(bundles(graph, own), bucket)
+    found = bucketed(bundles(graph, own), bucket, layers_of(graph, own))
     carried = tuple(_micro(bundle, own, micro_batches) for bundle in found)
     tables = _of_units(own, carried) | _of_sources(carried) | _of_legs(own, carried)
     sources = [source for bundle in carried for source in bundle.sources]

@@ -97,6 +97,8 @@ class _Telling:
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._zero = problem, problem.options.zero
+        self._early = problem.options.early and self._zero in (1, 2)
+        self._fetched = self._zero == 3 or self._early
         self._roles: list[States] = [tuple(row) for row in problem.roles.tolist()]
         self._known: dict[tuple[States, States, float], list[_Step]] = {}
 
@@ -107,14 +109,14 @@ class _Telling:
         for leg in bundle.legs:
             source = bundle.sources[leg.tensor]
             home = self._states(source.maker, source.port.there)
-            if self._zero == 3:
+            if self._fetched and bundle.parameters:
                 home = self._sharded(bundle, leg.tensor)
             needed = self._states(leg.unit, leg.port.there)
             if (leg.tensor, needed) not in read:
                 found += self._steps(home, needed, source.bytes)
             read.add((leg.tensor, needed))
             exchanged += self._beside(leg, back=False)
-        if self._zero == 3:
+        if self._fetched:
             found = self._bucketed(bundle, found)
         return found + exchanged
 
@@ -143,7 +145,7 @@ class _Telling:
 
     def gather(self, bundle: Bundle) -> list[_Step]:
         """What brings together what was updated in shards."""
-        if not bundle.parameters or self._zero not in (1, 2):
+        if not bundle.parameters or self._zero not in (1, 2) or self._early:
             return []
         found = [
             step

@@ -91,6 +91,7 @@ class Problem:
             launch=rates.launch * NANO,
             zero=self.options.zero,
             again=_again(graph, self.units, self.options.recompute),
+            early=self.options.early,
             buckets=bool(self.options.bucket),
         )
         self.roles: Codes = np.full((len(self.units), len(self.factors)), WHOLE, np.int8)

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.overhead import Overhead
+from meshwright.cluster.rates import Software
 from meshwright.cost.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
+from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Options, Plan
 from meshwright.sharding.layout import Layout, factors
@@ -178,3 +180,21 @@ def test_a_framework_counts_where_the_device_says_so() -> None:
     assert told.framework == 1000 + 2 * 100 + round(plain.total * 0.1)
     assert told.tensors == plain.total
     assert told.total == plain.total + told.framework
+
+
+def test_software_that_writes_scores_and_widens_holds_more() -> None:
+    graph = in_dtype(tiny("gpt2-xl", 4), "bfloat16")
+    calls = [graph.call(operator) for operator in graph.operators]
+    attending = [call for call in calls if call.kind == "scaled_dot_product_attention"]
+    scores = sum(call.outputs[0].elements // call.outputs[0].shape[-1] * call.outputs[0].shape[-2]
+                 for call in attending)  # fmt: skip
+    assert scores
+
+    def gradients_and_kept(software: Software) -> tuple[int, int]:
+        device = replace(ONE.device, software=software)
+        _, own = on(replace(ONE, device=device), graph, "", Options())
+        return int(own[0].gradients.max()), int(own[0].kept.max())
+
+    narrow, fused = gradients_and_kept(Software())
+    assert gradients_and_kept(Software(flash=False)) == (narrow, fused + 5 * scores)
+    assert gradients_and_kept(Software(wide=True))[0] == 2 * narrow

@@ -16,6 +16,7 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import require_whole
+from meshwright.base.units import Bytes
 from meshwright.cost.memory import Optimizer
 from meshwright.plan.model import Options, Schedule
 
@@ -53,6 +54,10 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether stages may have one layer more than others."""
     optimizer: Optimizer = "adam"
     mixed: bool = False
+    bucket: Bytes = Bytes(0)
+    """As `Options.bucket`."""
+    early: bool = False
+    """As `Options.early`."""
     order: tuple[Axis, ...] = INNERMOST_FIRST
 
     def __post_init__(self) -> None:
@@ -89,6 +94,8 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
             schedule="interleaved" if self.chunks > 1 else self.schedule,
             recompute=self.recompute,
             zero=self.zero,
+            bucket=self.bucket,
+            early=self.early,
         )
 
     def __str__(self) -> str:

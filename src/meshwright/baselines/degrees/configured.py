@@ -71,7 +71,7 @@ def _seats(
 ) -> list[dict[int, str]]:
     """Where each unit sits along the pipeline's factors."""
     starts, runs = layer_starts(graph), config.pipeline * config.chunks
-    firsts = [starts[run * len(starts) // runs] for run in range(1, runs)]
+    firsts = run_starts(starts, runs)
     position = {operator.name: number for number, operator in enumerate(graph.operators)}
     room = [own[factor] for factor in along]
     found = []
@@ -79,6 +79,23 @@ def _seats(
         run = sum(position[unit.name] >= first for first in firsts)
         found.append(dict(zip(along, seat(run % config.pipeline, room), strict=True)))
     return found
+
+
+def run_starts(starts: Sequence[int], runs: int) -> list[int]:
+    """Where the second and later of so many runs of layers begin, given where layers do.
+
+    Layers that do not divide by the runs are cut as if embedding and head were a layer each, if
+    that divides (Megatron's --account-for-embedding-in-pipeline-split), or else by rounding down.
+
+    >>> run_starts([2, 4, 6, 8, 10, 12], 4), run_starts([2, 4, 6, 8], 3)
+    ([4, 8, 12], [4, 8])
+    """
+    layers = len(starts)
+    each, left = divmod(layers + 2, runs)
+    if layers % runs and not left:
+        bounds = (*starts, 2 * starts[-1] - starts[-2])
+        return [bounds[run * each - 1] for run in range(1, runs)]
+    return [starts[run * layers // runs] for run in range(1, runs)]
 
 
 class _Splits(NamedTuple):

@@ -103,7 +103,7 @@ def _batch(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[Input
 
 def _pipeline(facts: Facts, config: ParallelConfig) -> Iterator[InputError]:
     stages = config.pipeline * config.chunks
-    if stages > facts.layers:
+    if stages > facts.layers and not (config.uneven and stages == facts.layers + 2):
         yield InputError(
             f"the pipeline has {stages} stages, and the model {facts.layers} layers",
             f"give at most {facts.layers} stages",

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.base.once import once
+from meshwright.cluster.rates import Software
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
-from meshwright.graph.model import Operator, OperatorGraph, Spec
+from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph, Spec
 from meshwright.sharding.unit import Member, Unit
 from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS
@@ -71,7 +72,28 @@ class Pieced(NamedTuple):
     """Bytes that its backward pass needs besides."""
 
 
-def pieced(member: Member, degrees: tuple[int, ...]) -> Pieced:
+SCORE_BYTES = 2.5
+"""What attention that is not fused keeps of each score, in elements: the softmax, what dropout left
+of it, and its mask of a byte (Korthikanti et al. 2022, section 4.1: 5 bytes in 16 bits)."""
+
+
+def _beside(call: Call, software: Software) -> tuple[int, int]:
+    """What a framework keeps of a call, and needs in its backward pass, beside its family's."""
+    first = call.inputs[0]
+    if first is None:
+        return 0, 0
+    if call.kind == "scaled_dot_product_attention" and not software.flash:
+        keys, out = call.inputs[1], call.outputs[0]
+        assert keys is not None
+        scores = out.elements // out.shape[-1] * keys.shape[-2]
+        return round(SCORE_BYTES * scores * ITEM_BYTES[out.dtype]), 0
+    if call.kind == "cross_entropy_loss" and software.wide and ITEM_BYTES[first.dtype] == 2:
+        # A copy of the scores, and log-probabilities of 4 bytes instead of 2.
+        return 6 * first.elements, 2 * first.elements
+    return 0, 0
+
+
+def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> Pieced:
     """A member whose unit's splits are cut so many ways."""
     # Compiled code knows of more splits than a unit may have; those are not cut.
     cut = dict(zip(range(len(member.splits)), degrees, strict=False))
@@ -88,11 +110,16 @@ def pieced(member: Member, degrees: tuple[int, ...]) -> Pieced:
             if part is not None and all_of_it is not None:
                 kept.append((slot, part.elements / max(1, all_of_it.elements)))
     sizes = tuple(None if spec is None else int(spec.bytes) for spec in own)
-    return Pieced(extra, tuple(kept), sizes, family.scratch(piece) if flows else 0)
+    if not flows:
+        return Pieced(0, (), sizes, 0)
+    more, scratch = _beside(piece, software)
+    return Pieced(extra + more, tuple(kept), sizes, family.scratch(piece) + scratch)
 
 
 @once
-def pieces_known(graph: OperatorGraph) -> dict[tuple[int, tuple[int, ...]], tuple[Pieced, ...]]:
+def pieces_known(
+    graph: OperatorGraph, software: Software
+) -> dict[tuple[int, tuple[int, ...]], tuple[Pieced, ...]]:
     """The pieces of units that were cut so far, by the kind of the unit and the degrees."""
     return {}
 

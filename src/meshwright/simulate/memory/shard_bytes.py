@@ -210,10 +210,11 @@ def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, .
 
     `cut` says for each split how many ways layouts and micro-batches cut it.
     """
-    known, members = pieces_known(problem.graph), problem.units[unit].members
+    software = problem.cluster.device.running
+    known, members = pieces_known(problem.graph, software), problem.units[unit].members
     key = inventory(problem.graph).kind[unit], cut
     if key not in known:
-        known[key] = tuple(pieced(member, cut) for member in members)
+        known[key] = tuple(pieced(member, cut, software) for member in members)
     return known[key]
 
 
@@ -244,12 +245,13 @@ def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
     copies = np.where(summed, degrees, 1).prod(axis=1)
     wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
     numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
+    held = wide if problem.cluster.device.running.wide else own
     trained = bones.trained[sources]
     cut = np.where(trained, copies, 1) if options.zero else np.ones(len(own))
     return Lying(
         parameters=own / cut if options.zero == WHOLLY_SHARDED else own,
-        gradients=np.where(trained, own, 0.0),
-        summed=np.where(trained, own / cut, 0.0),
+        gradients=np.where(trained, held, 0.0),
+        summed=np.where(trained, held / cut, 0.0),
         optimizer=np.where(trained, (STATES[options.optimizer] * numbers + copy) / cut, 0.0),
         update=np.where(trained, UPDATE[options.optimizer] * numbers / cut, 0.0),
         fetched=own - own / cut if options.zero == WHOLLY_SHARDED else np.zeros(len(own)),

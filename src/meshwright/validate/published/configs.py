@@ -13,6 +13,7 @@ from meshwright.baselines.degrees.config import (
     PIPELINE_INSIDE,
     ParallelConfig,
 )
+from meshwright.plan.model import LAYERWISE
 from meshwright.validate.published.rows import PublishedRow
 
 COPIES = ("BigScience", "Sailor", "Megatron-LM README 2021")
@@ -78,6 +79,8 @@ def layout_of(row: PublishedRow, stages: int) -> Layout:
         recompute=row.recompute.lower() in AGAIN,
         sequence=tensor > 1 and not row.source.startswith(COPIES),
         uneven=True,
+        bucket=LAYERWISE,
+        early=True,
         mixed="pure" not in row.dtype and _dtype(row) != "float32",
     )
     return Layout(config, row.global_batch, _dtype(row), FROZEN in row.note, tuple(assumed))
@@ -120,7 +123,7 @@ def _chunks(
     if micro_batches % pipeline:
         assumed.append(f"no virtual stages: {pipeline} do not divide {micro_batches} micro-batches")
         return 1
-    if pipeline * chunks > layers:
+    if pipeline * chunks > layers and pipeline * chunks != layers + 2:
         fewer = max(1, layers // pipeline)
         assumed.append(f"{fewer} virtual stages instead of {chunks}, for {layers} layers")
         return fewer

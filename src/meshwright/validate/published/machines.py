@@ -87,8 +87,12 @@ def software_of(row: PublishedRow) -> Software:
     compiled = row.compile in ("yes", "xla")
     precision = row.dtype.lower()
     products = "fp4" if "fp4" in precision else "fp8" if "fp8" in precision else ""
+    if "rowwise" in precision:
+        # torchtitan's own table has it as fast as bf16: scaling rows takes what products save.
+        products = ""
     return Software(
         fuses=compiled or not row.source.startswith(EAGER),
         flash=not row.source.startswith(UNFUSED),
+        wide="pure" not in precision,
         products=products,
     )

@@ -29,7 +29,7 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.simulate.collective_table import Prices
-from meshwright.simulate.simulation import simulate
+from meshwright.simulate.simulation import Simulation, simulate
 from meshwright.validate.published.configs import ORDERS, Layout, layout_of
 from meshwright.validate.published.folds import Key, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
@@ -116,11 +116,9 @@ class Predictor:
         return replace(question, cluster=held_out(question.cluster, fold))
 
     def _predict(self, row: PublishedRow, question: Question) -> Judged:
-        shape, layout = question.shape, question.layout
-        graph = self._shaped(shape, layout.samples, layout.dtype, layout.frozen)
-        plan, assumed = placed(graph, question.cluster, layout.config)
-        prices = Prices(Pricer(plan.cluster, NCCL, algorithm="best"), programs=False)
-        found = simulate(plan, prices, pricer_of(plan.cluster.device)).prediction
+        layout = question.layout
+        simulation, assumed = self.simulated(question)
+        found = simulation.prediction
         return Judged(
             row=row,
             predicted_s=found.step,
@@ -129,6 +127,14 @@ class Predictor:
             config=str(layout.config),
             assumed=(*layout.assumed, *assumed),
         )
+
+    def simulated(self, question: Question) -> tuple[Simulation, tuple[str, ...]]:
+        """The simulation of a row's plan, with what had to be changed for it to lie there."""
+        layout = question.layout
+        graph = self._shaped(question.shape, layout.samples, layout.dtype, layout.frozen)
+        plan, assumed = placed(graph, question.cluster, layout.config)
+        prices = Prices(Pricer(plan.cluster, NCCL, algorithm="best"), programs=False)
+        return simulate(plan, prices, pricer_of(plan.cluster.device)), assumed
 
     def _shape(self, shape: Sizes, samples: int, dtype: str, frozen: bool) -> OperatorGraph:
         """A model with all its layers and samples."""
