@@ -1,0 +1,401 @@
+"""Rates of kernels fitted to published steps (docs/decisions/0025-published-steps.md).
+
+    python benchmarks/published_fit.py --simulate FILE [--only TEXT]   steps and elasticities
+    python benchmarks/published_fit.py FILE... [--write]               the fit, from those
+
+Simulating: every distinct row is simulated once with the catalogue's rates, and again with the
+tasks of each class (products, attention, grouped products, other kernels, update, activations and
+parameters on their way) 5 % longer; of large task graphs the classes that compute share what is
+left by how long they take in all. With e_c the elasticity of class c and m_c the factor by which
+its tasks get longer with other rates, the step is taken to be  p · (1 + Σ e_c (m_c - 1)).
+Fitting: Gauss-Newton, reweighted to the sum of sqrt(log(predicted / measured)² + 0.04²), over the
+logarithms of rates. Each begins at an expectation that no row had a part in (EXPECTED) and is held
+there by a ridge, loosely for a GPU's architecture and whether kernels are fused, more tightly for
+what one machine has besides. `--write` puts the rates into the catalogue and, of each fold alone,
+into validate/data/published_folds.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshwright.validate.published.folds import folds_of, key_of
+from meshwright.validate.published.machines import machine_of
+from meshwright.validate.published.rows import PublishedRow, embedded_published
+from meshwright.validate.published.summary import errors_of
+
+CLASSES = ("prod", "attn", "group", "elem", "update", "activations", "parameters")
+COMPUTING = CLASSES[:5]
+LONGER = 0.05
+LARGE = 60_000
+"""Task graphs of more tasks are simulated again for what moves only."""
+
+FAMILIES = {
+    "hgx-a100": "ampere", "jean-zay-a100": "ampere", "vela-a100": "ampere", "hgx-h100": "hopper",
+    "vela-h100": "hopper", "dgx-h200": "hopper", "grand-teton-h100": "hopper",
+    "alps-gh200": "grace",
+    "dgx-b200": "blackwell", "gb200-nvl72": "blackwell", "dgx-b300": "ultra",
+    "gb300-nvl72": "ultra", "jean-zay-v100": "volta",
+}  # fmt: skip
+"""Architectures of machines; any other is its own."""
+
+EXPECTED = {"best": 0.7, "narrow": 0.6, "attended": 0.55, "grouped": 0.6, "streaming": 0.83,
+            "half": 96.0, "launch": 4e-6, "scores": 5.0}  # fmt: skip
+"""Before any row is seen: large products at 70 % of the peak, fused attention (`attended` is best x
+attention, of all scores) at about what FlashAttention-2 publishes
+for A100s, the rest as `Rates`."""
+HOST_BOUND = {"grace": 5e-5}
+"""Launches of Megatron-DeepSpeed: vTrain's rows of it say 55 us (validate/data/step_constants)."""
+LOOSE = {"best": 0.3, "narrow": 0.3, "attended": 0.5, "grouped": 0.5, "streaming": 0.1,
+         "half": 0.5, "launch": 0.7, "scores": 0.5}  # fmt: skip
+"""How far an architecture may be from it (one ridge, of logarithms)."""
+TIGHT = 0.4
+"""How far a machine may be from its architecture."""
+MOVED = 0.7
+"""The share of attention that is not fused which moves scores, for heads of about 128."""
+RIDGE = 0.2
+CORNER = 0.04
+ROUNDS = 10
+
+
+def simulate_rows(path: str, only: str) -> None:
+    """A line of JSON for every row: what was predicted, and elasticities."""
+    from meshwright.capture.load import load_model
+    from meshwright.validate.published.predict import Predictor, question_of
+
+    predictor = Predictor(lambda name, batch: load_model(name, batch).graph)
+    known: dict[object, dict[str, Any]] = {}
+    with Path(path).open("w") as file:
+        for number, row in enumerate(embedded_published()):
+            if only not in f"{row.source} {row.model} {row.gpu}":
+                continue
+            try:
+                question = question_of(row)
+                if question not in known:
+                    known[question] = _simulated(predictor, question)
+                found = known[question]
+            except Exception as error:  # As in `Predictor.judge`.
+                found = {"skipped": str(error)}
+            file.write(json.dumps({"row": number, **found}) + "\n")
+            file.flush()
+
+
+def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
+    from meshwright.simulate import full
+
+    simulation, _ = predictor.simulated(question)
+    problem, tasks = simulation.problem, simulation.problem.tasks
+    kinds, makespan = _classes(problem), simulation.timeline.makespan
+
+    def elasticity(number: int) -> float:
+        longer = tasks.live & (kinds == number)
+        duration, hold = tasks.duration.copy(), tasks.hold.copy()
+        duration[longer] = np.ceil(duration[longer] * (1 + LONGER)).astype(np.int64)
+        hold[longer] = (hold[longer] * (1 + LONGER)).astype(np.int64)
+        slower = full.simulate(tasks._replace(duration=duration, hold=hold)).makespan
+        return float((slower - makespan) / makespan / LONGER)
+
+    in_all = [float(tasks.duration[tasks.live & (kinds == n)].sum()) for n in range(len(CLASSES))]
+    moving = [elasticity(n) for n in range(len(COMPUTING), len(CLASSES))]
+    if tasks.live.sum() < LARGE:
+        computing = [elasticity(n) if in_all[n] else 0.0 for n in range(len(COMPUTING))]
+    else:
+        left = (1 - sum(moving)) / sum(in_all[: len(COMPUTING)])
+        computing = [left * own for own in in_all[: len(COMPUTING)]]
+    counts = [int((tasks.live & (kinds == n)).sum()) for n in range(len(CLASSES))]
+    reached = question.cluster.device.reached
+    return {
+        "predicted_s": simulation.prediction.step,
+        "predicted_bytes": simulation.prediction.memory.total,
+        "elasticity": dict(zip(CLASSES, (*computing, *moving), strict=True)),
+        "launched_ns": {
+            n: c / max(1.0, t) for n, c, t in zip(CLASSES, counts, in_all, strict=True)
+        },
+        "rates": {name: getattr(reached, name) for name in EXPECTED if name != "attended"}
+        | {"attended": reached.best * reached.attention},
+    }
+
+
+def _classes(problem: Any) -> Any:
+    bones = problem.bones
+    kinds = np.full(len(problem.tasks.live), -1)
+    of_units = np.array([CLASSES.index(_class(unit)) for unit in problem.units])
+    moving = np.where(bones.parameters, CLASSES.index("parameters"), CLASSES.index("activations"))
+    for tasks, own in (
+        *((tasks, of_units) for tasks in (bones.forward, bones.backward)),
+        *((tasks, moving) for tasks in (bones.carry, bones.back, bones.again)),
+        (bones.regather[:, None], moving),
+        (bones.update[:, None], np.full(len(moving), CLASSES.index("update"))),
+    ):
+        there = tasks >= 0
+        kinds[tasks[there]] = np.broadcast_to(own[:, None], tasks.shape)[there]
+    return kinds
+
+
+def _class(unit: Any) -> str:
+    kinds = {member.call.kind for member in unit.members}
+    if "scaled_dot_product_attention" in kinds:
+        return "attn"
+    if kinds & {"routed_experts", "_grouped_mm"}:
+        return "group"
+    return "prod" if kinds & {"linear", "addmm", "mm", "bmm", "matmul"} else "elem"
+
+
+class Row:
+    """A published row with what was simulated of it."""
+
+    def __init__(self, row: PublishedRow, found: Mapping[str, Any]) -> None:
+        self.row, self.found = row, found
+        cluster = machine_of(row)
+        self.machine, software = cluster.name, cluster.device.running
+        self.family = FAMILIES.get(self.machine, self.machine)
+        self.kind = "fused" if software.fuses else "eager"
+        self.narrow, self.flash = software.products, software.flash
+        self.measured = float(row.measured_s or math.nan)
+
+    def names(self, rate: str) -> tuple[str, ...]:
+        """The parameters that add up to the logarithm of a rate."""
+        of = {"half": "", "grouped": "", "streaming": ""}.get(rate, self.kind)
+        rate = f"narrow {self.narrow}" if rate == "narrow" else rate
+        return f"{rate}|{self.family}|{of}", f"{rate}|{self.machine}"
+
+    def seconds(self, rate: Callable[[Row, str], float]) -> float:
+        """The step with other rates."""
+        before, step = self.found["rates"], 1.0
+        product = "narrow" if self.narrow else "best"
+        wide = before[product] / rate(self, product) * self._extents(rate(self, "half"))
+        slower = {
+            "prod": wide,
+            "group": wide * before["grouped"] / rate(self, "grouped"),
+            "attn": self._attention(rate),
+            "elem": before["streaming"] / rate(self, "streaming"),
+            "update": before["streaming"] / rate(self, "streaming"),
+        }
+        launch = rate(self, "launch") / before["launch"]
+        for kind, elasticity in self.found["elasticity"].items():
+            # A kernel forward, two or three backward.
+            begun = min(0.9, 1.5e9 * before["launch"] * self.found["launched_ns"][kind])
+            factor = slower.get(kind, 1.0)
+            if kind in COMPUTING:
+                factor = (1 - begun) * factor + begun * launch
+            step += elasticity * (factor - 1)
+        return float(self.found["predicted_s"] * max(step, 0.05))
+
+    def _attention(self, rate: Callable[[Row, str], float]) -> float:
+        before = self.found["rates"]
+        if self.flash:
+            return float(before["attended"] / rate(self, "attended"))
+        moved = MOVED * rate(self, "scores") / before["scores"]
+        return float(moved + (1 - MOVED) * before["attended"] / rate(self, "attended"))
+
+    def _extents(self, half: float) -> float:
+        """How much longer products get with another half, for layers 4 hidden widths deep."""
+        row = self.row
+        hidden, cut = row.hidden or 1, row.tp or 1
+        rows = (row.micro_batch or 1) * (row.seq or 1) / (row.cp or 1)
+        taken = {True: 0.0, False: 0.0}
+        for share, wide, deep in (
+            (3, 3 * hidden / cut, hidden),
+            (1, hidden, hidden / cut),
+            (4, 4 * hidden / cut, hidden),
+            (4, hidden, 4 * hidden / cut),
+        ):
+            for other in taken:
+                own = half if other else self.found["rates"]["half"]
+                taken[other] += share * math.prod(1 + own / e for e in (wide, deep, rows))
+        return taken[True] / taken[False]
+
+
+class Fit:
+    """Parameters by name: logarithms beside what is expected."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.held: dict[str, float] = {}
+        for row in rows:
+            for rate in self.rates_fitted(row):
+                whole, own = row.names(rate)
+                self.held[whole] = LOOSE[rate]
+                self.held[own] = TIGHT
+        self.place = {name: n for n, name in enumerate(self.held)}
+        self.values = np.zeros(len(self.held))
+        self._solve(rows)
+
+    @staticmethod
+    def rates_fitted(row: Row) -> list[str]:
+        """The rates that a row has a part in."""
+        product = "narrow" if row.narrow else "best"
+        rates = [product, "half", "attended" if row.flash else "scores", "streaming"]
+        rates += ["grouped"] if row.found["elasticity"]["group"] else []
+        return rates + (["launch"] if row.kind == "eager" or row.family == "grace" else [])
+
+    def rate(self, row: Row, rate: str) -> float:
+        """A rate as fitted; what no row has a part in as it was."""
+        names = row.names(rate)
+        if rate == "launch" and names[0] not in self.place:
+            return float(row.found["rates"]["launch"])
+        total = sum(self.values[self.place[name]] for name in names if name in self.place)
+        expected = HOST_BOUND.get(row.family) if rate == "launch" else None
+        return float((expected or EXPECTED[rate]) * math.exp(total))
+
+    def _solve(self, rows: Sequence[Row]) -> None:
+        uses = defaultdict(list)
+        for n, row in enumerate(rows):
+            for name in {name for rate in self.rates_fitted(row) for name in row.names(rate)}:
+                uses[self.place[name]].append(n)
+        pull = RIDGE / np.array(list(self.held.values())) ** 2
+        for _ in range(ROUNDS):
+            off = np.array([self._off(row) for row in rows])
+            slopes = np.zeros((len(rows), len(self.values)))
+            for place, some in uses.items():
+                self.values[place] += 1e-3
+                for n in some:
+                    slopes[n, place] = (self._off(rows[n]) - off[n]) / 1e-3
+                self.values[place] -= 1e-3
+            weights = 1 / np.sqrt(off**2 + CORNER**2)
+            square = (slopes * weights[:, None]).T @ slopes + np.diag(pull)
+            change = np.linalg.solve(square, -(slopes.T @ (weights * off)) - pull * self.values)
+            self.values += np.clip(change, -0.4, 0.4)
+
+    def _off(self, row: Row) -> float:
+        return math.log(row.seconds(self.rate) / row.measured)
+
+
+LIKE = {"jean-zay-a100": "hgx-a100", "vela-a100": "hgx-a100", "vela-h100": "hgx-h100",
+        "dgx-h200": "hgx-h100"}  # fmt: skip
+"""Machines that have the rates of others where they have no rows of a kind; an H200 has all of an
+H100's, whose chip it has."""
+UNALIGNED = {"ampere": 0.0307, "volta": 0.0307}
+"""The share of the peak that attention with heads of 108 or 150 reaches where it is not fused, read
+off rows of BigScience: with it `Rates.ragged`."""
+SECTIONS = {"eager": "rates", "fused": "fusing"}
+
+Sections = dict[str, dict[str, dict[str, float]]]
+"""By machine and section of a device."""
+
+
+def sections_of(fit: Fit, rows: Sequence[Row]) -> Sections:
+    """The rates as the catalogue has them."""
+    found: Sections = defaultdict(dict)
+    for row in rows:
+        if row.machine == "dgx-h200":
+            continue
+        own = found[row.machine].setdefault(row.kind, {"half_head": 20.0})
+        rates = {name: fit.rate(row, name) for name in EXPECTED}
+        own |= {name: rates[name] for name in ("best", "streaming", "half")}
+        own["attention"] = rates["attended"] / rates["best"]
+        for name, holds in (
+            ("narrow", row.narrow == "fp8"),
+            ("grouped", bool(row.found["elasticity"]["group"])),
+            ("launch", "launch" in fit.rates_fitted(row)),
+            ("scores", not row.flash),
+        ):
+            if holds:
+                own[name] = rates[name]
+        if row.family in UNALIGNED:
+            own["ragged"] = UNALIGNED[row.family] / rates["attended"]
+    for kinds in found.values():
+        if len(kinds) == 2:
+            eager, fused = kinds["eager"], kinds["fused"]
+            eager["grouped"] = fused.get("grouped", EXPECTED["grouped"])
+            if "narrow" in fused and "narrow" not in eager:
+                eager["narrow"] = fused["narrow"] * eager["best"] / fused["best"]
+    for name, other in LIKE.items():
+        found[name] = found[other] | found[name]
+    return {
+        name: {SECTIONS[kind]: kinds[kind] for kind in SECTIONS}
+        if len(kinds) == 2
+        else {"rates": next(iter(kinds.values()))}
+        for name, kinds in found.items()
+    }
+
+
+def written(text: str, own: Mapping[str, Mapping[str, float]]) -> str:
+    """A machine's description with these rates."""
+    text = re.sub(r"(# [^\n]*\n)?\[device\.(rates|fusing)\]\n(?:[^\n\[]+\n)*\n", "", text)
+    lines = ["# Fitted to published steps (benchmarks/published_fit.py, decision 0025)."]
+    for section, rates in own.items():
+        lines += [f"[device.{section}]"]
+        for name, value in rates.items():
+            shown = f'"{value * 1e6:.3g} us"' if name == "launch" else f"{value:.4g}"
+            lines += [f"{name} = {shown}"]
+        lines += [""]
+    head, levels = text.split("[[levels]]", 1)
+    return head + "\n".join(lines) + "\n[[levels]]" + levels
+
+
+def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], halves: Any) -> None:
+    """The catalogue and the rates of folds."""
+    folder = Path("src/meshwright")
+    for name, own in sections_of(whole, rows).items():
+        path = folder / f"cluster/catalogue/{name}.toml"
+        path.write_text(written(path.read_text(), own))
+    folds = {
+        str(fold): {
+            name: {"rates": own["rates"], "fusing": own.get("fusing")}
+            for name, own in sections_of(fit, halves[fold]).items()
+        }
+        for fold, fit in fits.items()
+    }
+    path = folder / "validate/data/published_folds.json"
+    path.write_text(json.dumps(folds, indent=1, sort_keys=True) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--simulate")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if args.simulate:
+        simulate_rows(args.simulate, args.only)
+        return
+    published = embedded_published()
+    lines = [
+        json.loads(line) for file in args.files for line in Path(file).read_text().splitlines()
+    ]
+    found = {line["row"]: line for line in lines}
+    rows = [
+        Row(published[n], line)
+        for n, line in sorted(found.items())
+        if "predicted_s" in line and published[n].measured_s is not None
+    ]
+    folds = folds_of(published)
+    whole = Fit(rows)
+    halves = {f: [row for row in rows if folds[key_of(row.row)] == f] for f in (0, 1)}
+    fits = {f: Fit(own) for f, own in halves.items()}
+    tell("as simulated", rows, lambda row: row.found["predicted_s"])
+    tell("fitted", rows, lambda row: row.seconds(whole.rate))
+    tell("held out", rows, lambda row: row.seconds(fits[1 - folds[key_of(row.row)]].rate))
+    for machine, own in sections_of(whole, rows).items():
+        for kind, rates in own.items():
+            print(machine, kind, {name: float(f"{v:.4g}") for name, v in rates.items()})
+    if args.write:
+        write(whole, fits, rows, halves)
+
+
+def tell(title: str, rows: Sequence[Row], seconds: Callable[[Row], float]) -> None:
+    """Errors of all rows and by source."""
+    groups = defaultdict(list)
+    for row in rows:
+        ratio = seconds(row) / row.measured
+        groups["all"].append(ratio)
+        groups[row.row.origin].append(ratio)
+    print(title)
+    for name, ratios in groups.items():
+        own = errors_of(ratios)
+        told = (own.median, own.ninetieth, own.signed)
+        print(f"  {name[:44]:44} {own.rows:4}", *(f"{share:+7.1%}" for share in told))
+
+
+if __name__ == "__main__":
+    main()
