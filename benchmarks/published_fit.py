@@ -393,8 +393,8 @@ def tell(title: str, rows: Sequence[Row], seconds: Callable[[Row], float]) -> No
     print(title)
     for name, ratios in groups.items():
         own = errors_of(ratios)
-        told = (own.median, own.ninetieth, own.signed)
-        print(f"  {name[:44]:44} {own.rows:4}", *(f"{share:+7.1%}" for share in told))
+        shares = (f"{share:+7.1%}" for share in (own.median, own.ninetieth, own.signed))
+        print(f"  {name[:44]:44} {own.rows:4}", *shares)
 
 
 if __name__ == "__main__":
