@@ -9,6 +9,8 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Device
 from meshwright.cluster.rates import Software
@@ -32,7 +34,7 @@ def pricer_of(device: Device) -> OperatorPricer:
 
 @lru_cache(maxsize=4)
 def _pricer(device: Device, changed: int) -> OperatorPricer:
-    measured_so = device.running == Software()
+    measured_so = replace(device.running, wide=False) == Software()
     return OperatorPricer(device, table_of(device) if measured_so else None)
 
 
