@@ -60,12 +60,11 @@ def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
 def refuse_lost_origins(program: ExportedProgram) -> None:
     """Refuse a program that takes for a constant what forward computes of its inputs.
 
-    `torch.export` refuses it itself, but for models whose inputs are fake tensors already. Buffers
-    that a `state_dict` leaves out (rotary frequencies) are constants too, and computed by nobody.
+    `torch.export` refuses it itself, but for models whose inputs are fake tensors already. Tensors
+    that a `state_dict` leaves out (rotary frequencies) are constants too, which need no gradient.
     """
-    buffers = program.graph_signature.non_persistent_buffers
-    lost = (own for name, own in program.constants.items() if name not in buffers)
-    if any(isinstance(own, FakeTensor) for own in lost):
+    constants = program.constants.values()
+    if any(isinstance(own, FakeTensor) and own.requires_grad for own in constants):
         raise InputError(LOST, KEPT)
 
 
