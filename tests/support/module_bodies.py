@@ -93,7 +93,7 @@ def given_wrong(source: str, plan: Plan, what: str) -> None:
     if what == "count":
         model(*batch[:-1])
     if what == "batch":
-        model(*(own[: BATCH // 2] for own in batch))
+        model(*(own[: BATCH // 2 - 1] for own in batch))
     dist.barrier()
 
 

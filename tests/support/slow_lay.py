@@ -366,7 +366,8 @@ class Twin:
         way = prices.way(operation, inside, every, held)
         busy = [0.0] * len(prices.kinds)
         busy[0] = (way.lost.fixed + way.lost.per_byte * held) * 1e9
-        for (level, link), slope in way.busy:
+        # The table of collectives tells what queues: NCCL's sends between devices do not.
+        for (level, link), slope in way.busy if way.queues else ():
             name = f"{self.problem.cluster.levels[level].name}/{link}"
             busy[prices.kinds.index(name)] += slope * 1e9 * held
         return Cost((way.fixed + way.slope * held) * 1e9, tuple(busy), way.moved * held)

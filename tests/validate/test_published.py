@@ -47,7 +47,7 @@ def test_unequal_layers_lie_on_stages() -> None:
     row = row_of()
     layout = layout_of(row, 7)
     assert str(layout.config) == (
-        "data 2, tensor 2, pipeline 4; 8 micro-batches; sequence parallel; ZeRO 1; layers run again"
+        "DP 2, TP 2, PP 4; 8 micro-batches; sequence parallel; ZeRO 1; activation checkpointing"
     )
     assert layout.config.uneven
     assert machine_of(row).hierarchy == (2, 8)
