@@ -36,8 +36,10 @@ replay: $(VENV)/.developer
 
 # On a machine with a GPU and its own PyTorch, which has the other dependencies or finds them on its
 # PYTHONPATH; several NCCL ranks share the GPU.
+gpu-test: export PYTHONPATH := src:$(PYTHONPATH)
 gpu-test:
-	PYTHONPATH=src:$(PYTHONPATH) OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m gpu
+	$(subst $(BIN)/python,$(PYTHON),$(WARM))
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m gpu $(SLOWEST) -n 4 --dist worksteal
 
 check: $(VENV)/.developer
 	$(BIN)/ruff format --check .

@@ -86,7 +86,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     dtype: str
-    config: str
+    config: ParallelConfig
     peak: int
     held: Held
 
@@ -100,7 +100,7 @@ def measure(all_: Sequence[Case]) -> list[Row]:
         Row(
             model=own.model,
             dtype=own.dtype,
-            config=str(own.config),
+            config=own.config,
             peak=int(ran.memory.total),
             held=ran.memory,
         )
@@ -112,11 +112,11 @@ def table(rows: Sequence[Row]) -> None:
     """Predicted beside measured, and the errors."""
     from meshwright.simulate.simulation import simulate
 
-    known = {(own.model, own.dtype, own.config): own for own in rows}
+    known = {Case(row.model, row.dtype, row.config): row for row in rows}
     errors = []
     print(f"{'model':7}{'dtype':10}{'configuration':44}{'predicted':>10}{'measured':>10}  error")
     for own in cases():
-        row = known.get((own.model, own.dtype, str(own.config)))
+        row = known.get(own)
         if row is None:
             continue
         held = simulate(own.plan).prediction.memory

@@ -1,8 +1,10 @@
-"""Ranks that share the GPU do so by CUDA's multi-process service, where it is installed."""
+"""Ranks that share the GPU do so by CUDA's multi-process service, where it is installed: one for all
+workers of pytest-xdist.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -10,10 +12,9 @@ import torch
 from meshwright.run.launch.gpus import sharing_service
 
 
-@pytest.fixture(scope="session", autouse=True)
-def shared_gpu() -> Iterator[None]:
-    if not torch.cuda.is_available():
-        yield
-        return
-    with sharing_service():
-        yield
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before workers start; they inherit the environment that names the service."""
+    if torch.cuda.is_available() and not hasattr(session.config, "workerinput"):
+        service = ExitStack()
+        service.enter_context(sharing_service())
+        session.config.add_cleanup(service.close)
