@@ -21,6 +21,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import Box
 from meshwright.plan.model import Plan
 from meshwright.run.comm.communicator import Wire
+from meshwright.run.exec.compiled_segments import Backend, as_traced, inductor
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.parameters import Piece
 from meshwright.run.launch.gpus import device_of_rank
@@ -58,6 +59,7 @@ class Training(NamedTuple):
     """Whose values it takes."""
     optimizer: str
     steps: int
+    backend: str = "operators"
 
 
 class Trained(NamedTuple):
@@ -129,10 +131,18 @@ def trained_each(all_: Sequence[Training], models: Mapping[str, Arrays]) -> list
     return found
 
 
+BACKENDS: dict[str, Backend | None] = {
+    "operators": None,
+    "graphs": as_traced,
+    "inductor": inductor,
+}
+"""What runs segments."""
+
+
 def trained(own: Training, arrays: Arrays, wire: Wire) -> Trained:
     """What this rank has after training a plan."""
     device = device_of_rank()
-    executor = Executor(own.plan, wire, dist.get_rank(), device)
+    executor = Executor(own.plan, wire, dist.get_rank(), device, backend=BACKENDS[own.backend])
     values = {name: value.to(device) for name, value in tensors(arrays).items()}
     take_constants(executor, values)
     learnt = own.plan.graph.parameters

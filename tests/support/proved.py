@@ -96,7 +96,10 @@ class Verdict(NamedTuple):
 
 
 def verdicts(
-    all_: Sequence[Drawn], timeout: Seconds = PATIENCE, home: Home | None = None
+    all_: Sequence[Drawn],
+    timeout: Seconds = PATIENCE,
+    home: Home | None = None,
+    backend: str = "operators",
 ) -> list[Verdict]:
     """Of plans for equally many devices, which run one after the other on the same ranks; what one
     device does is computed on a CPU.
@@ -109,7 +112,8 @@ def verdicts(
     ]
     alone = [t._replace(plan=one_device(d)) for t, d in zip(trainings, all_, strict=True)]
     (expected,) = run_ranks(trained_each, alone, models, ranks=1, timeout=timeout)
-    found = run_ranks(trained_each, trainings, models, ranks=devices, home=home, timeout=timeout)
+    asked = [own._replace(backend=backend) for own in trainings]
+    found = run_ranks(trained_each, asked, models, ranks=devices, home=home, timeout=timeout)
     assert isinstance(expected, list)
     by_plan = zip(*found, strict=True)
     judged = [

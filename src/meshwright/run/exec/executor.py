@@ -27,6 +27,7 @@ from meshwright.run.comm.comm_stream import Handle, Lane
 from meshwright.run.comm.communicator import Wire
 from meshwright.run.comm.resharding import Action, Mover
 from meshwright.run.comm.token_routing import Company, Messages
+from meshwright.run.exec.compiled_segments import Backend, Graphs
 from meshwright.run.exec.gradient_accumulator import Totals
 from meshwright.run.exec.gradient_reduction import Settler
 from meshwright.run.exec.lifetimes import Key, last_uses, source
@@ -48,11 +49,19 @@ class Executor:
     """One rank's part of a plan.
 
     With `exact` random operators draw what they would draw on one device with the same seed;
-    without it each device draws for itself, by PyTorch's generator, which is faster.
+    without it each device draws for itself, by PyTorch's generator, which is faster. With a
+    backend segments run as graphs (`compiled_segments`), else operator by operator.
     """
 
     def __init__(
-        self, plan: Plan, wire: Wire, rank: int, device: torch.device, *, exact: bool = True
+        self,
+        plan: Plan,
+        wire: Wire,
+        rank: int,
+        device: torch.device,
+        *,
+        exact: bool = True,
+        backend: Backend | None = None,
     ) -> None:
         if plan.graph.loss is None:
             raise InputError(
@@ -72,6 +81,7 @@ class Executor:
             device,
             exact=exact,
         )
+        self.graphs = None if backend is None else Graphs(backend, self._compiler, device)
         self.parameters = Parameters(self.script, self._mover, self._here, device)
         self._settler = Settler(self.script, self.parameters, self._mover, wire)
         self.instructions = tuple(filter(self._mine, self.script.instructions))
@@ -264,7 +274,13 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             values = list(entered(leaves, [self._arrived(leaf, own) for leaf in leaves]))
-            outputs = compiled.run(values, fixed, self.recorder)
+            if self.graphs is None:
+                outputs = compiled.run(values, fixed, self.recorder)
+            else:
+                key = own.number, own.micro_batch
+                outputs = self.graphs.run(
+                    key, compiled, values, fixed, self.recorder, self.pulse
+                )
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
             self._values["tensor", name, own.micro_batch] = output.detach()
             if name == self.script.plan.graph.loss and not own.again:

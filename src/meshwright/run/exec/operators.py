@@ -24,7 +24,7 @@ from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
 from meshwright.lower.tasks import MemberPiece
-from meshwright.run.exec.random_bits import kept, key_of
+from meshwright.run.exec.random_bits import Key, LaterKey, kept, key_of
 from meshwright.run.exec.random_operators import drawing
 from meshwright.run.exec.sharded_norms import Norm, normalised
 
@@ -41,6 +41,8 @@ class Moment(NamedTuple):
     """Whether operators are in training mode."""
     again: bool = False
     """Whether a layer runs again."""
+    later: Callable[[str], LaterKey] | None = None
+    """The key of an operator by its name, while a graph is traced: seed and step enter later."""
 
 
 class Surroundings(NamedTuple):
@@ -140,9 +142,11 @@ def _random(piece: MemberPiece, around: Surroundings) -> Kernel:
     )
 
 
-def _drawn(around: Surroundings) -> int:
+def _drawn(around: Surroundings) -> Key:
     """A key for one operator in one step."""
     now = around.moment()
+    if now.later is not None:
+        return now.later(around.name)
     return key_of(now.seed, now.step, around.name)
 
 

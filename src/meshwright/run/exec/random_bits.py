@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -52,7 +53,49 @@ def key_of(seed: int, step: int, name: str) -> int:
     return mixed(mixed(mixed(seed) + step) + told)
 
 
-def uniform(key: int, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:
+class Starts(NamedTuple):
+    """The states from which SplitMix64 counts on for a box of a tensor: where the box lies is in
+    them, so that what draws depends on its sizes alone.
+    """
+
+    elements: int | Tensor
+    rows: int | Tensor
+    """Of a mask, which the hash joins with its columns."""
+    columns: int | Tensor
+
+
+class LaterKey(Protocol):
+    """A key that is not known yet, while an operator is traced."""
+
+    def starts(self, box: Box, shape: Sequence[int]) -> Starts:
+        """Where the numbers of a box begin, known when the graph runs."""
+
+
+Key = int | LaterKey
+
+
+def starts_of(key: int, box: Box, shape: Sequence[int]) -> Starts:
+    """Where the numbers of a box begin.
+
+    >>> starts_of(7, ((1, 3), (2, 6)), (4, 6)) == Starts(15, 8, mixed(7) + 2)
+    True
+    """
+    *outer, (first, _) = box or ((0, 1),)
+    rows = sum(low * math.prod(shape[d + 1 : -1]) for d, (low, _) in enumerate(outer))
+    elements = sum(low * math.prod(shape[d + 1 :]) for d, (low, _) in enumerate(box))
+    return Starts(*map(_wrapped, (key + elements, key + rows, mixed(key) + first)))
+
+
+def _wrapped(number: int) -> int:
+    """As 64 bits with a sign."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _begun(key: Key, box: Box, shape: Sequence[int]) -> Starts:
+    return starts_of(key, box, shape) if isinstance(key, int) else key.starts(box, shape)
+
+
+def uniform(key: Key, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:
     """For each element of a box of a tensor a number between 0 and 1, neither included.
 
     >>> whole = uniform(7, ((0, 4), (0, 6)), (4, 6), torch.device("cpu"))
@@ -60,11 +103,12 @@ def uniform(key: int, box: Box, shape: Sequence[int], device: torch.device) -> T
     >>> torch.equal(whole[1:3, 2:6], part)
     True
     """
-    return (_bits(key, box, shape, device).double() + 0.5) / (1 << _BITS)
+    start = _begun(key, box, shape).elements
+    return (_bits(start, box, shape, device).double() + 0.5) / (1 << _BITS)
 
 
 def kept(
-    key: int, box: Box, shape: Sequence[int], probability: float, device: torch.device
+    key: Key, box: Box, shape: Sequence[int], probability: float, device: torch.device
 ) -> Tensor:
     """For each element of a box of a tensor whether it is kept, with a probability.
 
@@ -73,9 +117,10 @@ def kept(
     >>> torch.equal(whole[1:3, 2:6], part)
     True
     """
-    *outer, (first, last) = box or ((0, 1),)
-    rows = _half(_bits(key, tuple(outer), shape[:-1], device))
-    columns = _half(_bits(mixed(key), ((first, last),), (shape[-1] if shape else 1,), device))
+    start = _begun(key, box, shape)
+    *outer, along = box or ((0, 1),)
+    rows = _half(_bits(start.rows, tuple(outer), shape[:-1], device))
+    columns = _half(_bits(start.columns, (along,), (shape[-1] if shape else 1,), device))
     joined = rows[..., None] ^ columns
     for multiplier, shift in zip(_JOINING, (15, 0), strict=True):
         joined *= multiplier
@@ -86,14 +131,14 @@ def kept(
     return own if box else own.reshape(())
 
 
-def _bits(key: int, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:
-    """For each element of a box a random whole number of so many bits."""
+def _bits(start: int | Tensor, box: Box, shape: Sequence[int], device: torch.device) -> Tensor:
+    """For each element of a box a random whole number of so many bits, its first from `start`."""
     number = torch.zeros((), dtype=torch.int64, device=device)
     for dim, (first, last) in enumerate(box):
         stride = math.prod(shape[dim + 1 :])
-        along = torch.arange(first, last, device=device) * stride
+        along = torch.arange(last - first, device=device) * stride
         number = number[..., None] + along
-    mixed = (number + key) * _STRIDE
+    mixed = (number + start) * _STRIDE
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         mixed = (mixed ^ _shifted(mixed, shift)) * multiplier
     mixed = mixed ^ _shifted(mixed, 31)

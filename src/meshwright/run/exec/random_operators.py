@@ -23,9 +23,9 @@ from meshwright.capture.pieces import Operands, prepared_call
 from meshwright.graph.model import Call, Value
 from meshwright.graph.pieces import Box
 from meshwright.lower.tasks import MemberPiece
-from meshwright.run.exec.random_bits import uniform
+from meshwright.run.exec.random_bits import Key, uniform
 
-Drawing = Callable[[Operands, int], tuple[Tensor, ...]]
+Drawing = Callable[[Operands, Key], tuple[Tensor, ...]]
 """From operands and a key to results."""
 
 
@@ -56,7 +56,7 @@ def drawing(piece: MemberPiece, whole: Call, device: torch.device) -> Drawing:
     dtype: torch.dtype = getattr(torch, call.outputs[0].dtype)
     told = dict(call.attributes)
 
-    def run(operands: Operands, key: int) -> tuple[Tensor, ...]:
+    def run(operands: Operands, key: Key) -> tuple[Tensor, ...]:
         given = tuple(own for own in operands if own is not None)
         u = uniform(key, box, shape, device)
         return (inverse(Draw(u, given, told)).to(dtype),)
@@ -136,7 +136,7 @@ def _classes(piece: MemberPiece, whole: Call) -> Drawing:
     box = (*piece.outputs[0][:-1], (0, last))
     shape = (*weights.shape[:-1], last)
 
-    def run(operands: Operands, key: int) -> tuple[Tensor, ...]:
+    def run(operands: Operands, key: Key) -> tuple[Tensor, ...]:
         (given,) = operands
         assert given is not None
         u = uniform(key, box, shape, given.device)
@@ -152,7 +152,9 @@ def _seeded(piece: MemberPiece) -> Drawing:
     """PyTorch's own operator, with a generator that stands where it stood afterwards."""
     prepared, place = prepared_call(piece.call), _place(piece.outputs[0])
 
-    def run(operands: Operands, key: int) -> tuple[Tensor, ...]:
+    def run(operands: Operands, key: Key) -> tuple[Tensor, ...]:
+        if not isinstance(key, int):
+            raise TypeError("PyTorch's own generator is seeded for it")
         devices = {own.device for own in operands if own is not None and own.is_cuda}
         with torch.random.fork_rng([*devices]):
             torch.manual_seed((key * 1_000_003 + place) % (1 << 63))

@@ -8,8 +8,9 @@ micro-batch, whose pieces lie elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from meshwright.capture.experts import Through
 from meshwright.capture.together import ALONE, Together
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.expert_body import experts_held
+from meshwright.graph.family import PYTHON_KERNEL
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import beyond, full, within
 from meshwright.lower.machine import Coordinates
@@ -35,6 +37,10 @@ Joining = Callable[[tuple[int, ...], tuple[int, ...], int], Together]
 
 Routing = Callable[[tuple[int, ...], tuple[int, ...]], Through]
 """What takes tokens to experts, of which each device along some factors has so many."""
+
+
+Row = list[Tensor | None]
+"""Slots of a segment as it runs."""
 
 
 class Leaf(NamedTuple):
@@ -62,6 +68,8 @@ class Operation(NamedTuple):
     outputs: tuple[int, ...]
     last: tuple[int, ...] = ()
     """Slots that nothing reads afterwards: only what autograd keeps stays in memory."""
+    eager: str | None = None
+    """Why it can be in no graph."""
 
 
 class Compiled(NamedTuple):
@@ -80,24 +88,39 @@ class Compiled(NamedTuple):
         self, arriving: Sequence[Tensor], fixed: Sequence[Tensor], recorder: Recorder
     ) -> list[Tensor]:
         """The outputs."""
-        row: list[Tensor | None] = [None] * self.slots
+        row = self.filled(arriving, fixed)
+        run_operations(self.operations, row, recorder)
+        return self.results(row)
+
+    def filled(self, arriving: Sequence[Tensor], fixed: Sequence[Tensor]) -> Row:
+        """The slots, with what enters in its own."""
+        row: Row = [None] * self.slots
         for (_, slot), value in zip(self.leaves, arriving, strict=True):
             row[slot] = value
         for (_, slot), value in zip(self.fixed, fixed, strict=True):
             row[slot] = value
-        for operation in self.operations:
-            with recorder.timed("forward", operation.name):
-                results = operation.kernel(tuple(_fetched(row, own) for own in operation.inputs))
-            for slot, result in zip(operation.outputs, results, strict=False):
-                row[slot] = result
-            for slot in operation.last:
-                row[slot] = None
+        return row
+
+    def results(self, row: Row) -> list[Tensor]:
+        """What is wanted elsewhere, once all operators have run."""
         return [_present(row[slot]) for _, slot in self.outputs]
 
 
-def _fetched(row: Sequence[Tensor | None], operand: Operand | None) -> Tensor | None:
-    if operand is None:
-        return None
+def run_operations(operations: Sequence[Operation], row: Row, recorder: Recorder) -> None:
+    """Run operators one after the other over a row of slots."""
+    for operation in operations:
+        with recorder.timed("forward", operation.name):
+            results = operation.kernel(
+                tuple(None if own is None else fetched(row, own) for own in operation.inputs)
+            )
+        for slot, result in zip(operation.outputs, results, strict=False):
+            row[slot] = result
+        for slot in operation.last:
+            row[slot] = None
+
+
+def fetched(row: Row, operand: Operand) -> Tensor:
+    """What an operator reads."""
     value = _present(row[operand.slot])
     return value if operand.box is None else cut(value, operand.box)
 
@@ -123,7 +146,8 @@ class Compiler:
     ) -> None:
         self._script, self._here = script, here
         self._joining, self._routing = joining, routing
-        self._moment, self._device, self._exact = moment, device, exact
+        self._now, self.device, self._exact = moment, device, exact
+        self._traced: Moment | None = None
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
         self._wanted = self._wanted_elsewhere()
@@ -141,6 +165,19 @@ class Compiler:
             if delivery.steps or script.home[made.unit] != script.home[unit]:
                 found.add(delivery.tensor)
         return found
+
+    def moment(self) -> Moment:
+        """What operators go by: now, or what they are traced for."""
+        return self._traced or self._now()
+
+    @contextmanager
+    def at(self, moment: Moment) -> Iterator[None]:
+        """Have operators go by another moment."""
+        self._traced = moment
+        try:
+            yield
+        finally:
+            self._traced = None
 
     def compiled(self, number: int, micro: int) -> Compiled:
         """A segment of which this rank runs a part."""
@@ -192,6 +229,7 @@ class _Draft:
                 kernel=kernel(piece, self._around(unit, piece)),
                 inputs=inputs,
                 outputs=tuple(self.made[tensor.name] for tensor in operator.outputs),
+                eager=_beyond_graphs(piece),
             )
         )
 
@@ -205,8 +243,8 @@ class _Draft:
             micro_batches=wiring.samples.micro_batches if cut else 1,
             together=self._together(unit, piece),
             through=self._routed(unit, piece),
-            moment=own._moment,
-            device=own._device,
+            moment=own.moment,
+            device=own.device,
             exact=own._exact or self._repeated(unit),
         )
 
@@ -265,6 +303,15 @@ class _Draft:
             self.slots[key] = len(self.slots)
             self.frames[key] = box
         return self.slots[key]
+
+
+def _beyond_graphs(piece: MemberPiece) -> str | None:
+    """Why an operator's piece can be in no graph."""
+    if piece.summing or piece.exchanging:
+        return f"{piece.call.kind} talks to other ranks"
+    if piece.call.kind == "own_function" or piece.call.get(PYTHON_KERNEL) is not None:
+        return f"{piece.call.kind} is the user's own code"
+    return None
 
 
 def _with_last_uses(

@@ -1,0 +1,230 @@
+"""Segments compiled by Inductor. Enters: segments, and what enters them in a step. Leaves: their
+outputs, with autograd's graph where gradients are wanted.
+
+Each distinct graph (`segment_graphs`: the same operators, local shapes and strides, dtypes and
+attributes) is compiled once, forward and backward, by `torch._inductor.compile_fx` with static
+shapes; micro-batches and repeated layers share it, and Inductor's cache on disk serves ranks and
+later runs. AOTAutograd makes the backward pass and decides what is saved inside of a graph; between
+segments everything is as without graphs, so collectives keep the plan's order and overlap. There
+are no guards: what a graph was made for is looked up by strides and mode in every call.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from meshwright.run.exec.operators import Moment
+from meshwright.run.exec.recording import Recorder
+from meshwright.run.exec.segment_graphs import (
+    Part,
+    SegmentGraph,
+    UntraceableError,
+    parts_of,
+    split,
+    traced,
+)
+from meshwright.run.exec.segments import Compiled, Compiler, fetched, run_operations
+from meshwright.run.health.pulse import Pulse
+
+Call = Callable[..., Sequence[Tensor]]
+
+Backend = Callable[[GraphModule, Sequence[Tensor]], Call]
+"""What makes a function of a graph and of tensors like those that enter it."""
+
+BEAT = 1.0
+"""Seconds between signs of life while a graph is compiled."""
+
+
+def as_traced(module: GraphModule, examples: Sequence[Tensor]) -> Call:
+    """The graph itself, run by PyTorch operator by operator."""
+    return module
+
+
+def inductor(module: GraphModule, examples: Sequence[Tensor]) -> Call:
+    """Compiled by Inductor, the backward pass at once too."""
+    from torch._functorch import config
+    from torch._inductor.compile_fx import compile_fx
+
+    with config.patch(force_non_lazy_backward_lowering=True):
+        compiled: Call = compile_fx(copy.deepcopy(module), list(examples))
+    return compiled
+
+
+class CompileReport(NamedTuple):
+    """What was compiled on a rank so far."""
+
+    graphs: int
+    """Distinct ones."""
+    uses: int
+    """Parts of segments that they are of, for each micro-batch and mode."""
+    seconds: float
+    eager: tuple[tuple[str, int], ...]
+    """Why operators run by themselves, with how many."""
+
+
+class _Ready(NamedTuple):
+    call: Call
+    graph: SegmentGraph
+
+
+class Graphs:
+    """The distinct graphs of a rank."""
+
+    def __init__(self, backend: Backend, compiler: Compiler, device: torch.device) -> None:
+        self._backend, self.compiler, self._device = backend, compiler, device
+        self._calls: dict[Hashable, Call] = {}
+        self._uses, self._seconds = 0, 0.0
+        self._segments: dict[tuple[int, int], _GraphSegment] = {}
+        self.told: Callable[[CompileReport], None] | None = None
+        """Is told whenever a graph was compiled."""
+
+    def run(
+        self,
+        key: tuple[int, int],
+        segment: Compiled,
+        arriving: Sequence[Tensor],
+        fixed: Sequence[Tensor],
+        recorder: Recorder,
+        pulse: Pulse,
+    ) -> list[Tensor]:
+        """The outputs of a segment, known by its number and micro-batch."""
+        if key not in self._segments:
+            self._segments[key] = _GraphSegment(self, segment)
+        return self._segments[key].run(arriving, fixed, recorder, pulse)
+
+    def report(self) -> CompileReport:
+        """What was compiled so far."""
+        eager: Counter[str] = Counter()
+        for own in self._segments.values():
+            for part in own.parts:
+                if part.eager is not None:
+                    eager[part.eager] += len(part.operations)
+        return CompileReport(len(self._calls), self._uses, self._seconds, tuple(eager.items()))
+
+    def ready(self, part: Part, given: Sequence[Tensor], moment: Moment) -> _Ready:
+        """A part's function, compiled if no part before it was the same."""
+        begin = time.perf_counter()
+        graph = traced(part, given, moment, self.compiler)
+        same = _identity(graph)
+        new = same not in self._calls
+        if new:
+            try:
+                self._calls[same] = self._backend(graph.module, graph.examples)
+            except Exception as error:
+                reason = str(error).strip().split("\n")[0]
+                raise UntraceableError(-1, f"Inductor fails: {reason}") from error
+        self._uses += 1
+        self._seconds += time.perf_counter() - begin
+        if new and self.told is not None:
+            self.told(self.report())
+        return _Ready(self._calls[same], graph)
+
+
+def _identity(graph: SegmentGraph) -> Hashable:
+    """Equal for graphs that compute the same: constants are compared by identity."""
+    nodes = graph.module.graph.nodes
+    constants = tuple(id(graph.module) for node in nodes if node.op == "get_attr")[:1]
+    likes = tuple(
+        (own.shape, own.stride(), own.dtype, own.device, own.requires_grad)
+        for own in graph.examples
+    )
+    return graph.module.code, likes, torch.is_grad_enabled(), constants
+
+
+class _GraphSegment:
+    """A segment for one micro-batch."""
+
+    def __init__(self, graphs: Graphs, segment: Compiled) -> None:
+        self._graphs, self._segment = graphs, segment
+        self.parts = parts_of(segment)
+        self._ready: dict[Hashable, _Ready] = {}
+
+    def run(
+        self,
+        arriving: Sequence[Tensor],
+        fixed: Sequence[Tensor],
+        recorder: Recorder,
+        pulse: Pulse,
+    ) -> list[Tensor]:
+        row = self._segment.filled(arriving, fixed)
+        number = 0
+        while number < len(self.parts):
+            part = self.parts[number]
+            given = [fetched(row, own) for own in part.inputs]
+            if part.eager is not None or not all(map(_plain, given)):
+                run_operations(part.operations, row, recorder)
+            else:
+                try:
+                    ready = self._call(part, given, pulse)
+                except UntraceableError as error:
+                    place, reason = error.place, error.reason
+                    self.parts = split(self.parts, number, place, reason, self._segment)
+                    continue
+                with recorder.timed("forward", _name(part)):
+                    results = ready.call(*self._entering(ready, given))
+                for slot, result in zip(part.outputs, results, strict=True):
+                    row[slot] = result
+            for slot in part.last:
+                row[slot] = None
+            number += 1
+        return self._segment.results(row)
+
+    def _call(self, part: Part, given: Sequence[Tensor], pulse: Pulse) -> _Ready:
+        moment = self._graphs.compiler.moment()
+        key = (
+            part.operations[0].name,
+            len(part.operations),
+            moment.training,
+            moment.again,
+            torch.is_grad_enabled(),
+            *(own.stride() for own in given),
+        )
+        ready = self._ready.get(key)
+        if ready is None:
+            with _alive(pulse):
+                ready = self._ready[key] = self._graphs.ready(part, given, moment)
+        return ready
+
+    def _entering(self, ready: _Ready, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        if not ready.graph.places:
+            return given
+        moment = self._graphs.compiler.moment()
+        return (ready.graph.numbers(moment, self._graphs.compiler.device), *given)
+
+
+def _plain(own: Tensor) -> bool:
+    """Whether strides say all of how a tensor lies."""
+    return own.layout == torch.strided and not own.is_conj() and not own.is_neg()
+
+
+def _name(part: Part) -> str:
+    first, count = part.operations[0].name, len(part.operations)
+    return first if count == 1 else f"{first} and {count - 1} more"
+
+
+@contextmanager
+def _alive(pulse: Pulse) -> Iterator[None]:
+    """Give signs of life meanwhile: compiling takes longer than a rank may stand still."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT):
+            pulse()
+
+    thread = threading.Thread(target=beat, name="meshwright compiling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
