@@ -1,10 +1,11 @@
-"""A step of single-device plans with rewrites, on a GPU, against plain PyTorch and torch.compile.
+"""A step of single-device plans against plain PyTorch and torch.compile, all eager and compiled.
 
-    python benchmarks/one_device.py PLAN ...    # plans for one device, saved with their model
+    python benchmarks/one_device.py PLAN.json ...             # for one device, with their model
+    python benchmarks/one_device.py zoo:bert-large@16@bfloat16 ...    # a model, batch and dtype
 
-For each plan, median seconds of a step (forward, backward, Adam), the three taken in turns: plain
-eager PyTorch, the same under torch.compile, the plan executed by Meshwright; and the losses of the
-first step, which must agree.
+For each plan, median seconds of a step (forward, backward, Adam), the four taken in turns: plain
+eager PyTorch, the plan executed operator by operator, the same two compiled; the losses of the
+first step, which must agree; and what was compiled.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -22,12 +25,18 @@ from torch import Tensor
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.example import Step
 from meshwright.capture.execute import values_of
-from meshwright.capture.load import load_example
+from meshwright.capture.load import load_example, load_model
+from meshwright.cluster.model import Cluster
+from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.file import load_plan
-from meshwright.plan.model import Plan
+from meshwright.plan.model import Options, Plan
 from meshwright.run.module import parallelize
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 
 ROUNDS, STEPS = 5, 10
+
+WAYS = ("eager", "plan", "compile", "compiled plan")
 
 
 def main() -> None:
@@ -37,46 +46,69 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
     gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if gpu else "cpu")
     dist.init_process_group("nccl" if gpu else "gloo", rank=0, world_size=1)
-    print("plan | eager ms | torch.compile ms | plan ms | eager / plan | loss eager, plan")
+    ways = WAYS[:2] if asked.no_compile else WAYS
+    print("plan | " + " | ".join(f"{way} ms" for way in ways) + " | plan / eager", end="")
+    print(" | compiled plan / compile" * (not asked.no_compile) + " | losses", flush=True)
     for path in asked.plans:
-        measure(path, load_plan(path), torch.device("cuda" if gpu else "cpu"), asked.no_compile)
+        try:
+            measure(path, planned(path), device, ways)
+        except Exception as error:
+            print(f"{path} | {type(error).__name__}: {error}", flush=True)
     dist.destroy_process_group()
 
 
-def measure(name: str, plan: Plan, device: torch.device, no_compile: bool) -> None:
+def planned(path: str) -> Plan:
+    """A plan of a file, or of a model as it is."""
+    if path.endswith(".json"):
+        return load_plan(path)
+    source, batch, *dtype = path.split("@")
+    graph = load_model(source, int(batch)).graph
+    graph = in_dtype(graph, dtype[0]) if dtype else graph
+    layouts = [Layout(()) for _ in units(graph)]
+    plan = Plan.of("plain", graph, Cluster.named("h200", gpu=1), layouts, Options(optimizer="adam"))
+    return msgspec.structs.replace(plan, model=source)
+
+
+def measure(name: str, plan: Plan, device: torch.device, asked: Sequence[str]) -> None:
     torch.manual_seed(0)
-    dtype = torch_dtype(plan.graph.parameters[0].tensor.dtype)
     batch = plan.graph.inputs[0].shape[0]
     example = load_example(plan.model, batch, torch.device("cpu"))
+    dtype = torch_dtype(plan.graph.parameters[0].tensor.dtype)
     values = values_of(example, plan.graph)
     inputs = [values[own.name] for own in plan.graph.inputs]
     inputs = [(t.to(dtype) if t.is_floating_point() else t).to(device) for t in inputs]
     constants = {
         own.name: values[own.name].to(torch_dtype(own.dtype)) for own in plan.graph.buffers
     }
-    module = parallelize(
-        example.model.to(dtype),
-        plan,
-        device=device,
-        constants=constants,
-        exact_random=False,
-        dtensors=False,
-    )
+    modules = {
+        way: parallelize(
+            example.model.to(dtype),
+            plan,
+            device=device,
+            constants=constants,
+            exact_random=False,
+            dtensors=False,
+            compile=way == "compiled plan",
+        )
+        for way in asked
+        if "plan" in way
+    }
     step = Step(example).to(device=device, dtype=dtype)
     entering = len(inputs) - len(example.targets)
     first, targets = tuple(inputs[:entering]), tuple(inputs[entering:])
     given: tuple[object, ...] = (first, {}, targets)
     if example.named:
         given = ((), dict(zip(example.named, first, strict=True)), targets)
-    ways: dict[str, Callable[[], Tensor]] = {"eager": lambda: step(*given)}
-    if not no_compile:
-        compiled = torch.compile(step)
-        ways["compile"] = lambda: compiled(*given)
-    ways["plan"] = lambda: module(*inputs)
-    learnt = {"plan": module.parameters()}
+    compiled = torch.compile(step)
+    plain: dict[str, Callable[[], Tensor]] = {
+        "eager": lambda: step(*given),
+        "compile": lambda: compiled(*given),
+    }
+    ways = {way: plain[way] if way in plain else partial(modules[way], *inputs) for way in asked}
     updates = {
-        way: torch.optim.Adam(list(learnt.get(way, step.parameters())), 1e-5) for way in ways
+        way: torch.optim.Adam(list(modules.get(way, step).parameters()), 1e-5) for way in ways
     }
     losses = {way: forward().item() for way, forward in ways.items()}
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -84,12 +116,15 @@ def measure(name: str, plan: Plan, device: torch.device, no_compile: bool) -> No
         for way, forward in ways.items():
             times[way].append(timed(forward, updates[way], device))
     median = {way: statistics.median(own) * 1e3 for way, own in times.items()}
-    print(
-        f"{name} | {median['eager']:.2f} | {median.get('compile', float('nan')):.2f} | "
-        f"{median['plan']:.2f} | {median['eager'] / median['plan']:.3f} | "
-        f"{losses['eager']:.6g}, {losses['plan']:.6g}",
-        flush=True,
-    )
+    ratios = [median["plan"] / median["eager"]]
+    if "compile" in median:
+        ratios.append(median["compiled plan"] / median["compile"])
+    cells = [*(f"{own:.2f}" for own in median.values()), *(f"{own:.3f}" for own in ratios)]
+    print(" | ".join([name, *cells, ", ".join(f"{own:.6g}" for own in losses.values())]))
+    for module in modules.values():
+        if module.executor.graphs is not None:
+            print(f"  {module.executor.graphs.report()}", flush=True)
+        module.executor.close()
 
 
 def timed(

@@ -3,6 +3,7 @@ device: loss, every gradient, parameters after 5 steps, and the bytes that each 
 
 Run as `PYTHONPATH=tests python benchmarks/random_plans.py [COUNT] [SEED] [DTYPE]` (300 plans, seed
 0, float64), or with `found` instead of COUNT for the plans of the joint search on 2, 4 and 8 ranks.
+With --graphs segments run as traced graphs, with --compile compiled by Inductor.
 Each plan becomes a line of random_plans.jsonl; a command that is given again goes on where it was
 interrupted; with --only-summary it only tells what lines say. Prints every plan that is wrong, how
 often everything occurred, and the largest errors. Exit code 1 if a plan is wrong.
@@ -58,6 +59,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes in a step, of all ranks."""
 
 
+BACKEND = {"--graphs": "graphs", "--compile": "inductor"}
+"""What runs segments, by the word that asks for it."""
+
 Numbered = tuple[int, Drawn]
 
 
@@ -68,15 +72,17 @@ def main(words: list[str]) -> int:
     seed = given[1] if len(given) > 1 else "0"
     dtype = given[2] if len(given) > 2 else "float64"
     series = "found" if count == "found" else f"drawn {seed} {dtype}"
+    backend = BACKEND.get(next((word for word in words if word in BACKEND), ""), "operators")
+    series += "" if backend == "operators" else f" {backend}"
     known = [row for row in _rows() if row.series == series]
     if "--only-summary" not in words:
         done = {row.number for row in known}
-        if series == "found":
+        if count == "found":
             plans = _found(done)
         else:
             drawn = enumerate(islice(drawn_plans(int(seed), dtype=dtype), int(count)))
             plans = (own for own in drawn if own[0] not in done)
-        known += _run(series, plans)
+        known += _run(series, plans, backend)
     _print_totals(known)
     return 0 if all(row.right for row in known) else 1
 
@@ -92,13 +98,13 @@ def _found(done: set[int]) -> Iterator[Numbered]:
             yield number, found_plan(BUDGET, model, sizes, tight=number % 2 == 1)
 
 
-def _run(series: str, plans: Iterator[Numbered]) -> list[Row]:
+def _run(series: str, plans: Iterator[Numbered], backend: str) -> list[Row]:
     """What becomes of plans, some of them on the same ranks."""
     began, rows = time.monotonic(), list[Row]()
     waiting: dict[int, list[Numbered]] = {}
 
     def settle(group: list[Numbered]) -> None:
-        new = _judged(series, group)
+        new = _judged(series, group, backend)
         with RESULTS.open("ab") as file:
             file.write(b"".join(msgspec.json.encode(row) + b"\n" for row in new))
         rows.extend(new)
@@ -115,14 +121,14 @@ def _run(series: str, plans: Iterator[Numbered]) -> list[Row]:
     return rows
 
 
-def _judged(series: str, group: list[Numbered]) -> list[Row]:
+def _judged(series: str, group: list[Numbered], backend: str) -> list[Row]:
     """A row for each plan; if ranks fail, each is run by itself."""
     try:
-        found = verdicts([own for _, own in group])
+        found = verdicts([own for _, own in group], backend=backend)
     except RankError as error:
         if len(group) == 1:
             return [_row(series, group[0], str(error))]
-        return [row for own in group for row in _judged(series, [own])]
+        return [row for own in group for row in _judged(series, [own], backend)]
     return [_row(series, own, verdict) for own, verdict in zip(group, found, strict=True)]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from meshwright.plan.model import Measurement, Plan, Prediction
+    from meshwright.run.exec.compiled_segments import CompileReport
     from meshwright.run.training import Task
 
 MOST_RANKS = 64
@@ -63,6 +64,14 @@ def run(
             help="Say whether plain PyTorch computes the same; exit code 1 if it does not.",
         ),
     ] = False,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile/--eager",
+            help="Compile what ranks compute between communications, by Inductor, or run operators "
+            "one by one.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Train by a plan: under torchrun on its ranks, else on as many processes of this machine.
@@ -95,6 +104,7 @@ def run(
         measure=measure or json,
         limit=Seconds(limit),
         one_device=against_one_device,
+        compile=compiled,
     )
     if model is None:
         refuse_code_elsewhere(source, Path(plan))
@@ -121,7 +131,7 @@ def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
     import torch.distributed as dist
 
     from meshwright.run.launch.torchrun import joined, ranks_here, together
-    from meshwright.run.training import train
+    from meshwright.run.training import Told, train
 
     with joined(backend) as device:
         if device.type == "cpu":
@@ -129,7 +139,7 @@ def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
         first = dist.get_rank() == 0
         sharing = 1 if device.type == "cuda" else ranks_here()
         found = together(lambda: _predicted(task.plan, device, sharing) if first else None)
-        measured = train(task, _told)
+        measured = train(task, Told(_tell_step, _tell_compiled))
     return None if found is None else _Ran(found, measured)
 
 
@@ -143,8 +153,9 @@ def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
     from meshwright.plan.model import Measurement
     from meshwright.run.launch.gpus import gpus_for, sharing_service
     from meshwright.run.launch.ranks import Home, RankError, run_ranks
-    from meshwright.run.training import train
+    from meshwright.run.training import Told, train
 
+    told = Told(_tell_step, _tell_compiled)
     ranks = task.plan.cluster.devices
     if ranks > MOST_RANKS:
         raise InputError(
@@ -158,7 +169,7 @@ def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
         # Ranks watch each other, so that none of them is waited for in vain.
         home = Home(gpus=gpus)
         with sharing_service() if 0 < gpus < ranks else nullcontext():
-            own = run_ranks(train, task, _told, ranks=ranks, home=home, timeout=None)[0]
+            own = run_ranks(train, task, told, ranks=ranks, home=home, timeout=None)[0]
     except RankError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.RANK_FAILED) from None
@@ -193,7 +204,14 @@ def _predicted(plan: Plan, device: torch.device, sharing: int) -> Prediction:
     return msgspec.structs.replace(found.prediction, moved=moved)
 
 
-def _told(number: int, loss: float, seconds: float) -> None:
+def _tell_compiled(report: CompileReport) -> None:
+    from meshwright.base.units import Seconds, counted, format_seconds
+
+    what = f"{counted(report.graphs, 'graph')} for {counted(report.uses, 'part')} of segments"
+    typer.echo(f"compiled {what}, {format_seconds(Seconds(report.seconds))}", err=True)
+
+
+def _tell_step(number: int, loss: float, seconds: float) -> None:
     from meshwright.base.units import Seconds, format_seconds
 
     what = "warm-up" if number == 0 else f"step {number}"

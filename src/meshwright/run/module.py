@@ -38,6 +38,7 @@ from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
 from meshwright.run.comm.communicator import Wire
+from meshwright.run.exec.compiled_segments import inductor
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.random_bits import key_of
 from meshwright.run.health.consistency import Statement, agree, digest
@@ -307,6 +308,7 @@ def parallelize(
     seed: int = 0,
     limit: Seconds = LIMIT,
     dtensors: bool = True,
+    compile: bool = False,  # noqa: A002 as torch says
 ) -> Parallelized:
     """The model, run by a plan on the ranks of the default process group.
 
@@ -317,7 +319,8 @@ def parallelize(
     first rank's generator was given (`torch.manual_seed`), for each operator, step and sample
     the same on any plan; without `exact_random` each rank draws for itself, which is faster. Used
     as a context, ranks watch each other; `limit` is how long one may stand still. Without
-    `dtensors` parameters are this rank's pieces as plain tensors.
+    `dtensors` parameters are this rank's pieces as plain tensors. With `compile` what a rank
+    computes between communications is compiled by Inductor in the first step.
     """
     _refuse_other_world(plan)
     place = torch.device(device)
@@ -336,7 +339,9 @@ def parallelize(
     )
     if problem is not None:
         raise problem
-    executor = Executor(plan, Wire(), dist.get_rank(), place, exact=exact_random)
+    backend = inductor if compile else None
+    rank = dist.get_rank()
+    executor = Executor(plan, Wire(), rank, place, exact=exact_random, backend=backend)
     executor.seed = _first_ranks(torch.initial_seed(), place)
     given = as_described(constants or {}, plan.graph)
     take_constants(executor, constants_of(model, plan.graph) | given)

@@ -26,6 +26,7 @@ from meshwright.capture.execute import values_of
 from meshwright.capture.function import loaded_function
 from meshwright.capture.options import parse_source
 from meshwright.plan.model import Measurement, Plan
+from meshwright.run.exec.compiled_segments import CompileReport
 from meshwright.run.health.watchdog import LIMIT
 from meshwright.run.launch.gpus import device_of_rank
 from meshwright.run.measured import Memory, Ran, measurement
@@ -64,10 +65,17 @@ class Task(NamedTuple):
     one_device: bool = False
     """Whether the steps are done once more and by the first rank alone, and compared; in float64
     where the plan is in float32 and the model small enough."""
+    compile: bool = False
+    """Whether segments are compiled by Inductor."""
 
 
-Told = Callable[[int, float, float], None]
-"""Is told each step's number, loss and seconds; number 0 is the one that warms up."""
+class Told(NamedTuple):
+    """What is told of a run while it runs."""
+
+    step: Callable[[int, float, float], None]
+    """Each step's number, loss and seconds; number 0 is the one that warms up."""
+    compiled: Callable[[CompileReport], None]
+    """What is compiled, whenever a graph is."""
 
 
 def refuse_code_elsewhere(source: str, plan: Path) -> None:
@@ -138,6 +146,7 @@ def _parallelized(task: Task, example: Example, values: Mapping[str, Tensor]) ->
         limit=task.limit,
         exact_random=False,
         dtensors=False,
+        compile=task.compile,
     )
 
 
@@ -178,6 +187,8 @@ def _measured(
     module: Parallelized, task: Task, values: Mapping[str, Tensor], told: Told | None
 ) -> Measurement:
     executor = module.executor
+    if executor.graphs is not None and told is not None:
+        executor.graphs.told = told.compiled
     optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
     ran, memory = Ran([], [], 0), Memory(module)
     last: Batch = ()
@@ -185,7 +196,7 @@ def _measured(
         taken, loss, sent = _step(module, optimizer, last)
         ran = Ran([*ran.seconds, taken], [*ran.losses, loss], sent)
         if told is not None:
-            told(number, loss, taken)
+            told.step(number, loss, taken)
     if len(ran.seconds) <= WARM_UP:
         raise InputError(
             f"the data ends after {counted(len(ran.seconds), 'step')}",

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -34,7 +34,6 @@ from meshwright.run.exec.segment_graphs import (
     traced,
 )
 from meshwright.run.exec.segments import Compiled, Compiler, fetched, run_operations
-from meshwright.run.health.pulse import Pulse
 
 Call = Callable[..., Sequence[Tensor]]
 
@@ -56,8 +55,7 @@ def inductor(module: GraphModule, examples: Sequence[Tensor]) -> Call:
     from torch._inductor.compile_fx import compile_fx
 
     with config.patch(force_non_lazy_backward_lowering=True):
-        compiled: Call = compile_fx(copy.deepcopy(module), list(examples))
-    return compiled
+        return cast("Call", compile_fx(copy.deepcopy(module), list(examples)))
 
 
 class CompileReport(NamedTuple):
@@ -80,27 +78,21 @@ class _Ready(NamedTuple):
 class Graphs:
     """The distinct graphs of a rank."""
 
-    def __init__(self, backend: Backend, compiler: Compiler, device: torch.device) -> None:
-        self._backend, self.compiler, self._device = backend, compiler, device
+    def __init__(self, backend: Backend, compiler: Compiler, pulse: Callable[[], object]) -> None:
+        self._backend, self.compiler, self._pulse = backend, compiler, pulse
         self._calls: dict[Hashable, Call] = {}
         self._uses, self._seconds = 0, 0.0
-        self._segments: dict[tuple[int, int], _GraphSegment] = {}
+        self._segments: dict[int, _GraphSegment] = {}
         self.told: Callable[[CompileReport], None] | None = None
         """Is told whenever a graph was compiled."""
 
-    def run(
-        self,
-        key: tuple[int, int],
-        segment: Compiled,
-        arriving: Sequence[Tensor],
-        fixed: Sequence[Tensor],
-        recorder: Recorder,
-        pulse: Pulse,
-    ) -> list[Tensor]:
-        """The outputs of a segment, known by its number and micro-batch."""
-        if key not in self._segments:
-            self._segments[key] = _GraphSegment(self, segment)
-        return self._segments[key].run(arriving, fixed, recorder, pulse)
+    def of(
+        self, segment: Compiled
+    ) -> Callable[[Sequence[Tensor], Sequence[Tensor], Recorder], list[Tensor]]:
+        """What runs a segment, which is kept, in the place of `Compiled.run`."""
+        if id(segment) not in self._segments:
+            self._segments[id(segment)] = _GraphSegment(self, segment)
+        return self._segments[id(segment)].run
 
     def report(self) -> CompileReport:
         """What was compiled so far."""
@@ -114,20 +106,24 @@ class Graphs:
     def ready(self, part: Part, given: Sequence[Tensor], moment: Moment) -> _Ready:
         """A part's function, compiled if no part before it was the same."""
         begin = time.perf_counter()
-        graph = traced(part, given, moment, self.compiler)
-        same = _identity(graph)
-        new = same not in self._calls
-        if new:
-            try:
-                self._calls[same] = self._backend(graph.module, graph.examples)
-            except Exception as error:
-                reason = str(error).strip().split("\n")[0]
-                raise UntraceableError(-1, f"Inductor fails: {reason}") from error
+        with _alive(self._pulse):
+            graph = traced(part, given, moment, self.compiler)
+            same = _identity(graph)
+            new = same not in self._calls
+            if new:
+                self._calls[same] = self._compiled(graph)
         self._uses += 1
         self._seconds += time.perf_counter() - begin
         if new and self.told is not None:
             self.told(self.report())
         return _Ready(self._calls[same], graph)
+
+    def _compiled(self, graph: SegmentGraph) -> Call:
+        try:
+            return self._backend(graph.module, graph.examples)
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0]
+            raise UntraceableError(-1, f"Inductor fails: {reason}") from error
 
 
 def _identity(graph: SegmentGraph) -> Hashable:
@@ -150,11 +146,7 @@ class _GraphSegment:
         self._ready: dict[Hashable, _Ready] = {}
 
     def run(
-        self,
-        arriving: Sequence[Tensor],
-        fixed: Sequence[Tensor],
-        recorder: Recorder,
-        pulse: Pulse,
+        self, arriving: Sequence[Tensor], fixed: Sequence[Tensor], recorder: Recorder
     ) -> list[Tensor]:
         row = self._segment.filled(arriving, fixed)
         number = 0
@@ -165,7 +157,7 @@ class _GraphSegment:
                 run_operations(part.operations, row, recorder)
             else:
                 try:
-                    ready = self._call(part, given, pulse)
+                    ready = self._call(part, given)
                 except UntraceableError as error:
                     place, reason = error.place, error.reason
                     self.parts = split(self.parts, number, place, reason, self._segment)
@@ -179,7 +171,7 @@ class _GraphSegment:
             number += 1
         return self._segment.results(row)
 
-    def _call(self, part: Part, given: Sequence[Tensor], pulse: Pulse) -> _Ready:
+    def _call(self, part: Part, given: Sequence[Tensor]) -> _Ready:
         moment = self._graphs.compiler.moment()
         key = (
             part.operations[0].name,
@@ -191,8 +183,7 @@ class _GraphSegment:
         )
         ready = self._ready.get(key)
         if ready is None:
-            with _alive(pulse):
-                ready = self._ready[key] = self._graphs.ready(part, given, moment)
+            ready = self._ready[key] = self._graphs.ready(part, given, moment)
         return ready
 
     def _entering(self, ready: _Ready, given: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -213,7 +204,7 @@ def _name(part: Part) -> str:
 
 
 @contextmanager
-def _alive(pulse: Pulse) -> Iterator[None]:
+def _alive(pulse: Callable[[], object]) -> Iterator[None]:
     """Give signs of life meanwhile: compiling takes longer than a rank may stand still."""
     over = threading.Event()
 

@@ -81,7 +81,7 @@ class Executor:
             device,
             exact=exact,
         )
-        self.graphs = None if backend is None else Graphs(backend, self._compiler, device)
+        self.graphs = backend and Graphs(backend, self._compiler, lambda: self.pulse())
         self.parameters = Parameters(self.script, self._mover, self._here, device)
         self._settler = Settler(self.script, self.parameters, self._mover, wire)
         self.instructions = tuple(filter(self._mine, self.script.instructions))
@@ -274,13 +274,8 @@ class Executor:
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
             values = list(entered(leaves, [self._arrived(leaf, own) for leaf in leaves]))
-            if self.graphs is None:
-                outputs = compiled.run(values, fixed, self.recorder)
-            else:
-                key = own.number, own.micro_batch
-                outputs = self.graphs.run(
-                    key, compiled, values, fixed, self.recorder, self.pulse
-                )
+            run = compiled.run if self.graphs is None else self.graphs.of(compiled)
+            outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
             self._values["tensor", name, own.micro_batch] = output.detach()
             if name == self.script.plan.graph.loss and not own.again:

@@ -55,7 +55,9 @@ def parts_of(segment: Compiled) -> list[Part]:
     return _joined([(tuple(own), own[0].eager) for own in groups], wanted)
 
 
-def split(parts: Sequence[Part], number: int, place: int, reason: str, segment: Compiled) -> list[Part]:
+def split(
+    parts: Sequence[Part], number: int, place: int, reason: str, segment: Compiled
+) -> list[Part]:
     """The parts with an operator of one of them by itself, or with `place` -1 all of that part."""
     wanted = frozenset(slot for _, slot in segment.outputs)
     groups = [(own.operations, own.eager) for own in parts]
@@ -181,7 +183,7 @@ class _Tracing:
 
     def _refuse_own_backward(self, results: Sequence[Tensor]) -> None:
         """A graph before autograd would have the derivative of an `autograd.Function`'s forward."""
-        reached = [own.grad_fn for own in results]
+        reached: list[Any] = [own.grad_fn for own in results]
         while reached:
             node = reached.pop()
             if node is None or node in self._seen:
