@@ -209,6 +209,8 @@ def _tell_compiled(report: CompileReport) -> None:
 
     what = f"{counted(report.graphs, 'graph')} for {counted(report.uses, 'part')} of segments"
     typer.echo(f"compiled {what}, {format_seconds(Seconds(report.seconds))}", err=True)
+    for reason, operators in report.eager:
+        typer.echo(f"  {counted(operators, 'operator')} eager: {reason}", err=True)
 
 
 def _tell_step(number: int, loss: float, seconds: float) -> None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import copy
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, cast
 
 import torch
@@ -44,6 +45,10 @@ BEAT = 1.0
 """Seconds between signs of life while a graph is compiled."""
 
 
+EARLY_BACKWARD = "force_non_lazy_backward_lowering"
+"""The setting, where this PyTorch has it, by which a backward pass is compiled with its forward."""
+
+
 def as_traced(module: GraphModule, examples: Sequence[Tensor]) -> Call:
     """The graph itself, run by PyTorch operator by operator."""
     return module
@@ -51,11 +56,15 @@ def as_traced(module: GraphModule, examples: Sequence[Tensor]) -> Call:
 
 def inductor(module: GraphModule, examples: Sequence[Tensor]) -> Call:
     """Compiled by Inductor, the backward pass at once too."""
-    from torch._functorch import config
-    from torch._inductor.compile_fx import compile_fx
+    with warnings.catch_warnings():
+        # PyTorch's, of its own code; one that is an error would leave us without a graph.
+        warnings.simplefilter("ignore")
+        from torch._functorch import config
+        from torch._inductor.compile_fx import compile_fx
 
-    with config.patch(force_non_lazy_backward_lowering=True):
-        return cast("Call", compile_fx(copy.deepcopy(module), list(examples)))
+        known = EARLY_BACKWARD in config.get_config_copy()
+        with config.patch({EARLY_BACKWARD: True}) if known else nullcontext():
+            return cast("Call", compile_fx(copy.deepcopy(module), list(examples)))
 
 
 class CompileReport(NamedTuple):
@@ -84,7 +93,7 @@ class Graphs:
         self._uses, self._seconds = 0, 0.0
         self._segments: dict[int, _GraphSegment] = {}
         self.told: Callable[[CompileReport], None] | None = None
-        """Is told whenever a graph was compiled."""
+        """Is told whenever a graph was compiled, or cannot be."""
 
     def of(
         self, segment: Compiled
@@ -114,9 +123,14 @@ class Graphs:
                 self._calls[same] = self._compiled(graph)
         self._uses += 1
         self._seconds += time.perf_counter() - begin
-        if new and self.told is not None:
-            self.told(self.report())
+        if new:
+            self.tell()
         return _Ready(self._calls[same], graph)
+
+    def tell(self) -> None:
+        """Tell how far compiling is."""
+        if self.told is not None:
+            self.told(self.report())
 
     def _compiled(self, graph: SegmentGraph) -> Call:
         try:
@@ -161,6 +175,7 @@ class _GraphSegment:
                 except UntraceableError as error:
                     place, reason = error.place, error.reason
                     self.parts = split(self.parts, number, place, reason, self._segment)
+                    self._graphs.tell()
                     continue
                 with recorder.timed("forward", _name(part)):
                     results = ready.call(*self._entering(ready, given))
