@@ -11,6 +11,7 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.cluster.model import Cluster
+from meshwright.exact.exhaustive import exhaustive
 from meshwright.exact.lagrangian import Relaxation
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
@@ -40,6 +41,19 @@ def pair(batch: int = 8192) -> OperatorGraph:
     )
 
 
+def convolutions(channels: int, last: int) -> OperatorGraph:
+    """Two in a row, whose plans have valleys that a cold walk does not leave."""
+    return parse_graph(
+        f"""graph convolutions
+        input x: float32[n=4, c={channels}, h=8, w=8]
+        parameter a: float32[o={channels}, i={channels}, kh=3, kw=3]
+        parameter b: float32[o={last}, i={channels}, kh=3, kw=3]
+        operator first: p: float32[n=4, c={channels}, h=8, w=8] = conv2d(x, a) {{padding=[1, 1]}}
+        operator second: q: float32[n=4, c={last}, h=8, w=8] = conv2d(p, b) {{padding=[1, 1]}}
+        output q"""
+    )
+
+
 def makespan(problem: Problem, roles: Codes) -> int:
     problem.lay(roles)
     return full.simulate(problem.tasks).makespan
@@ -65,6 +79,16 @@ def test_never_worse_than_the_best_start_and_the_cost_is_true() -> None:
     found = search(problem, own, Budget(proposals=4000))
     assert found.nanoseconds <= min(makespan(problem, roles) for roles in own.values())
     assert found.nanoseconds == makespan(problem, found.roles)
+
+
+@pytest.mark.parametrize(("channels", "last"), [(192, 192), (256, 64)])
+def test_leaves_valleys_for_the_optimum(channels: int, last: int) -> None:
+    """A walk at the temperature WARMTH ended above it with half of the seeds."""
+    problem = Problem(convolutions(channels, last), FOUR)
+    least = exhaustive(problem).nanoseconds
+    for seed in (1, 2, 4):
+        own = {"random": random_roles(problem, seed)}
+        assert search(problem, own, Budget(proposals=20 * TURN), seed=seed).nanoseconds == least
 
 
 def test_the_same_seed_gives_the_same_whatever_the_engine() -> None:

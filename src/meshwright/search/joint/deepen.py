@@ -9,6 +9,7 @@ relaid     hill climbing from the best plan, pipelined or not: all copies of a u
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,26 +30,30 @@ from meshwright.sharding.states import WHOLE, is_at
 GOAL = 0.05
 """A plan that is no farther from its bound is good enough: nothing is spent on a better one."""
 
+WHOLE_SIMULATION = 5000
+"""Proposals of a walk that a whole simulation counts as: some tenths of a second."""
+
 BEST = 3
 """Configurations that are laid out on other graphs."""
 
 
 class Allowance:
-    """Whether nothing more is to be tried: the best plan is near its bound, or the time or so many
-    simulations are used up.
+    """Whether nothing more is to be tried: the best plan is near its bound, or the time is used up,
+    or as many simulations as a number of proposals allows.
     """
 
     def __init__(
-        self, trials: Trials, optimality: Optimality, clock: Clock, simulations: float
+        self, trials: Trials, optimality: Optimality, clock: Clock, proposals: int | None
     ) -> None:
+        self._each = math.inf if proposals is None else proposals // WHOLE_SIMULATION
         self._trials, self._optimality, self._clock = trials, optimality, clock
         self._judged: Entry | None = None
         self._near = False
-        self.renew(simulations)
+        self.renew()
 
-    def renew(self, simulations: float) -> None:
-        """Allow so many simulations from now on."""
-        self._most = self._trials.kept.simulated + simulations
+    def renew(self, *, limited: bool = True) -> None:
+        """Allow as many simulations from now on, or any number."""
+        self._most = self._trials.kept.simulated + (self._each if limited else math.inf)
 
     def __call__(self) -> bool:
         """Asked before each trial; the bound, only of a plan that is new."""

@@ -3,11 +3,12 @@
     baselines   what needs no search is simulated first
     frames      the layouts that add up to the least in every frame (`coarse_search`); the best few
                 are simulated and laid out finer (`layout_dp`)
+    degrees     while the bound is far: configurations by degrees (`deepen`)
     algebra     graphs that compute the same (`rewrites`) in the best frames
     options     one option of the best plan after the other is changed, and whether it copies
                 (`replicate_move`)
     walks       Metropolis walks with delta simulation from the best plans (`metropolis_runs`)
-    deepen      while the bound is far: configurations by degrees, roles of like units (`deepen`)
+    deepen      then more of them, every stage of ZeRO by itself, roles of like units
     everything  where a question has few plans, all of them (`enumerate_plans`)
     tidy        copies of a layer that differ for nothing are laid out alike
                 (`unify_layers`)
@@ -18,7 +19,6 @@ from the seed, unless time runs out; an interrupt or the end of the budget leads
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -69,11 +69,9 @@ from meshwright.simulate.simulation import simulate
 FINE = 2
 """Frames that other graphs are laid out in."""
 
-SCREENING = 0.4
-"""The share of the time left in which degrees are compared."""
-
-WHOLE_SIMULATION = 5000
-"""Proposals of a walk that a whole simulation counts as: some tenths of a second."""
+FRAMING, CONFIGURING, SCREENING = 0.5, 0.6, 0.4
+"""Shares of the time left: in which frames are laid out coarsely, in which configurations by
+degrees are tried at first, and in which their degrees are compared."""
 
 UNTIDY, TIDYING = 1e-3, 0.1
 """The share of a step that layers laid out alike may cost, and of the budget that it may take."""
@@ -161,6 +159,7 @@ class _Run:
         try:
             self.baselines(start)
             self.frames()
+            self.degrees()
             if rewrites:
                 self.algebra()
             self.options()
@@ -197,7 +196,7 @@ class _Run:
         self._tell("frames")
         if self._enough():
             return
-        self.sketched = sketches(self.bench, self.clock.enough)
+        self.sketched = sketches(self.bench, self.clock.hurry(FRAMING))
         self.framed = [own.frame for own in varied(self.sketched)]
         self.leading = self.trials.explore(self.bench, self.sketched, WEIGHTS)
 
@@ -257,26 +256,36 @@ class _Run:
             found = start.bench.simulated(origin, start.options, roles)
             self.trials.add(found, start.bench)
 
+    def degrees(self) -> None:
+        """While the bound is far: configurations by degrees."""
+        near, late = self._allowance(), self.clock.hurry(CONFIGURING)
+        self._configure(lambda: late() or near())
+
+    def _configure(self, enough: Callable[[], bool]) -> None:
+        """Try configurations that were not tried yet."""
+        if not enough():
+            self._tell("degrees")
+            late = self.clock.hurry(SCREENING)
+            by_degrees(self.question, self.trials, self.bench, enough, late)
+
+    def _allowance(self) -> Allowance:
+        return Allowance(self.trials, self.optimality, self.clock, self.budget.proposals)
+
     def deepen(self) -> None:
-        """While the bound is far: configurations by degrees, every stage of ZeRO by itself, roles
-        of like units.
-        """
-        proposals = self.budget.proposals
-        each = math.inf if proposals is None else proposals // WHOLE_SIMULATION
-        enough = Allowance(self.trials, self.optimality, self.clock, each)
+        """While the bound is far: more configurations, stages of ZeRO, roles of like units."""
+        enough = self._allowance()
         if enough():
             return
-        self._tell("degrees")
-        by_degrees(self.question, self.trials, self.bench, enough, self.clock.hurry(SCREENING))
+        self._configure(enough)
         self.options()
-        enough.renew(math.inf)
+        enough.renew(limited=False)
         for zero in dict.fromkeys(own.zero for own in savings(self.question.constraints)):
             if not enough():
                 self.sharded(zero)
         if not enough():
             self._walk([own for zero in range(4) for own in self._begun(zero)])
         self._tell("roles")
-        enough.renew(each)
+        enough.renew()
         relaid(self.trials, self.seed, enough)
 
     def sharded(self, zero: int) -> None:

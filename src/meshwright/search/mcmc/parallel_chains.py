@@ -1,8 +1,10 @@
 """Search in the SOAP space. Enters: a problem and layouts to start from. Leaves: the best layouts.
 
 Several chains of Metropolis walks (`metropolis`) take turns, one for each start. A chain's
-temperature is a fixed share of the cost that it starts from; a chain that has not lowered its best
-for half of its part of the budget rests. Then the best layouts go down to a local optimum
+temperature is a fixed share of the cost that it starts from. One that has not lowered its best for
+half of its part of the budget is in a valley: it is heated and cools down turn by turn (simulated
+annealing with restarts; Kirkpatrick et al. 1983), cold again as soon as its best falls, and rests
+if that was in vain CYCLES times. Then the best layouts go down to a local optimum
 (`local_search`). Everything follows from the seed; with a budget in proposals the result does too,
 to the last bit. What a search knows is written to a checkpoint every few seconds, and a search that
 is started again with the same question goes on from there. An interrupt ends it with the best so
@@ -11,6 +13,7 @@ far.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
@@ -44,6 +47,12 @@ from meshwright.simulate.tasks import Ints
 
 WARMTH = 1e-4
 """The temperature, as a share of the cost at the start."""
+
+COOLING = (0.1, 0.03, 0.01, 3e-3, 1e-3, WARMTH)
+"""Temperatures of the turns of a chain that is heated, as shares of its best."""
+
+CYCLES = 2
+"""How often a chain is heated in vain before it rests."""
 
 TURN = 1000
 """Proposals that a chain makes before the next one has its turn."""
@@ -137,13 +146,24 @@ def random_roles(problem: Problem, seed: int) -> Codes:
 class _Chain:
     """A walk, where it is, and whether it still gets anywhere."""
 
-    def __init__(self, name: str, walk: Walk, roles: Codes) -> None:
-        self.name, self.walk, self.roles = name, walk, roles
+    def __init__(self, name: str, walk: Walk, roles: Codes, cold: float) -> None:
+        self.name, self.walk, self.roles, self.cold = name, walk, roles, cold
+
+    def vain(self, patience: float) -> int:
+        """Turns since patience with a best that does not fall has ended."""
+        number = self.walk.number
+        late = number[PROPOSED] - number[IMPROVED] - patience
+        return math.ceil(late / TURN) if late > 0 else 0
 
     def resting(self, patience: float) -> bool:
         """Whether the best has not fallen for long."""
-        number = self.walk.number
-        return bool(number[PROPOSED] - number[IMPROVED] > patience)
+        return self.vain(patience) > CYCLES * len(COOLING)
+
+    def temper(self, patience: float) -> None:
+        """Take the temperature of the next turn."""
+        vain = self.vain(patience)
+        heat = COOLING[(vain - 1) % len(COOLING)] * float(self.walk.number[BEST])
+        self.walk.temperature[0] = heat if vain else self.cold
 
 
 class _Run:
@@ -221,6 +241,7 @@ class _Run:
             return False
         chain = awake[self._turn % len(awake)]
         self._turn += 1
+        chain.temper(patience)
         self._take(chain, chain.roles)
         goal = int(chain.walk.number[PROPOSED]) + TURN
         while chain.walk.number[PROPOSED] < goal:
@@ -267,7 +288,7 @@ class _Run:
                 name=chain.name,
                 random=int(chain.walk.random[0]),
                 numbers=tuple(map(int, chain.walk.number)),
-                temperature=float(chain.walk.temperature[0]),
+                temperature=chain.cold,
                 roles=chain.roles.tobytes(),
                 best=chain.walk.best.tobytes(),
             )
@@ -305,7 +326,7 @@ class _Run:
         self.problem.lay(roles)
         cost = full.simulate(self.problem.tasks).makespan
         walk = _walk(seed, cost, roles)
-        return _Chain(name, walk, roles.copy())
+        return _Chain(name, walk, roles.copy(), WARMTH * cost)
 
     def _restored(self, state: ChainState) -> _Chain:
         shape = self.problem.roles.shape
@@ -316,7 +337,7 @@ class _Run:
             temperature=np.array([state.temperature]),
             best=np.frombuffer(state.best, np.int8).reshape(shape).copy(),
         )
-        return _Chain(state.name, walk, roles)
+        return _Chain(state.name, walk, roles, state.temperature)
 
 
 def _walk(seed: int, cost: int, roles: Codes) -> Walk:
