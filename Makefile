@@ -35,11 +35,12 @@ replay: $(VENV)/.developer
 	UPDATE=$(UPDATE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/replay -n auto --maxprocesses 4
 
 # On a machine with a GPU and its own PyTorch, which has the other dependencies or finds them on its
-# PYTHONPATH; several NCCL ranks share the GPU.
+# PYTHONPATH; several NCCL ranks share the GPU. Ranks that are killed may take others along.
 gpu-test: export PYTHONPATH := src:$(PYTHONPATH)
 gpu-test:
 	$(subst $(BIN)/python,$(PYTHON),$(WARM))
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m gpu $(SLOWEST) -n 4 --dist worksteal
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and not alone" $(SLOWEST) -n 4 --dist worksteal
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and alone" $(SLOWEST)
 
 check: $(VENV)/.developer
 	$(BIN)/ruff format --check .

@@ -1,5 +1,5 @@
-"""Ranks that share the GPU do so by CUDA's multi-process service, where it is installed: one for all
-workers of pytest-xdist.
+"""Ranks that share the GPU do so by CUDA's multi-process service, where it is installed: one
+service for all workers of pytest-xdist.
 """
 
 from __future__ import annotations

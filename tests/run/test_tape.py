@@ -22,6 +22,11 @@ def values() -> tuple[Tensor, Tensor, Tensor]:
     return tuple(torch.from_numpy(rng.random((3, 3))) for _ in range(3))  # type: ignore[return-value]
 
 
+def handed_on(leaf: Leaf, gradient: Tensor) -> Tensor:
+    """Nothing is done with the gradient of a parameter."""
+    return gradient
+
+
 def computed(x: Tensor, w: Tensor, c: Tensor) -> list[Tensor]:
     return [(x @ w).tanh() + c, x + c]
 
@@ -31,7 +36,7 @@ def test_gradients_are_those_of_autograd() -> None:
     arriving = [torch.ones(3, 3), torch.full((3, 3), 2.0)]
     one, other = x.clone().requires_grad_(), w.clone().requires_grad_()
     expected = torch.autograd.grad(computed(one, other, c), (one, other), arriving)
-    first, second, third = entered([ACTIVATION, PARAMETER, CONSTANT], [x, w, c])
+    first, second, third = entered([ACTIVATION, PARAMETER, CONSTANT], [x, w, c], handed_on)
     found = gradients(taped([first, second, third], computed(first, second, third)), arriving)
     assert found[2] is None
     for mine, theirs in zip(found, expected, strict=False):
@@ -39,8 +44,34 @@ def test_gradients_are_those_of_autograd() -> None:
         assert torch.equal(mine, theirs)
 
 
+def test_a_gradient_of_a_parameter_is_in_memory_until_it_is_added() -> None:
+    """One of the first parameter is gone before that of the second is made."""
+    alive: list[int] = []
+    came: list[weakref.ref[Tensor]] = []
+    sums: dict[str, Tensor] = {}
+
+    def add(leaf: Leaf, gradient: Tensor) -> Tensor:
+        came.append(weakref.ref(gradient))
+        sums[leaf.tensor] = sums.get(leaf.tensor, 0) + gradient
+        alive.append(sum(own() is not None for own in came))
+        return sums[leaf.tensor]
+
+    x, w, v = values()
+    leaves = [PARAMETER, PARAMETER._replace(tensor="v")]
+    for _ in range(2):
+        first, second = entered(leaves, [w, v], add)
+        kept = taped([first, second], [((x @ first) @ second).sum()])
+        totals = gradients(kept, [torch.ones((), dtype=x.dtype)])
+    assert alive == [1, 1, 1, 1]
+    one, other = w.clone().requires_grad_(), v.clone().requires_grad_()
+    expected = torch.autograd.grad(((x @ one) @ other).sum(), (one, other))
+    for total, own in zip(totals, expected, strict=True):
+        assert total is not None
+        torch.testing.assert_close(total, 2 * own)
+
+
 def test_where_no_gradient_arrives_none_leaves() -> None:
-    own = list(entered([ACTIVATION], [values()[0]]))
+    own = list(entered([ACTIVATION], [values()[0]], handed_on))
     kept = taped(own, [own[0] * 2])
     assert gradients(kept, [None]) == (None,)
 
@@ -49,7 +80,7 @@ def test_where_no_gradient_arrives_none_leaves() -> None:
 def test_a_value_stays_only_if_an_operator_saved_it(saved: bool, stays: bool) -> None:
     array = np.ones(4)
     alive = weakref.ref(array)
-    own = list(entered([ACTIVATION], [torch.from_numpy(array)]))
+    own = list(entered([ACTIVATION], [torch.from_numpy(array)], handed_on))
     outputs = [own[0].exp() * own[0] if saved else own[0] + 1.0]
     kept = taped(own, outputs)
     del array, own, outputs

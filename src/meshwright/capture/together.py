@@ -14,7 +14,7 @@ pending sum too, as in ring attention (Liu et al. 2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -55,35 +55,35 @@ def _log_softmax(x: Tensor, dim: int, together: Together) -> Tensor:
 class _LogSoftmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, together: Together) -> Tensor:
-        made = _log_softmax(x, dim, together)
+        made = _log_softmax(x, dim, together).to(x.dtype)
         ctx.save_for_backward(made)
-        ctx.told = dim, together, x.dtype
-        return made.to(x.dtype)
+        ctx.told = dim, together
+        return made
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
         (made,) = ctx.saved_tensors
-        dim, together, dtype = ctx.told
-        gradient = arriving[0].to(made.dtype)
+        dim, together = ctx.told
+        gradient = in_float32(arriving[0])
         total = together.summed(gradient.sum(dim, keepdim=True))
-        return (gradient - made.exp() * total).to(dtype), None, None
+        return (gradient - in_float32(made).exp() * total).to(made.dtype), None, None
 
 
 class _Softmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, together: Together) -> Tensor:
-        made = _log_softmax(x, dim, together).exp_()
+        made = _log_softmax(x, dim, together).exp_().to(x.dtype)
         ctx.save_for_backward(made)
-        ctx.told = dim, together, x.dtype
-        return made.to(x.dtype)
+        ctx.told = dim, together
+        return made
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
         (made,) = ctx.saved_tensors
-        dim, together, dtype = ctx.told
-        gradient = arriving[0].to(made.dtype)
+        dim, together = ctx.told
+        gradient = in_float32(arriving[0])
         total = together.summed((gradient * made).sum(dim, keepdim=True))
-        return (made * (gradient - total)).to(dtype), None, None
+        return (made * (gradient - total)).to(made.dtype), None, None
 
 
 def softmax(x: Tensor, dim: int, together: Together, *, log: bool = False) -> Tensor:
@@ -106,29 +106,57 @@ class Counted(NamedTuple):
     """Σ k over the classes of all devices, with classes as dim 1."""
 
 
+AT_ONCE = 1 << 22
+"""Scores that are held in float32 at a time, at most, but for a single row."""
+
+
+def _rows_at_once(x: Tensor) -> Iterator[slice]:
+    """Rows of the scores, so few that a copy of theirs in float32 is small."""
+    each = max(1, AT_ONCE // max(1, x[:1].numel()))
+    return (slice(first, first + each) for first in range(0, x.shape[0], each))
+
+
+def _in_rows(x: Tensor, rows: slice) -> Tensor:
+    """The same rows of something with classes as dim 1, or with one row for all."""
+    return x if x.shape[0] == 1 else x[rows]
+
+
 class _CrossEntropy(Function):
+    """Keeps the scores, as they are, and two numbers of each row."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, counted: Counted, together: Together) -> Tensor:
-        made = _log_softmax(x, 1, together)
-        loss = made.new_zeros(x.shape[0], 1, *x.shape[2:])
+        largest = together.largest(in_float32(x.amax(1, keepdim=True)))
+        total = torch.zeros_like(largest)
+        for rows in _rows_at_once(x):
+            total[rows] = (x[rows] - largest[rows]).exp_().sum(1, keepdim=True)
+        log_total = together.summed(total).log_()
+        loss = torch.zeros_like(largest)
         if counted.dense is not None:
-            loss = loss - (made * counted.dense).sum(1, keepdim=True)
+            for rows in _rows_at_once(x):
+                made = (x[rows] - largest[rows]).sub_(log_total[rows])
+                loss[rows] -= made.mul_(_in_rows(counted.dense, rows)).sum(1, keepdim=True)
         if counted.target is not None and counted.share is not None:
-            loss = loss - made.gather(1, counted.target) * counted.share
-        ctx.save_for_backward(made)
-        ctx.told = counted, x.dtype
+            loss -= (x.gather(1, counted.target) - largest - log_total) * counted.share
+        ctx.save_for_backward(x, largest, log_total)
+        ctx.counted = counted
         return loss.squeeze(1).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, None, None]:
-        (made,) = ctx.saved_tensors
-        counted, dtype = ctx.told
-        found = made.exp().mul_(counted.total)
-        if counted.dense is not None:
-            found = found - counted.dense
-        if counted.target is not None:
-            found.scatter_add_(1, counted.target, -counted.share)
-        return found.mul_(arriving[0].to(made.dtype).unsqueeze(1)).to(dtype), None, None
+        x, largest, log_total = ctx.saved_tensors
+        counted: Counted = ctx.counted
+        gradient = in_float32(arriving[0]).unsqueeze(1)
+        found = torch.empty_like(x)
+        for rows in _rows_at_once(x):
+            made = (x[rows] - largest[rows]).sub_(log_total[rows]).exp_()
+            made.mul_(_in_rows(counted.total, rows))
+            if counted.dense is not None:
+                made.sub_(_in_rows(counted.dense, rows))
+            if counted.target is not None and counted.share is not None:
+                made.scatter_add_(1, counted.target[rows], -counted.share[rows])
+            found[rows] = made.mul_(gradient[rows])
+        return found, None, None
 
 
 def cross_entropy(x: Tensor, counted: Counted, together: Together) -> Tensor:

@@ -273,7 +273,8 @@ class Executor:
         leaves = [leaf for leaf, _ in compiled.leaves]
         fixed = [self._inputs[name] for name, _ in compiled.fixed]
         with torch.set_grad_enabled(keeps):
-            values = list(entered(leaves, [self._arrived(leaf, own) for leaf in leaves]))
+            arrived = [self._arrived(leaf, own) for leaf in leaves]
+            values = list(entered(leaves, arrived, self._leave_parameter))
             run = compiled.run if self.graphs is None else self.graphs.of(compiled)
             outputs = run(values, fixed, self.recorder)
         for (name, _), output in zip(compiled.outputs, outputs, strict=True):
@@ -327,7 +328,7 @@ class Executor:
         with self.recorder.timed("backward", self.script.name_of(own.number)):
             found = gradients(kept, arriving)
         for (leaf, _), gradient in zip(compiled.leaves, found, strict=True):
-            if leaf.return_ is not None and gradient is not None:
+            if leaf.return_ is not None and gradient is not None and not leaf.parameter:
                 self._leave(leaf, own.micro_batch, gradient)
 
     def _gradient(self, name: str, micro: int) -> Tensor | None:
@@ -344,12 +345,19 @@ class Executor:
     def _leave(self, leaf: Leaf, micro: int, gradient: Tensor) -> None:
         """Put a gradient where it travels from, or where it is wanted if that is here."""
         assert leaf.return_ is not None
-        if leaf.parameter:
-            self._left.add((leaf.return_, 0), gradient)
-        elif self.script.wiring.returns[leaf.return_].steps:
+        if self.script.wiring.returns[leaf.return_].steps:
             self._left.add((leaf.return_, micro), gradient)
         else:
             self._gradients.add((leaf.tensor, micro), gradient)
+
+    def _leave_parameter(self, leaf: Leaf, gradient: Tensor) -> Tensor:
+        """Add the gradient of a parameter to those of the micro-batches before."""
+        assert leaf.return_ is not None
+        key = leaf.return_, 0
+        if self.script.plan.options.micro_batches > 1:
+            return self._left.accumulate(key, gradient)
+        self._left.add(key, gradient)
+        return gradient
 
     def _bring(self, own: Instruction) -> None:
         back = self.script.wiring.returns[own.number]

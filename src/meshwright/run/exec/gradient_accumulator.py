@@ -31,6 +31,15 @@ class Totals(Generic[Key]):
             self._sums[key] = self._sums[key] + gradient
             self._owned.add(key)
 
+    def accumulate(self, key: Key, gradient: Tensor) -> Tensor:
+        """One more of a sum that is ours from the first on; the sum so far."""
+        if key not in self._sums:
+            self._sums[key] = gradient.clone()
+            self._owned.add(key)
+        else:
+            self.add(key, gradient)
+        return self._sums[key]
+
     def items(self) -> ItemsView[Key, Tensor]:
         """The sums so far."""
         return self._sums.items()

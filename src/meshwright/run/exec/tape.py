@@ -7,7 +7,8 @@ for as long as an operator has saved it, as if there were no segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -37,15 +38,25 @@ class _Entered(Function):
         return None, None
 
 
-def entered(leaves: Sequence[Leaf], values: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Values that enter a segment, ready to get gradients where any is wanted."""
+Arrive = Callable[[Leaf, Tensor], Tensor]
+"""Takes the gradient of a parameter, and gives what is kept instead of it."""
+
+
+def entered(leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive) -> Iterator[Tensor]:
+    """Values that enter a segment, ready to get gradients where any is wanted.
+
+    Gradients of parameters arrive while the backward pass goes on: with several micro-batches each
+    is in memory only until it is added to the sum of the others.
+    """
     anchor = torch.zeros((), requires_grad=True)
     for leaf, value in zip(leaves, values, strict=True):
         differentiable = value.is_floating_point() or value.is_complex()
         if leaf.return_ is None or not differentiable:
             yield value
         elif leaf.parameter:
-            yield value.detach().requires_grad_()
+            parameter = value.detach().requires_grad_()
+            parameter.register_hook(partial(arrive, leaf))
+            yield parameter
         else:
             yield _Entered.apply(anchor, value.detach())  # type: ignore[no-untyped-call]
 
