@@ -6,9 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+import torch
+from torch import Tensor, nn
 
+from meshwright.capture.example import Example
+from meshwright.capture.export import capture
 from meshwright.lower.script import Instruction, Kind, Script
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import REPLICA, Layout
+from meshwright.sharding.units import units
 from support.drawn_plans import drawn_plans
+from support.machines import machine
 
 MODELS = ("lenet", "alexnet", "rnnlm", "nmt", "mlp", "dlrm", "gpt2-xl", "vit-large", "t5-large")
 
@@ -80,7 +88,8 @@ def arriving(script: Script, segment: int, micro: int) -> Iterator[Event]:
 
 def contributing(script: Script, return_: int) -> set[int]:
     readings = script.wiring.readings.items()
-    return {script.home[unit] for (unit, _), own in readings if own.return_ == return_}
+    homes = {script.home[unit] for (unit, _), own in readings if own.return_ == return_}
+    return {home for home in homes if script.flows[home]}
 
 
 def test_everything_is_there_before_it_is_read(scripts: list[Script]) -> None:
@@ -129,6 +138,40 @@ def test_every_gradient_is_settled(scripts: list[Script]) -> None:
             if any(kept.returns for kept in bucket.parameters)
         }
         assert settled == learning
+
+
+class Targets(nn.Module):
+    """Its logits are read by a loss and, without gradients, by what makes the targets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.linear(x)
+        with torch.no_grad():
+            targets = logits.exp().relu().cumsum(0).cumsum(1)
+        return -(targets * logits.log_softmax(1)).sum()
+
+
+def test_gradients_do_not_wait_for_readers_that_have_none() -> None:
+    graph = capture(Example(model=Targets(), inputs=(torch.zeros(8, 8),)))
+    own, cluster = units(graph), machine(4)
+    # What makes the targets moves between its operators, so that it is no part of the loss.
+    cut = {"linear.linear": "channel", "cumsum_2": "sample"}
+    layouts = [Layout((cut.get(unit.name, REPLICA),) * 2) for unit in own]
+    script = Script(Plan.of("by hand", graph, cluster, layouts))
+    assert not all(script.flows)
+    brought = {own.number for own in script.instructions if own.kind == "Bring"}
+    returns = enumerate(script.wiring.returns)
+    assert brought == {
+        number
+        for number, back in returns
+        if back.steps
+        and not script.wiring.made[back.tensor].parameter
+        and contributing(script, number)
+    }
+    assert brought
 
 
 def test_sharded_parameters_are_gathered_before_use(scripts: list[Script]) -> None:

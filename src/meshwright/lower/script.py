@@ -78,7 +78,9 @@ class Script:
         for (unit, _), reading in wiring.readings.items():
             segment = self.home[unit]
             self._layers[reading.delivery].add(self.segments[segment].layer)
-            if reading.return_ is not None:
+            # A reader without gradients (of no_grad, say) shares a return with others, which must
+            # not wait for it.
+            if reading.return_ is not None and self.flows[segment]:
                 self._left[segment][reading.return_] = None
         for number, bucket in enumerate(self.buckets):
             for segment in sorted({self.home[unit] for unit in bucket.units}):

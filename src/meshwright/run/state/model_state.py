@@ -52,7 +52,10 @@ def put_buffer(executor: Executor, key: str, value: Tensor) -> None:
     """Take over a buffer's value; its memory stays where others know it."""
     own = executor.buffers.get(key)
     if own is None or own.shape != value.shape or own.dtype != value.dtype:
-        executor.buffers[key] = value.to(executor.device, copy=True)
+        # Regions of it are read as one row, however the module's own lies in memory.
+        executor.buffers[key] = value.to(
+            executor.device, copy=True, memory_format=torch.contiguous_format
+        )
     else:
         own.copy_(value)
 
