@@ -188,9 +188,31 @@ def _filled(
     first = next((n for n, own in enumerate(arguments[: last + 1]) if own.kwarg_only), len(row))
     named = {own.name: row[first + n] for n, own in enumerate(arguments[first : last + 1])}
 
+    alone = [(n, own) for n, own in enumerate(row) if isinstance(own, _Place)]
+    nested = any(isinstance(own, list) and any(isinstance(i, _Place) for i in own) for own in row)
+    if not nested and all(n < first for n, _ in alone):
+        return _swift(overload, row[:first], alone, named)
+
     def run(inputs: Sequence[torch.Tensor | None]) -> object:
         given = [_placed(value, inputs) for value in row[:first]]
         return overload(*given, **{key: _placed(own, inputs) for key, own in named.items()})
+
+    return run
+
+
+def _swift(
+    overload: OpOverload,
+    row: Sequence[object],
+    places: Sequence[tuple[int, int]],
+    named: Mapping[str, object],
+) -> Callable[[Sequence[torch.Tensor | None]], object]:
+    """The same where tensors are arguments by themselves: small operators wait for Python."""
+
+    def run(inputs: Sequence[torch.Tensor | None]) -> object:
+        given = [*row]
+        for number, place in places:
+            given[number] = inputs[place]
+        return overload(*given, **named)
 
     return run
 

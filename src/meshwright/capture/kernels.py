@@ -73,7 +73,12 @@ def prepared_operator(
         return lambda inputs: run_operator(kind, inputs, attributes)
     told = tuple((key, value) for key, value in attributes if key not in NOTES)
     run = aten.prepared(kind, given, told)
-    return lambda inputs: tuple(aten.tensors_in(run(inputs)))
+
+    def prepared(inputs: Arguments) -> tuple[Tensor, ...]:
+        result = run(inputs)
+        return (result,) if isinstance(result, Tensor) else tuple(aten.tensors_in(result))
+
+    return prepared
 
 
 def _on_copied_statistics(kind: str) -> Kernel:

@@ -109,10 +109,12 @@ class Compiled(NamedTuple):
 def run_operations(operations: Sequence[Operation], row: Row, recorder: Recorder) -> None:
     """Run operators one after the other over a row of slots."""
     for operation in operations:
-        with recorder.timed("forward", operation.name):
-            results = operation.kernel(
-                tuple(None if own is None else fetched(row, own) for own in operation.inputs)
-            )
+        given = tuple([None if own is None else fetched(row, own) for own in operation.inputs])
+        if recorder.on:
+            with recorder.timed("forward", operation.name):
+                results = operation.kernel(given)
+        else:
+            results = operation.kernel(given)
         for slot, result in zip(operation.outputs, results, strict=False):
             row[slot] = result
         for slot in operation.last:
