@@ -148,7 +148,7 @@ class Targets(nn.Module):
         self.linear = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits = self.linear(x)
+        logits: Tensor = self.linear(x)
         with torch.no_grad():
             targets = logits.exp().relu().cumsum(0).cumsum(1)
         return -(targets * logits.log_softmax(1)).sum()

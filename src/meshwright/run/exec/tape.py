@@ -55,7 +55,7 @@ def entered(leaves: Sequence[Leaf], values: Sequence[Tensor], arrive: Arrive) ->
             yield value
         elif leaf.parameter:
             parameter = value.detach().requires_grad_()
-            parameter.register_hook(partial(arrive, leaf))
+            parameter.register_hook(partial(arrive, leaf))  # type: ignore[no-untyped-call]
             yield parameter
         else:
             yield _Entered.apply(anchor, value.detach())  # type: ignore[no-untyped-call]
