@@ -189,3 +189,35 @@ def test_modules_of_pytorch_are_named_and_no_line_of_ours() -> None:
     example = Example(model=model, inputs=(torch.zeros(3, dtype=torch.int64),))
     with pytest.raises(InputError, match=r"parameter '0\.weight'; no later"):
         capture(example)
+
+
+class Features(nn.Module):
+    """A hook leaves what a layer gives, for a penalty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.features = nn.Linear(4, 4), dict[str, Tensor]()
+        self.linear.register_forward_hook(self._keep)
+
+    def _keep(self, module: nn.Module, inputs: object, output: Tensor) -> None:
+        self.features["linear"] = output
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen: Tensor = self.linear(x)
+        return seen.sum() + torch.stack(list(self.features.values())).abs().mean()
+
+
+class Before(Features):
+    """Reads what the hook left in the call before."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = len(self.features)
+        seen: Tensor = self.linear(x)
+        return seen.sum() * (1 + count)
+
+
+def test_what_this_call_has_left_can_be_read() -> None:
+    graph = capture(Example(model=Features(), inputs=(torch.zeros(3, 4),)))
+    assert any(own.kind == "abs" for own in graph.operators)
+    with pytest.raises(InputError, match="reads 'features'"):
+        capture(Example(model=Before(), inputs=(torch.zeros(3, 4),)))

@@ -31,6 +31,8 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     named: Mapping[str, object] = {}
     loss: Loss | None = None
     targets: tuple[Tensor, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the user should know of it."""
 
 
 class Step(nn.Module):

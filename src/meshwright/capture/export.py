@@ -86,7 +86,7 @@ def captured(example: Example, name: str = "") -> Capture:
         module = _traced_module(
             example, unguarded, trace, title, modules_of(example.model, changing)
         )
-    told = (*unchecked, *warnings_of(trace, title))
+    told = (*example.notes, *unchecked, *warnings_of(trace, title))
     return Capture(msgspec.structs.replace(found, traced=module), told)
 
 

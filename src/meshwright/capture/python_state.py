@@ -3,7 +3,7 @@ traced. Leaves: nothing, or a sentence that names the attribute and the line tha
 
 A plan computes every step alike, from one trace. So attributes that forward writes must have no
 part in what a later call computes: counters, `if self.first:`, hidden states of the batch before.
-Every attribute that changed is replaced by a `_Stale` and the module is traced again: whoever
+Every attribute that changed is replaced by a `Stale` and the module is traced again: whoever
 decides or computes with it is found. Tensors that depend on neither inputs nor parameters are
 caches (rotary angles, masks): a later call would make the same. Buffers that get a new tensor are
 refused at once: they are state by declaration.
@@ -12,9 +12,10 @@ refused at once: they are state by declaration.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,13 +23,12 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.lines import calling_line, line_of
+from meshwright.capture.lines import line_of
+from meshwright.capture.stale import REMEDY, stale_of
 
 OF_TORCH = frozenset((*vars(nn.Module()), "_output_capturing_hooks_installed"))
 """Attributes that every module has, and that with which Transformers knows whether its hooks, which
 hand on what layers return, are there already: they are put in by the first call."""
-
-REMEDY = "give what changes from step to step to the model as an input, and keep it in the loop"
 
 
 class Attribute(NamedTuple):
@@ -58,8 +58,8 @@ class Memory:
         self._varying: set[fx.Node] = set()
         self.written: dict[Attribute, object] = {}
         """What has to be put back: the values from before the first call."""
-        self.remembered: set[Attribute] = set()
-        """Those that a later call may see."""
+        self.remembered: dict[Attribute, object] = {}
+        """Those that a later call may see, as this one leaves them."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -79,12 +79,16 @@ class Memory:
     @contextmanager
     def stale(self) -> Iterator[None]:
         """Trace again inside of this: whoever reads what an earlier call wrote is refused."""
-        for own in self.remembered:
-            _put(own, _Stale(own))
+        kept = {own: vars(own.owner).get(own.name, _ABSENT) for own in self.remembered}
+        for own, left in self.remembered.items():
+            put = partial(vars(own.owner).__setitem__, own.name)
+            put(stale_of(own.full_name, left, put))
         try:
             yield
         finally:
-            for own in self.remembered:
+            for own, value in kept.items():
+                # The object itself, since a hook may know it too.
+                vars(own.owner)[own.name] = value
                 _put(own, self.written[own])
 
     def refuse_other(self, differs: bool) -> None:
@@ -111,7 +115,7 @@ class Memory:
             if not _alike(before, value):
                 self.written.setdefault(own, before)
                 if not self._is_cache(vars(own.owner)[own.name]):
-                    self.remembered.add(own)
+                    self.remembered[own] = value
 
     def _attributes(self) -> Iterator[tuple[Attribute, object]]:
         for path, own in self._modules:
@@ -217,64 +221,3 @@ def _node_of(value: Tensor) -> fx.Node | None:
         return None
     slot = get_proxy_slot(value, mode.tracer, None)
     return None if slot is None else slot.proxy.node
-
-
-class _Stale:
-    """Stands for what an earlier call wrote. It may be handed around and counted on, but nothing
-    may be decided or computed with it.
-    """
-
-    def __init__(self, own: Attribute) -> None:
-        vars(self)["own"] = own
-
-    def refuse(self) -> NoReturn:
-        own: Attribute = vars(self)["own"]
-        raise InputError(
-            f"forward reads {own.full_name!r}, which an earlier call of it wrote"
-            f"{calling_line()}; a plan computes every step alike",
-            REMEDY,
-        )
-
-    @classmethod
-    def __torch_function__(
-        cls, function: object, types: object, arguments: tuple[Any, ...] = (), named: object = None
-    ) -> NoReturn:
-        stale = [own for own in pytree.tree_leaves((arguments, named)) if isinstance(own, _Stale)]
-        stale[0].refuse()
-
-    def __getattr__(self, name: str) -> _Stale:
-        return self
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Is written again; nobody has read it."""
-
-
-def _handed_on(self: _Stale, *_: object, **__: object) -> _Stale:
-    return self
-
-
-def _refused(self: _Stale, *_: object) -> NoReturn:
-    self.refuse()
-
-
-def _silent(self: _Stale, *_: object) -> None:
-    """Written into."""
-
-
-_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
-_METHODS: Mapping[Callable[..., object], tuple[str, ...]] = {
-    _handed_on: (
-        *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")),
-        *("__neg__", "__abs__", "__call__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__"),
-        "__ne__",
-    ),
-    _refused: (
-        *("__bool__", "__int__", "__float__", "__index__", "__len__", "__iter__", "__getitem__"),
-        *("__contains__", "__matmul__", "__rmatmul__", "__next__"),
-    ),
-    _silent: ("__setitem__", "__delitem__"),
-}
-for _method, _names in _METHODS.items():
-    for _name in _names:
-        setattr(_Stale, _name, _method)
-_Stale.__hash__ = object.__hash__  # type: ignore[method-assign]

@@ -14,9 +14,10 @@ from meshwright.capture.example import Example
 from meshwright.capture.options import Source, plain_value
 from meshwright.capture.transformers.classes import Choice, chosen_class, library
 from meshwright.capture.transformers.config_file import FILE, read_configuration
-from meshwright.capture.transformers.inputs import Sizes, example_inputs
-from meshwright.capture.transformers.settings import Settings, configuration, joined
-from meshwright.capture.transformers.tiny import as_deep, shrunk
+from meshwright.capture.transformers.inputs import Kinds, Sizes, example_inputs, notes_on
+from meshwright.capture.transformers.settings import Settings, configurations, joined
+from meshwright.capture.transformers.tiny import as_deep, by_heads, shallow, shrunk
+from meshwright.capture.transformers.trials import first_that_runs
 
 BATCH = 8
 SIZES, TINY_SIZES = {"sequence": 128, "image": 224}, {"sequence": 16, "image": 64}
@@ -44,13 +45,25 @@ def example_of_class(
         name, told = read_configuration(name)
     choice = chosen_class(library(), name, options)
     # Some classes describe every layer, and refuse to have fewer.
-    smaller = (shrunk, as_deep) if tiny else (_as_they_are,)
+    smaller = (shrunk, as_deep, by_heads, shallow) if tiny else (_as_they_are,)
     others = [lambda known, own=own: joined(told, own(joined(known, told))) for own in smaller]
-    config = configuration(choice, options, others, source.text)
+    configs = configurations(choice, options, others, source.text)
+    config, kinds = (
+        first_that_runs(
+            configs,
+            lambda own, kinds: _example(choice, own, sizes._replace(kinds=kinds), source.text),
+        )
+        if tiny
+        else (next(configs), Kinds.ALL)
+    )
     with device or torch.device("meta"):
-        model = _built(choice, config, source.text)
-        named = example_inputs(model, sizes)
-    return Example(model=model, named=named)
+        return _example(choice, config, sizes._replace(kinds=kinds), source.text)
+
+
+def _example(choice: Choice, config: object, sizes: Sizes, source: str) -> Example:
+    model = _built(choice, config, source)
+    named = example_inputs(model, sizes)
+    return Example(model=model, named=named, notes=notes_on(model, named))
 
 
 def _as_they_are(settings: Settings) -> Settings:

@@ -67,6 +67,15 @@ def image_tokens(model: Any, text: Tensor, otherwise: int) -> Tensor:
     return torch.cat([places, text], dim=1)
 
 
+def without_tokens(config: Any, text: Tensor) -> Tensor:
+    """A text in which no place of an image or a sound is by chance."""
+    for kind in ("image", "video", "audio"):
+        token = setting(config, f"{kind}_token_id", f"{kind}_token_index", otherwise=None)
+        if token is not None:
+            text = torch.where(text == token, text.new_zeros(()), text)
+    return text
+
+
 def _places(model: Any, otherwise: int) -> int:
     """How many positions the features of an image take: the model itself is asked."""
     try:

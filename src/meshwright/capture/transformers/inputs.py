@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from meshwright.capture.transformers.images import (
     patches,
     side,
     videos,
+    without_tokens,
 )
 from meshwright.capture.transformers.labels import labels_of
 from meshwright.capture.transformers.reading import setting, text_part
@@ -32,8 +34,19 @@ GRIDS = "image_grid_thw"
 """What a class takes whose images have sizes of their own, which decide shapes: its example is a
 text alone."""
 
+BESIDE_TEXT = frozenset({"pixel_values", "pixel_values_videos", "input_features", "input_values"})
+"""What a model may do without that takes a text too."""
+
 CHOICES = 2
 """Answers of a question with several."""
+
+
+class Kinds(Enum):
+    """What an example has besides its text."""
+
+    ALL = "all that the class takes"
+    IMAGES = "images, where its configuration counts the frames of a video"
+    TEXT = "nothing"
 
 
 class Sizes(NamedTuple):
@@ -46,6 +59,7 @@ class Sizes(NamedTuple):
     """Pixels of an image's side, where the configuration leaves that open."""
     masked: bool = False
     """Whether an attention mask is given, even if it masks nothing."""
+    kinds: Kinds = Kinds.ALL
 
     @property
     def text(self) -> tuple[int, int]:
@@ -65,6 +79,12 @@ class Wanted(NamedTuple):
     def config(self) -> Any:
         """The model's configuration."""
         return self.model.config
+
+    @property
+    def is_text_alone(self) -> bool:
+        """Whether nothing but a text is given to a model that takes more."""
+        grids = GRIDS in self.arguments
+        return "input_ids" in self.arguments and (grids or self.sizes.kinds is Kinds.TEXT)
 
     @property
     def task(self) -> str:
@@ -90,12 +110,25 @@ def example_inputs(model: nn.Module, sizes: Sizes) -> dict[str, object]:
                     f"{wanted.task} takes {name!r}, for which hf: knows no example",
                     "write a function that returns the model and its inputs, and give that",
                 )
+        if wanted.is_text_alone and name in BESIDE_TEXT and not _is_required(argument):
+            maker = None
         value = None if maker is None else maker(wanted)
         if value is not None:
             made[name] = value
     if sizes.masked and "attention_mask" in arguments:
         made["attention_mask"] = _ones(wanted)
     return made | labels_of(wanted.task, wanted.config, arguments, made)
+
+
+def notes_on(model: nn.Module, named: Mapping[str, object]) -> tuple[str, ...]:
+    """What an example leaves out that the class takes."""
+    left_out = sorted(BESIDE_TEXT & inspect.signature(model.forward).parameters.keys())
+    if not left_out or BESIDE_TEXT & named.keys():
+        return ()
+    return (
+        f"the example of {type(model).__name__} is a text alone, without {' and '.join(left_out)}: "
+        "what those are for is not in the graph; give file.py:function to have it",
+    )
 
 
 def _is_required(argument: inspect.Parameter) -> bool:
@@ -117,7 +150,9 @@ def _input_ids(wanted: Wanted) -> Tensor | None:
     if "MultipleChoice" in wanted.task:
         return tokens(vocabulary, batch, CHOICES, sequence)
     text = tokens(vocabulary, batch, sequence)
-    if "pixel_values" not in wanted.arguments or GRIDS in wanted.arguments:
+    if wanted.is_text_alone:
+        return without_tokens(wanted.config, text)
+    if "pixel_values" not in wanted.arguments:
         return text
     return image_tokens(wanted.model, text, wanted.sizes.image)
 
@@ -149,9 +184,7 @@ def _token_types(wanted: Wanted) -> Tensor | None:
 
 def _pixel_values(wanted: Wanted) -> Tensor | None:
     config, sizes = wanted.config, wanted.sizes
-    if GRIDS in wanted.arguments:
-        return None
-    if is_video(config) and "Image" not in wanted.task:
+    if is_video(config) and "Image" not in wanted.task and sizes.kinds is not Kinds.IMAGES:
         return videos(config, sizes.batch, sizes.image)
     made = images(config, sizes.batch, sizes.image)
     several = (
@@ -275,7 +308,7 @@ GIVEN: Mapping[str, Maker] = {
 IF_REQUIRED: Mapping[str, Maker] = {
     "attention_mask": _ones,
     "qformer_input_ids": lambda wanted: tokens(
-        setting(wanted.config.qformer_config, "vocab_size"), *wanted.sizes
+        setting(wanted.config.qformer_config, "vocab_size"), *wanted.sizes.text
     ),
     "prompt_pixel_values": _pixel_values,
     "prompt_masks": _prompt_masks,

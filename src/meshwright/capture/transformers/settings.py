@@ -26,14 +26,14 @@ ALWAYS = frozenset({"num_labels"})
 KIND = "model_type"
 
 
-def configuration(
+def configurations(
     choice: Choice,
     options: Mapping[str, object],
     others: Sequence[Callable[[Settings], Settings]],
     source: str,
-) -> Any:
-    """The configuration with these settings, and with others that are told from the defaults of
-    all: the first of those that the class takes.
+) -> Iterator[Any]:
+    """The configurations with these settings, and with others that are told from the defaults of
+    all, in turn; those that the class takes.
     """
     try:
         default = choice.config()
@@ -44,12 +44,18 @@ def configuration(
         ) from error
     wanted, known = _placed(default, options), default.to_dict()
     refused: Exception | None = None
+    taken = 0
     for other in others:
         given = _with_tokens(choice, known, joined(other(known), wanted))
         try:
-            return choice.config(**_complete(default, given))
+            config = choice.config(**_complete(default, given))
         except Exception as error:
             refused = refused or error
+            continue
+        taken += 1
+        yield config
+    if taken:
+        return
     raise InputError(
         f"{choice.config.__name__} refuses the settings of {source!r}: "
         f"{' '.join(str(refused).split())}",

@@ -15,6 +15,10 @@ WIDTH, HEADS, FEED_FORWARD, LAYERS, VOCABULARY = 64, 4, 128, 2, 256
 
 Limits = tuple[tuple[str, int], ...]
 
+OF_A_HEAD = r".*head_(dim|size|width)|d_kv|(.*_)?d_head|rotary_(dim|ndims)|.*lora_rank"
+WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim")
+"""Names of a model's width, of which each head has its share."""
+
 GROUPS, QUERIES = (
     r".*(key_value|kv|query_groups).*heads?|multi_query_group_num",
     r"(?!.*(key_value|kv)).*(?<!per_)heads?",
@@ -93,6 +97,46 @@ def shrunk(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'num_hidden_layers': 2, 'hidden_size': 64, 'hidden_dropout': 0.0}
     """
     return _shrunk(settings, max(LAYERS, *_named_layers(settings), 0))
+
+
+def by_heads(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that make a configuration small and leave every head as wide as it is, for those
+    that name parts of a head one by one (sections of rotary angles, say).
+
+    >>> by_heads({"num_attention_heads": 32, "hidden_size": 4096, "head_dim": 128})
+    {'num_attention_heads': 4, 'hidden_size': 512}
+    """
+    return _with_whole_heads(settings, shrunk(settings))
+
+
+def shallow(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that leave a configuration as wide as it is, with few layers and words."""
+    layers = max(LAYERS, *_named_layers(settings), 0)
+    return _kept(
+        _shrunk(settings, layers), rf"{DEPTH}|.*vocab_size.*|{TOKEN.pattern}|{RATE.pattern}"
+    )
+
+
+def _kept(small: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """The settings that have one of these names, those of parts too."""
+    parts = {n: _kept(v, names) for n, v in small.items() if isinstance(v, Mapping)}
+    return {n: v for n, v in small.items() if re.fullmatch(names, n)} | parts
+
+
+def _with_whole_heads(settings: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    found = {n: v for n, v in small.items() if not re.fullmatch(OF_A_HEAD, n)}
+    for name, value in small.items():
+        if isinstance(value, Mapping):
+            found[name] = _with_whole_heads(settings[name], value)
+    width = next((n for n in WIDTHS if type(settings.get(n)) is int), None)
+    heads = next(
+        (n for n, v in settings.items() if type(v) is int and v > 0 and re.fullmatch(QUERIES, n)),
+        None,
+    )
+    if width is not None and heads is not None:
+        size = settings.get("head_dim") or settings[width] // settings[heads]
+        found[width] = min(size * found.get(heads, settings[heads]), settings[width])
+    return found
 
 
 def _shrunk(settings: Mapping[str, Any], layers: int) -> dict[str, Any]:
