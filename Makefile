@@ -36,11 +36,13 @@ replay: $(VENV)/.developer
 
 # On a machine with a GPU and its own PyTorch, which has the other dependencies or finds them on its
 # PYTHONPATH; several NCCL ranks share the GPU. Ranks that are killed may take others along.
+# Its PyTorch may come with plugins of pytest's that warn beside pytest-xdist.
+gpu-test: BARE := -p no:benchmark
 gpu-test: export PYTHONPATH := src:$(PYTHONPATH)
 gpu-test:
 	$(subst $(BIN)/python,$(PYTHON),$(WARM))
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and not alone" $(SLOWEST) -n 4 --dist worksteal
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and alone" $(SLOWEST)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and not alone" $(SLOWEST) -n 4 --dist worksteal $(BARE)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu -m "gpu and alone" $(SLOWEST) $(BARE)
 
 check: $(VENV)/.developer
 	$(BIN)/ruff format --check .

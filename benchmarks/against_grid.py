@@ -42,9 +42,9 @@ from meshwright.cost.backend import NCCL
 from meshwright.cost.tables import pricer_of
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.sweep import Failed, sweep
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
 RESULTS = Path(__file__).with_name("against_grid.jsonl")
@@ -139,7 +139,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         )
 
 
-def configurations(question: Question) -> list[ParallelConfig]:
+def configurations(question: PlanRequest) -> list[ParallelConfig]:
     """The whole grid."""
     facts, devices = facts_of(question.graph), question.cluster.devices
     found = []
@@ -172,11 +172,11 @@ def _thinned(counts: tuple[int, ...]) -> list[int]:
     return sorted({*octaves.values(), counts[-1]})
 
 
-def gridded(question: Question, seconds: float, seed: int) -> Grid:
+def gridded(question: PlanRequest, seconds: float, seed: int) -> Grid:
     """The best of the grid."""
     every = configurations(question)
     random.Random(seed).shuffle(every)
-    prices = Prices(Pricer(question.cluster, NCCL, algorithm="best"), programs=True)
+    prices = CollectivePrices(Pricer(question.cluster, NCCL, algorithm="best"), programs=True)
     operators = pricer_of(question.cluster.device)
     began, computing = time.monotonic(), dict[object, float]()
     best: tuple[float, str] | None = None
@@ -210,7 +210,7 @@ def gridded(question: Question, seconds: float, seed: int) -> Grid:
     )
 
 
-def searched(question: Question, budget: str) -> Found:
+def searched(question: PlanRequest, budget: str) -> Found:
     """What the search finds."""
     planned = best_plan(question, Budget.parse(budget))
     return Found(

@@ -28,7 +28,7 @@ import torch
 
 from meshwright.base.units import Seconds, format_bytes, format_seconds
 from meshwright.calibrate.calls import calls_to_measure
-from meshwright.calibrate.profile_calls import Calibration, calibrate
+from meshwright.calibrate.profile_calls import CallCalibration, calibrate
 from meshwright.calibrate.provenance import origin_of
 from meshwright.capture.load import load_model
 from meshwright.cost.table import Origin
@@ -380,7 +380,7 @@ def _text(call: Call) -> str:
     return msgspec.json.encode(call).decode()
 
 
-def _report(session: Session, result: Calibration, wanted: int) -> None:
+def _report(session: Session, result: CallCalibration, wanted: int) -> None:
     for failure in result.failures:
         session.fail(str(failure))
     print(

@@ -77,10 +77,10 @@ def ran(source: str, out: Path, limit: float) -> dict[str, object] | Failure:
     from meshwright.plan.file import load_plan
     from meshwright.run.launch.ranks import RankError, run_ranks
     from meshwright.run.single_device import refuse_incomparable
-    from meshwright.run.training import Task, train
+    from meshwright.run.training import TrainingTask, train
 
     try:
-        task = Task(plan=load_plan(out), model=source, steps=STEPS, one_device=True)
+        task = TrainingTask(plan=load_plan(out), model=source, steps=STEPS, one_device=True)
         try:
             refuse_incomparable(task.plan)
         except InputError:

@@ -17,7 +17,7 @@ import numpy as np
 
 from meshwright.simulate import full
 from meshwright.simulate.delta import engine as delta
-from meshwright.simulate.delta.state import Accepted, Trial
+from meshwright.simulate.delta.state import AcceptedMove, DeltaTrial
 from meshwright.simulate.delta.walk import NEVER
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 from task_graphs import UNITS, Step, lay, training_step
@@ -25,7 +25,7 @@ from task_graphs import UNITS, Step, lay, training_step
 
 @numba.njit(cache=True)
 def search_with_full(
-    step: Step, moves: Indices, work: full.Scratch, timeline: Timeline, found: Ints
+    step: Step, moves: Indices, work: full.EngineScratch, timeline: Timeline, found: Ints
 ) -> int:
     """Make moves and simulate each with the full engine; leaves how many were kept."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)
@@ -45,7 +45,7 @@ def search_with_full(
 
 @numba.njit(cache=True)
 def search_with_delta(
-    step: Step, moves: Indices, state: Accepted, trial: Trial, found: Ints
+    step: Step, moves: Indices, state: AcceptedMove, trial: DeltaTrial, found: Ints
 ) -> None:
     """Make moves and simulate each with the delta engine."""
     touched, flipped = np.zeros(64, np.int32), np.zeros(64, np.int32)

@@ -1,7 +1,9 @@
-"""Exported PyTorch scripts, run on gloo ranks and compared with one device.
+"""Exported PyTorch scripts, run on gloo or NCCL ranks and compared with one device.
 
-    python benchmarks/export_pytorch.py --run [--only WORD] [--seconds 600]   measures what misses
-    python benchmarks/export_pytorch.py                                       prints the rows kept
+    python benchmarks/export_pytorch.py --run [--only WORD] [--seconds 600] [--processes 1]
+                                                        measures what misses, on gloo ranks
+    python benchmarks/export_pytorch.py --run --backend nccl      on NCCL ranks of one GPU
+    python benchmarks/export_pytorch.py                           prints the rows kept
 
 Each case is a plan (found by a short search, or a configuration as people write it) of a tiny
 model, written by `export --to pytorch`, imported by every rank and trained for two steps of SGD in
@@ -15,11 +17,13 @@ import argparse
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +35,9 @@ ROWS = Path(__file__).with_suffix(".jsonl")
 STEPS, RATE = 2, 0.1
 EQUAL = 1e-6
 """Relative; Transformers computes losses in float32 whatever the model's dtype."""
+
+NOTHING = 1e-9
+"""Of the largest parameter: smaller ones are compared with this share of it."""
 
 TRANSFORMERS = {
     "zoo:llama3-8b/tiny": "",
@@ -46,11 +53,17 @@ TRANSFORMERS = {
 }
 OTHERS = ("zoo:mlp/tiny", "zoo:lenet/tiny", "zoo:candle-uno/tiny", "zoo:dlrm/tiny", "zoo:xdl/tiny")
 CONFIGS: dict[int, tuple[str, ...]] = {
-    2: ("tensor=2", "pipeline=2,micro_batches=2", "data=2,zero=3,recompute=True"),
+    2: (
+        "tensor=2",
+        "pipeline=2,micro_batches=2",
+        "data=2,zero=3,recompute=True",
+        "data=2,zero=2 compiled",
+    ),
     4: (
         "data=2,tensor=2,zero=3,micro_batches=2",
         "data=2,pipeline=2,zero=2,micro_batches=2",
         "data=4,zero=0",
+        "data=4,zero=3 stepped",
     ),
     8: (
         "data=4,tensor=2,zero=0",
@@ -66,14 +79,23 @@ class Case(NamedTuple):
     ranks: int
     plan: str
     """"found", "zero N", or a configuration."""
+    backend: str = "gloo"
 
     @property
     def name(self) -> str:
         """Of the row."""
-        return f"{self.model} {self.ranks} {self.plan}"
+        more = "" if self.backend == "gloo" else f" {self.backend}"
+        return f"{self.model} {self.ranks} {self.plan}{more}"
 
 
-def cases() -> Iterator[Case]:
+def cases(backend: str) -> Iterator[Case]:
+    """Of NCCL ranks, which share a GPU, those with 2 and 4."""
+    for case in every_case():
+        if backend == "gloo" or case.ranks < 8:
+            yield case._replace(backend=backend)
+
+
+def every_case() -> Iterator[Case]:
     for model in (*TRANSFORMERS, *OTHERS):
         for ranks, configs in CONFIGS.items():
             yield Case(model, ranks, "found")
@@ -83,6 +105,15 @@ def cases() -> Iterator[Case]:
             for config in configs:
                 if "pipeline" not in config or TRANSFORMERS[model] != "tied":
                     yield Case(model, ranks, config)
+
+
+def chains(over: tuple[int, ...]) -> Iterator[Any]:
+    """Gradients are summed inside nodes first, parameters gathered across nodes first."""
+    from meshwright.plan.model import PlannedChain
+
+    inside, across = over[1:], over[:1]
+    for kind, steps in (("ReduceScatter", (inside, across)), ("AllGather", (across, inside))):
+        yield PlannedChain(collective=kind, over=over, bytes=1e6, steps=steps)
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -129,7 +160,7 @@ def make(case: Case, folder: Path) -> None:
     from meshwright.export.write import exported
     from meshwright.search.budget import Budget
     from meshwright.search.joint.planner import best_plan
-    from meshwright.search.joint.question import Question
+    from meshwright.search.joint.question import PlanRequest
 
     batch = 16
     graph = load_model(case.model, batch).graph
@@ -138,18 +169,24 @@ def make(case: Case, folder: Path) -> None:
     try:
         match case.plan.split():
             case ["found"]:
-                question = Question(graph=graph, cluster=cluster, memory=cluster.device.memory)
+                question = PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
                 plan = best_plan(question, Budget.parse("200"), cores=1).best.plan
             case ["zero", stage]:
                 plan = zero(int(stage))(graph, cluster)
             case ["data", "parallel"]:
                 plan = data_parallel(graph, cluster)
             case _:
-                pairs = (part.split("=") for part in case.plan.split(","))
+                pairs = (part.split("=") for part in case.plan.split()[0].split(","))
                 values = {name: json.loads(text.lower()) for name, text in pairs}
+                if case.plan.endswith("stepped"):
+                    cluster = Cluster.named("dgx-h100", node=2, gpu=case.ranks // 2)
                 plan = configured(graph, cluster, ParallelConfig(**values))
+                if case.plan.endswith("stepped"):
+                    plan = replace(plan, chains=tuple(chains(tuple(range(len(plan.factors))))))
         found = exported(replace(plan, model=case.model, batch=batch), graph, "pytorch")
-        (folder / "train_plan.py").write_text(dict(found.files)["train_plan.py"])
+        for name, text in found.files:
+            (folder / name).write_text(text)
+            assert "meshwright." not in text, f"{name} imports Meshwright"
         said = {
             "configuration": str(found.config), "lost": list(found.lost),
             "planned_s": found.planned.step, "written_s": found.written.step,
@@ -165,6 +202,7 @@ def train(case: Case, folder: Path, rank: int) -> None:
     from meshwright.capture.example import Example
     from meshwright.run.single_device import train_alone
 
+    sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location("train_plan", folder / "train_plan.py")
     assert spec is not None
     assert spec.loader is not None
@@ -173,10 +211,17 @@ def train(case: Case, folder: Path, rank: int) -> None:
     store = dist.FileStore(  # type: ignore[attr-defined]
         str(folder / "store"), case.ranks
     )
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=case.ranks)
-    device = torch.device("cpu")
+    device = torch.device("cpu" if case.backend == "gloo" else "cuda:0")
+    if case.backend == "nccl":
+        # Ranks of one GPU look like nodes of their own (shared/reference/runtime_speed.md 7).
+        os.environ |= {
+            "NCCL_HOSTID": f"h{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo",
+        }  # fmt: skip
+        torch.cuda.set_device(device)
+    dist.init_process_group(case.backend, store=store, rank=rank, world_size=case.ranks)
     with script.computing(device) if hasattr(script, "computing") else nullcontext():
-        training = script.Training(device, dtype=torch.float64)
+        more = {"compiled": "aot_eager"} if case.plan.endswith("compiled") else {}
+        training = script.Training(device, dtype=torch.float64, **more)
         parameters = [own for group in training.optimizer.param_groups for own in group["params"]]
         training.optimizer = torch.optim.SGD(parameters, lr=RATE)
         inputs, named, targets = double(training.batch)
@@ -194,14 +239,12 @@ def train(case: Case, folder: Path, rank: int) -> None:
     if rank == 0:
         torch.manual_seed(0)
         model, *_, loss, _targets = script.build()
+        inputs, named, targets = on(device, (tuple(inputs), named, tuple(targets)))
         example = Example(
-            model=model.double(),
-            inputs=tuple(inputs),
-            named=named,
-            loss=loss,
-            targets=tuple(targets),
+            model=model.double().to(device), inputs=inputs, named=named, loss=loss, targets=targets
         )
-        batch = tuple(own for own in (*inputs, *named.values(), *targets) if torch.is_tensor(own))
+        leaves = torch.utils._pytree.tree_leaves((inputs, dict(named), targets))
+        batch = tuple(own for own in leaves if torch.is_tensor(own))
         alone = train_alone(
             example, [batch] * STEPS, lambda own: torch.optim.SGD(own, lr=RATE), device
         )
@@ -212,11 +255,13 @@ def train(case: Case, folder: Path, rank: int) -> None:
 
 def compared(every: list[dict[str, Any]], losses: list[float], alone: Any) -> dict[str, Any]:
     """How far the ranks' losses and parameters are from one device's."""
-    known = dict(alone.parameters)
+    known = {name: own.cpu() for name, own in alone.parameters.items()}
     missing = set(known) - {name for values in every for name in values}
     still = {name for name in missing if not alone.gradients[name].abs().max()}
+    # Biases of keys have no gradient but rounding: what is nothing beside the model is no error.
+    floor = NOTHING * max(own.abs().max().item() for own in known.values())
     errors = [
-        ((own - known[name]).abs().max() / known[name].abs().max().clamp_min(1e-30)).item()
+        ((own - known[name]).abs().max() / known[name].abs().max().clamp_min(floor)).item()
         for values in every
         for name, own in values.items()
     ]
@@ -239,7 +284,11 @@ def plain(name: str) -> str:
 
 def whole(own: Any) -> torch.Tensor:
     held: torch.Tensor = own.full_tensor() if hasattr(own, "full_tensor") else own
-    return held.detach().clone()
+    return held.detach().cpu().clone()
+
+
+def on(device: torch.device, batch: Any) -> Any:
+    return torch.utils._pytree.tree_map(lambda t: t.to(device) if torch.is_tensor(t) else t, batch)
 
 
 def double(batch: Any) -> Any:
@@ -295,15 +344,23 @@ def main() -> None:
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--backend", default="gloo", choices=("gloo", "nccl"))
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--case", help="measures a case of that name alone")
     asked = parser.parse_args()
-    if asked.run:
+    # Whoever asks whether there is a GPU must not start CUDA before ranks are forked.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    if asked.run and asked.processes > 1:
+        in_processes(asked)
+    elif asked.run:
         import meshwright.capture.load
         import meshwright.export.write
         import meshwright.search.joint.planner  # noqa: F401 loaded before ranks are forked
 
         begun = time.monotonic()
-        for case in cases():
-            if asked.only not in case.name or case.name in kept():
+        for case in cases(asked.backend):
+            wanted = case.name == asked.case if asked.case else asked.only in case.name
+            if not wanted or case.name in kept():
                 continue
             if time.monotonic() - begun > asked.seconds:
                 break
@@ -311,7 +368,23 @@ def main() -> None:
             with ROWS.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(case.name, row.get("equal", row.get("refused", row.get("failed"))), flush=True)
+        if asked.case:
+            return
     show()
+
+
+def in_processes(asked: argparse.Namespace) -> None:
+    """Several cases at a time, each in a process of its own."""
+    begun, names = time.monotonic(), [case.name for case in cases(asked.backend)]
+    have = kept()
+
+    def one(name: str) -> None:
+        if time.monotonic() - begun < asked.seconds:
+            words = [sys.executable, __file__, "--run", "--case", name, "--backend", asked.backend]
+            subprocess.run(words, check=False, timeout=400)
+
+    with ThreadPoolExecutor(asked.processes) as pool:
+        list(pool.map(one, (name for name in names if asked.only in name and name not in have)))
 
 
 if __name__ == "__main__":

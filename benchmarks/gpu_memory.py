@@ -30,7 +30,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Measurement, Plan
 from meshwright.run.launch.gpus import sharing_service
 from meshwright.run.launch.ranks import Home, run_ranks
-from meshwright.run.training import Task
+from meshwright.run.training import TrainingTask
 from support.training_bodies import trains_each
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -93,7 +93,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(all_: Sequence[Case]) -> list[Row]:
     """Train all cases on the same ranks."""
-    tasks = [Task(own.plan, MODELS[own.model], steps=STEPS, measure=True) for own in all_]
+    tasks = [TrainingTask(own.plan, MODELS[own.model], steps=STEPS, measure=True) for own in all_]
     home, patience = Home(gpus=1), Seconds(900.0)
     (found, *_) = run_ranks(trains_each, tasks, ranks=RANKS, home=home, timeout=patience)
     return [

@@ -30,12 +30,12 @@ from meshwright.graph import pieces
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint import graph_context, layout_dp, planner, rewrites
-from meshwright.search.joint.segments import Segment, segments
+from meshwright.search.joint.segments import GraphSegment, segments
 from meshwright.sharding import unit
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
-from meshwright.sharding.unit import Unit
-from meshwright.simulate.additive import Costing
+from meshwright.sharding.unit import OpGroup
+from meshwright.simulate.additive import AdditiveCosts
 
 BUDGET = "120s"
 EVERYTHING = "everything"
@@ -44,7 +44,7 @@ EVERYTHING = "everything"
 def without_splitting(patches: ExitStack) -> None:
     """One segment."""
 
-    def whole(graph: OperatorGraph, rules: RuleSet) -> tuple[Segment, ...]:
+    def whole(graph: OperatorGraph, rules: RuleSet) -> tuple[GraphSegment, ...]:
         return segments(graph, rules, least=len(graph.operators) + 1)
 
     patches.enter_context(patch.object(rewrites, "segments", whole))
@@ -60,20 +60,20 @@ def without_caches(patches: ExitStack) -> None:
 
         return anew
 
-    def costs(own: Costing) -> None:
+    def costs(own: AdditiveCosts) -> None:
         for known in (own.known.of_unit, own.known.of_leg, own.known.resharded):
             known.clear()
 
-    def fields(own: graph_context.Bench) -> None:
+    def fields(own: graph_context.GraphContext) -> None:
         own._costings.clear()
         own._fields.clear()
         own._pipelines.clear()
 
     for own, method, forget in (
-        (Costing, "unit", costs),
-        (Costing, "leg", costs),
-        (graph_context.Bench, "field", fields),
-        (layout_dp.Field, "choices", lambda own: own._known.clear()),
+        (AdditiveCosts, "unit", costs),
+        (AdditiveCosts, "leg", costs),
+        (graph_context.GraphContext, "field", fields),
+        (layout_dp.LayoutDP, "choices", lambda own: own._known.clear()),
     ):
         anew = forgetful(getattr(own, method), forget)
         patches.enter_context(patch.object(own, method, anew))
@@ -92,25 +92,25 @@ def without_dynamic_programming(patches: ExitStack) -> None:
 def without_symmetry(patches: ExitStack) -> None:
     """Everything by itself."""
 
-    def alone(_: OperatorGraph, own: Sequence[Unit], *__: object) -> list[int]:
+    def alone(_: OperatorGraph, own: Sequence[OpGroup], *__: object) -> list[int]:
         return list(range(len(own)))
 
-    def unlike(graph: OperatorGraph, rules: RuleSet) -> tuple[Segment, ...]:
+    def unlike(graph: OperatorGraph, rules: RuleSet) -> tuple[GraphSegment, ...]:
         every = enumerate(segments(graph, rules))
         return tuple(msgspec.structs.replace(own, alike=n) for n, own in every)
 
-    def turns(_: Costing, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
+    def turns(_: AdditiveCosts, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
         open_ = [f for f in range(chosen.shape[1]) if (chosen[:, f] >= WHOLE).any()]
         yield from (((f,),) for f in open_)
         yield from (((one,), (other,)) for one, other in combinations(open_, 2))
 
     patches.enter_context(patch.object(graph_context, "nodes", alone))
 
-    def kinds(own: Costing) -> list[int]:
+    def kinds(own: AdditiveCosts) -> list[int]:
         own.known = type(own.known)()
         return alone(own.graph, own.units)
 
-    patches.enter_context(patch.object(Costing, "_kinds", kinds))
+    patches.enter_context(patch.object(AdditiveCosts, "_kinds", kinds))
     patches.enter_context(patch.object(rewrites, "segments", unlike))
     patches.enter_context(patch.object(layout_dp, "_turns", turns))
 

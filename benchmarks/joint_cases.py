@@ -20,8 +20,8 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
-from meshwright.search.joint.planner import Doing, best_plan
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.planner import SearchStatus, best_plan
+from meshwright.search.joint.question import PlanRequest
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +52,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str
 
 
-def question_of(case: Case) -> Question:
+def question_of(case: Case) -> PlanRequest:
     """What a case asks; loads the model."""
     graph = load_model(case.model, case.batch).graph
     cluster = cluster_of(case.cluster)
-    return Question(
+    return PlanRequest(
         graph=in_dtype(graph, "bfloat16") if case.half else graph,
         cluster=cluster,
         memory=parse_bytes(case.memory) if case.memory else Bytes(cluster.device.memory),
@@ -69,7 +69,7 @@ def searched(case: Case) -> Row:
     question = question_of(case)
     began: list[float] = []
 
-    def progress(_: Doing) -> None:
+    def progress(_: SearchStatus) -> None:
         if not began:
             began.append(cpu_seconds())
 

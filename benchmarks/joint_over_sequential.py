@@ -19,7 +19,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from papers import _seconds
 from sequential import sequential
 
@@ -32,7 +32,7 @@ BUDGET = Budget.parse("300s")
 def compared(nodes: int, batch: int) -> str:
     """One line of the table."""
     cluster = Cluster.named("summit", node=nodes)
-    question = Question(
+    question = PlanRequest(
         graph=load_model("zoo:mlp", batch).graph,
         cluster=cluster,
         memory=cluster.device.memory,

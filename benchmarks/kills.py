@@ -28,7 +28,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.run.health.watchdog import EXIT_CODE
 from meshwright.run.launch.ranks import Home
 from meshwright.sharding.layout import REPLICA, Layout, divides
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support.kill_bodies import endless_training
 from support.module_bodies import BATCH
@@ -101,7 +101,7 @@ def plans(source: str) -> list[Plan]:
     ]
 
 
-def _or_copies(unit: Unit, role: str, times: int) -> str:
+def _or_copies(unit: OpGroup, role: str, times: int) -> str:
     """A role that so many factors of two have, or copies where a unit cannot be cut so."""
     return role if divides(unit.extents.get(role, (1,)), 2**times) else REPLICA
 

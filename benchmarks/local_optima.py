@@ -20,10 +20,10 @@ from meshwright.search.budget import Budget
 from meshwright.search.compare import Comparison, compare, told_apart
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
-from meshwright.simulate.full import Scratch
-from meshwright.simulate.layout_space import Space, space
-from meshwright.simulate.move import Board, Undo, apply, board, take_back, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.full import EngineScratch
+from meshwright.simulate.layout_space import LayoutSpace, space
+from meshwright.simulate.move import MoveBuffers, MoveUndo, apply, board, take_back, undo
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices, Ints, Timeline
 from task_graphs import compiled
 
@@ -36,10 +36,10 @@ MACHINES = {2: {"node": 1, "gpu": 2}, 4: {"node": 1}, 8: {"node": 2}}
 
 @compiled
 def tried(
-    now: Board,
-    log: Undo,
-    room: Space,
-    work: Scratch,
+    now: MoveBuffers,
+    log: MoveUndo,
+    room: LayoutSpace,
+    work: EngineScratch,
     timeline: Timeline,
     unit: Indices,
     roles: np.ndarray[tuple[int, int], np.dtype[np.int8]],
@@ -74,7 +74,7 @@ def tried(
     return FOUND
 
 
-def judged(problem: Problem, comparison: Comparison) -> Ints:
+def judged(problem: StepModel, comparison: Comparison) -> Ints:
     """See `tried`."""
     plan = comparison.searched.plan
     problem.lay(problem.codes([plan.layout[unit.name] for unit in problem.units]))
@@ -105,7 +105,7 @@ def main() -> None:
             began = time.monotonic()
             result = compare(graph, cluster, Budget.parse(given.budget))
             took = time.monotonic() - began
-            where = judged(Problem(graph, cluster, apart=told_apart(cluster)), result)
+            where = judged(StepModel(graph, cluster, apart=told_apart(cluster)), result)
             found = result.found
             assert where[3] == found.nanoseconds
             print(

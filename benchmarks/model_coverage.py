@@ -4,20 +4,26 @@
     python benchmarks/model_coverage.py --run                # first the stages that are missing
     python benchmarks/model_coverage.py --run --stage plan   # none after this one
     python benchmarks/model_coverage.py --run --only whisper # models with this in their name
+    python benchmarks/model_coverage.py --run --only BertModel,ClapModel  # or one of these
     python benchmarks/model_coverage.py --run --again        # also those that failed before
     python benchmarks/model_coverage.py --run --fresh        # all, whatever earlier runs said
+    python benchmarks/model_coverage.py --run --jobs 14 --minutes 12  # begins none after these
+    python benchmarks/model_coverage.py --run --rows FILE    # keeps rows there: all anew, resumable
+    python benchmarks/model_coverage.py --merge FILE         # takes rows from there instead of old
 
 Models are listed in benchmarks/coverage_models: classes of Transformers (`hf:CLASS/tiny`), and
 modules as people write them. Plans are for `slow_machine.toml`, on which it pays to split a tiny
 model. Each model is a row of benchmarks/model_coverage.jsonl that says how far it came and, if it
 failed, in one line why: 'sentence' is a refusal with its reason, 'traceback' is a defect, 'hang' is
 one that was ended after --limit seconds. Models come in an order that is as good as random, so that
-what is done when it is stopped is a sample of all.
+what is done when it is stopped is a sample of all. A class that the Transformers here does not have
+is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import time
 import zlib
@@ -35,6 +41,8 @@ HERE = Path(__file__).parent
 LISTS = HERE / "coverage_models"
 ROWS = HERE / "model_coverage.jsonl"
 STAGES = ("capture", "plan", "run")
+UNKNOWN = "has no class"
+"""What is said of a class that another Transformers has."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,21 +101,21 @@ def advanced(row: Row, stages: Sequence[str], limit: float, plans: Path) -> Row:
     return row
 
 
-def kept() -> dict[str, Row]:
+def kept(file: Path = ROWS) -> dict[str, Row]:
     """Rows of earlier runs, of models as they are listed now."""
-    if not ROWS.exists():
+    if not file.exists():
         return {}
     sources = {row.name: row.source for row in listed()}
-    lines = ROWS.read_bytes().splitlines()
+    lines = file.read_bytes().splitlines()
     rows = (msgspec.json.decode(line, type=Row) for line in lines)
     found = {row.name: msgspec.structs.replace(row, source=_here(row.source)) for row in rows}
     return {name: row for name, row in found.items() if sources.get(name) == row.source}
 
 
-def keep(rows: Iterable[Row]) -> None:
+def keep(rows: Iterable[Row], file: Path = ROWS) -> None:
     """Write all rows, so that a run can be stopped at any time."""
     shown = (msgspec.structs.replace(r, source=r.source.replace(f"{LISTS}/", "")) for r in rows)
-    ROWS.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in shown))
+    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in shown))
 
 
 def _here(source: str) -> str:
@@ -118,24 +126,26 @@ def proceed(asked: argparse.Namespace) -> None:
     """Take models through the stages that are missing, a few at a time."""
     fork_server(planning=asked.stage != "capture")
     asked.plans.mkdir(parents=True, exist_ok=True)
-    rows, stages = kept(), STAGES[: STAGES.index(asked.stage) + 1]
+    rows, stages = kept(asked.rows), STAGES[: STAGES.index(asked.stage) + 1]
     every, writing = listed(), Lock()
+    last = time.monotonic() + 60 * asked.minutes
 
     def go_on(new: Row) -> None:
         row = new if asked.fresh else rows.get(new.name, new)
-        if row.failure is not None and not asked.again:
-            return
         began = time.monotonic()
+        if began > last or (row.failure is not None and not asked.again):
+            return
         after = advanced(row, stages, asked.limit, asked.plans)
-        if after == row:
+        if after == row or (after.failure is not None and UNKNOWN in after.failure.said):
             return
         said = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
         with writing:
             rows[row.name] = after
             print(f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {said}", flush=True)
-            keep(rows[one.name] for one in every if one.name in rows)
+            keep((rows[one.name] for one in every if one.name in rows), asked.rows)
 
-    wanted = [row for row in every if asked.only.lower() in f"{row.name} {row.family}".lower()]
+    names = asked.only.lower().split(",")
+    wanted = [row for row in every if any(n in f"{row.name} {row.family}".lower() for n in names)]
     with ThreadPoolExecutor(asked.jobs) as pool:
         for _ in pool.map(go_on, sorted(wanted, key=lambda row: zlib.crc32(row.name.encode()))):
             pass
@@ -182,11 +192,17 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=180.0)
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--rows", type=Path, default=ROWS)
+    parser.add_argument("--merge", type=Path)
     parser.add_argument("--plans", type=Path, default=Path("/tmp/model_coverage"))
     asked = parser.parse_args()
     if asked.run:
         proceed(asked)
-    rows = list(kept().values())
+    if asked.merge:
+        both = kept() | kept(asked.merge)
+        keep(both[one.name] for one in listed() if one.name in both)
+    rows = list(kept(asked.rows).values())
     print(table(rows))
     for row in rows:
         if row.failure is not None:

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 
 from meshwright.base.units import Seconds
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.launch.ranks import Home, run_ranks
 from p2_testbed_cases import nccl_environment
 from p2_testbed_ranks import Clock
@@ -29,7 +29,7 @@ REPETITIONS = 15
 
 def times(ranks: int) -> list[float]:
     """Seconds for each size."""
-    clock, wire, found = Clock(), Wire(), []
+    clock, wire, found = Clock(), Communicator(), []
     for size in SIZES:
         data = torch.zeros(size // 4, device=clock.device)
         work = partial(wire.all_reduce, data, tuple(range(ranks)))

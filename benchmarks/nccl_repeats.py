@@ -16,7 +16,7 @@ from meshwright.base.units import Seconds
 from meshwright.plan.file import load_plan
 from meshwright.plan.model import Measurement
 from meshwright.run.launch.ranks import Home, run_ranks
-from meshwright.run.training import Task
+from meshwright.run.training import TrainingTask
 from support.training_bodies import trains_each
 
 PATIENCE = Seconds(900.0)
@@ -25,7 +25,7 @@ PATIENCE = Seconds(900.0)
 def losses(path: str, times: int) -> tuple[list[float], float]:
     """The last loss of each run, and that of one device."""
     plan = load_plan(path)
-    tasks = [Task(plan, plan.model, one_device=number == 0) for number in range(times)]
+    tasks = [TrainingTask(plan, plan.model, one_device=number == 0) for number in range(times)]
     ranks = plan.cluster.devices
     (found, *_) = run_ranks(trains_each, tasks, ranks=ranks, home=Home(gpus=1), timeout=PATIENCE)
     ran = cast(list[Measurement], found)

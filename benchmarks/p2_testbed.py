@@ -26,7 +26,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds, parse_seconds
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.lowering import Groups, lower_program, reduction_groups
-from meshwright.cost.pattern import Digit, Use, groups
+from meshwright.cost.pattern import Digit, PatternUse, groups
 from meshwright.run.launch.gpus import gpus_for
 from meshwright.run.launch.ranks import RankError
 from meshwright.validate.bed_rows import Case, Record, described, read_records
@@ -71,8 +71,8 @@ def level_groups(cluster: Cluster) -> tuple[Groups, ...]:
     """For each level one group of its members; of the innermost, all of them at once."""
     found = []
     for own, level in enumerate(cluster.levels):
-        rest = Use.EVERY if own == len(cluster.levels) - 1 else Use.FIRST
-        uses = [Use.MEMBER if it is level else rest for it in cluster.levels]
+        rest = PatternUse.EVERY if own == len(cluster.levels) - 1 else PatternUse.FIRST
+        uses = [PatternUse.MEMBER if it is level else rest for it in cluster.levels]
         pattern = tuple(
             (Digit(it.cardinality, use),) for it, use in zip(cluster.levels, uses, strict=True)
         )

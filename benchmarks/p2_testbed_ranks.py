@@ -23,11 +23,11 @@ import torch.distributed as dist
 from meshwright.base.units import Bytes, Seconds
 from meshwright.collectives.lowering import Groups, LoweredStep
 from meshwright.collectives.recipe import recipe
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.programs import Reducer
 from meshwright.run.launch.gpus import device_of_rank
 from meshwright.validate.bed_rows import (
-    Calibration,
+    BedCalibration,
     Key,
     LevelTimes,
     Record,
@@ -80,7 +80,7 @@ def measure_cases(session: Session) -> None:
     clock = Clock()
     if session.levels:
         clock.record(session.results, [_calibration(clock, session)])
-    wire = Wire()
+    wire = Communicator()
     for number, job in enumerate(session.jobs, start=1):
         begun = time.time()
         if not clock.agreed(begun + job.expected < session.until):
@@ -138,7 +138,7 @@ class Clock:
                 file.write(write_records(records))
 
 
-def time_programs(clock: Clock, wire: Wire, job: Job, session: Session) -> list[Times]:
+def time_programs(clock: Clock, wire: Communicator, job: Job, session: Session) -> list[Times]:
     """Times of each program, in rounds of a new order each; in the last rounds only of those that
     are nearly as fast as the fastest.
     """
@@ -167,7 +167,7 @@ def time_programs(clock: Clock, wire: Wire, job: Job, session: Session) -> list[
 
 def time_levels(clock: Clock, groups: Sequence[Groups], elements: int) -> list[tuple[float, float]]:
     """For each level's groups, an AllReduce of a few elements and of many: medians of seconds."""
-    wire, rank = Wire(), dist.get_rank()
+    wire, rank = Communicator(), dist.get_rank()
     data = torch.zeros(elements, device=clock.device)
     found = []
     for level in groups:
@@ -181,12 +181,12 @@ def time_levels(clock: Clock, groups: Sequence[Groups], elements: int) -> list[t
     return found
 
 
-def _calibration(clock: Clock, session: Session) -> Calibration:
+def _calibration(clock: Clock, session: Session) -> BedCalibration:
     """What is measured of a network itself: by rings, whatever its cases use."""
     names, groups = zip(*session.levels, strict=True)
     with _told(NCCL_ALGO="ring"):
         times = time_levels(clock, groups, session.payload // 4)
-    return Calibration(
+    return BedCalibration(
         network=session.network,
         payload=session.payload,
         load=round(os.getloadavg()[0], 2),

@@ -4,6 +4,8 @@
     python benchmarks/papers.py --run               # first computes the rows that are missing
     python benchmarks/papers.py --run --rows bert   # only rows whose name has 'bert' in it
     python benchmarks/papers.py --run --anew        # also rows that do not say their commit
+    python benchmarks/papers.py --run --fresh       # and those of another commit than this one
+    python benchmarks/papers.py --run --fresh --jobs 14 --minutes 20   # ends after so long
     python benchmarks/papers.py --bounds            # only computes the bounds of all rows anew
 
 A bound that is computed anew is one of the graph as it is and of the graph that is cheapest on one
@@ -28,7 +30,9 @@ A plan that does not fit into memory is put in brackets, and counts for nothing.
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import signal
 import statistics
 import subprocess
 import zlib
@@ -54,9 +58,9 @@ from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.search.sweep import Failed, sweep
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 from sequential import sequential
 
@@ -167,7 +171,7 @@ def computed(row: Row) -> Result:
     graph, cluster = _asked(row)
     training = msgspec.convert({"optimizer": row.optimizer, "mixed": bool(row.dtype)}, Options)
     plans = _others(graph, cluster, training)
-    question = Question(
+    question = PlanRequest(
         graph=graph, cluster=cluster, memory=cluster.device.memory, training=training
     )
     budget = Budget(seconds=JOINT)
@@ -181,7 +185,7 @@ def computed(row: Row) -> Result:
         blind = best_plan(own, budget, programs=False).best.plan
         plans["flat"] = blind.changed(cluster=cluster)
     prices = {
-        with_programs: Prices(Pricer(cluster, algorithm="best"), programs=with_programs)
+        with_programs: CollectivePrices(Pricer(cluster, algorithm="best"), programs=with_programs)
         for with_programs in (False, True)
     }
     step: dict[str, float] = {}
@@ -207,7 +211,9 @@ def computed(row: Row) -> Result:
 
 
 def _commit() -> str:
-    """The commit that is checked out here."""
+    """The commit that is checked out here, or is told to be."""
+    if own := os.environ.get("MESHWRIGHT_COMMIT"):
+        return own
     told = ("git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD")
     return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -269,7 +275,7 @@ def _seconds(pricer: OperatorPricer, call: Call, wanted: Wanted) -> float:
     return price.forward.seconds + price.backward.seconds
 
 
-def _described(joint: Planned) -> str:
+def _described(joint: PlanResult) -> str:
     from meshwright.report.outline import short_description
 
     return str(short_description(joint.best.plan, joint.rewrites))
@@ -365,15 +371,23 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="and those that say no commit")
     parser.add_argument("--bounds", action="store_true", help="compute bounds anew")
     parser.add_argument("--rows", default="", help="only rows whose name has this in it")
-    parser.add_argument("--cores", type=int, default=None)
+    parser.add_argument("--fresh", action="store_true", help="and those of another commit")
+    parser.add_argument("--cores", "--jobs", type=int, default=None)
+    parser.add_argument("--minutes", type=float, default=0.0, help="end after so long; 0: never")
     asked = parser.parse_args()
     wanted = [row for row in rows() if asked.rows in row.name]
+    if asked.minutes:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 60 * asked.minutes)
     if asked.run:
         have = known()
+        commit = _commit()
         missing = [
             row
             for row in sorted(wanted, key=lambda row: zlib.crc32(row.name.encode()))
-            if row.name not in have or (asked.anew and not have[row.name].commit)
+            if row.name not in have
+            or (asked.anew and not have[row.name].commit)
+            or (asked.fresh and have[row.name].commit != commit)
         ]
 
         def kept(row: Row, result: Result | Failed) -> None:
@@ -385,6 +399,7 @@ def main() -> None:
             print(table([result]).splitlines()[2], flush=True)
 
         sweep(missing, computed, cores=asked.cores, progress=kept)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     have = known()
     results = [have[row.name] for row in wanted if row.name in have]
     if asked.bounds:

@@ -1,7 +1,8 @@
 """Rates of kernels fitted to published steps (docs/decisions/0025-published-steps.md).
 
-    python benchmarks/published_fit.py --simulate FILE [--only TEXT]   steps and elasticities
-    python benchmarks/published_fit.py FILE... [--write]               the fit, from those
+    python benchmarks/published_fit.py --simulate FILE [--only TEXT] [--seconds S]
+                                                           steps and elasticities; goes on with FILE
+    python benchmarks/published_fit.py FILE... [--write]   the fit, from those
 
 Simulating: every distinct row is simulated once with the catalogue's rates, and again with the
 tasks of each class (products, attention, grouped products, other kernels, update, activations and
@@ -11,25 +12,32 @@ its tasks get longer with other rates, the step is taken to be  p · (1 + Σ e_c
 Fitting: Gauss-Newton, reweighted to the sum of sqrt(log(predicted / measured)² + 0.04²), over the
 logarithms of rates. Each begins at an expectation that no row had a part in (EXPECTED) and is held
 there by a ridge, loosely for a GPU's architecture and whether kernels are fused, more tightly for
-what one machine has besides. `--write` puts the rates into the catalogue and, of each fold alone,
-into validate/data/published_folds.json.
+what one machine has besides. `--write` puts the rates into the catalogue and, fitted without each
+fold, into validate/data/published_folds.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from meshwright.validate.published.folds import folds_of, key_of
+from meshwright.base.units import Seconds
+from meshwright.validate.bands import bands_of
+from meshwright.validate.published.folds import FOLDS, folds_of, key_of
 from meshwright.validate.published.machines import machine_of
+from meshwright.validate.published.models import EXPERTS
+from meshwright.validate.published.predict import JudgedRow
 from meshwright.validate.published.rows import PublishedRow, embedded_published
 from meshwright.validate.published.summary import errors_of
 
@@ -48,45 +56,55 @@ FAMILIES = {
 }  # fmt: skip
 """Architectures of machines; any other is its own."""
 
-EXPECTED = {"best": 0.7, "narrow": 0.6, "attended": 0.55, "grouped": 0.6, "streaming": 0.83,
-            "half": 96.0, "launch": 4e-6, "scores": 5.0}  # fmt: skip
+EXPECTED = {"best": 0.7, "narrow": 0.6, "attended": 0.55, "grouped": 0.8, "streaming": 0.83,
+            "half": 200.0, "launch": 4e-6, "scores": 5.0, "joined": 1.5,
+            }  # fmt: skip
 """Before any row is seen: large products at 70 % of the peak, fused attention (`attended` is best x
 attention, of all scores) at about what FlashAttention-2 publishes
 for A100s, the rest as `Rates`."""
 HOST_BOUND = {"grace": 5e-5}
 """Launches of Megatron-DeepSpeed: vTrain's rows of it say 55 us (validate/data/step_constants)."""
+WHOLE = {"best": 0.3, "narrow": 0.3, "attended": 0.5, "grouped": 0.5, "streaming": 0.1,
+         "half": 0.3, "launch": 0.7, "scores": 0.5, "joined": 0.3}  # fmt: skip
+"""How far all machines together may be from it (one ridge, of logarithms)."""
 LOOSE = {"best": 0.3, "narrow": 0.3, "attended": 0.5, "grouped": 0.5, "streaming": 0.1,
-         "half": 0.5, "launch": 0.7, "scores": 0.5}  # fmt: skip
-"""How far an architecture may be from it (one ridge, of logarithms)."""
+         "half": 0.2, "launch": 0.7, "scores": 0.5, "joined": 0.1}  # fmt: skip
+"""How far an architecture may be from all."""
 TIGHT = 0.4
 """How far a machine may be from its architecture."""
 MOVED = 0.7
 """The share of attention that is not fused which moves scores, for heads of about 128."""
 RIDGE = 0.2
 CORNER = 0.04
-ROUNDS = 10
+ROUNDS = 7
+MOVE = 1e-3
 
 
-def simulate_rows(path: str, only: str) -> None:
-    """A line of JSON for every row: what was predicted, and elasticities."""
+def simulate_rows(path: str, only: str, seconds: float) -> None:
+    """A line of JSON for every row that the file has none for: what was predicted, elasticities."""
     from meshwright.capture.load import load_model
     from meshwright.validate.published.predict import Predictor, question_of
 
     predictor = Predictor(lambda name, batch: load_model(name, batch).graph)
-    known: dict[object, dict[str, Any]] = {}
-    with Path(path).open("w") as file:
+    end, file = time.monotonic() + seconds, Path(path)
+    lines = list(map(json.loads, file.read_text().splitlines())) if file.exists() else []
+    done, known = {line["row"] for line in lines}, {line["question"]: line for line in lines}
+    with file.open("a") as out:
         for number, row in enumerate(embedded_published()):
-            if only not in f"{row.source} {row.model} {row.gpu}":
+            told = f"{row.source} {row.model} {row.gpu} {row.note}"
+            if number in done or only not in told or time.monotonic() > end:
                 continue
+            asked = ""
             try:
                 question = question_of(row)
-                if question not in known:
-                    known[question] = _simulated(predictor, question)
-                found = known[question]
+                asked = hashlib.sha256(repr(question).encode()).hexdigest()[:16]
+                if asked not in known:
+                    known[asked] = _simulated(predictor, question)
+                found = known[asked]
             except Exception as error:  # As in `Predictor.judge`.
                 found = {"skipped": str(error)}
-            file.write(json.dumps({"row": number, **found}) + "\n")
-            file.flush()
+            out.write(json.dumps({**found, "row": number, "question": asked}) + "\n")
+            out.flush()
 
 
 def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
@@ -116,6 +134,7 @@ def _simulated(predictor: Any, question: Any) -> dict[str, Any]:
     return {
         "predicted_s": simulation.prediction.step,
         "predicted_bytes": simulation.prediction.memory.total,
+        "memory": msgspec.structs.asdict(simulation.prediction.memory),
         "elasticity": dict(zip(CLASSES, (*computing, *moving), strict=True)),
         "launched_ns": {
             n: c / max(1.0, t) for n, c, t in zip(CLASSES, counts, in_all, strict=True)
@@ -159,23 +178,25 @@ class Row:
         self.machine, software = cluster.name, cluster.device.running
         self.family = FAMILIES.get(self.machine, self.machine)
         self.kind = "fused" if software.fuses else "eager"
-        self.narrow, self.flash = software.products, software.flash
+        self.narrow, self.flash, self.joins = software.products, software.flash, software.joins
         self.measured = float(row.measured_s or math.nan)
 
     def names(self, rate: str) -> tuple[str, ...]:
         """The parameters that add up to the logarithm of a rate."""
-        of = {"half": "", "grouped": "", "streaming": ""}.get(rate, self.kind)
+        of = "" if rate in ("half", "grouped", "streaming") else self.kind
         rate = f"narrow {self.narrow}" if rate == "narrow" else rate
-        return f"{rate}|{self.family}|{of}", f"{rate}|{self.machine}"
+        return f"{rate}|all|{of}", f"{rate}|{self.family}|{of}", f"{rate}|{self.machine}"
 
     def seconds(self, rate: Callable[[Row, str], float]) -> float:
         """The step with other rates."""
         before, step = self.found["rates"], 1.0
         product = "narrow" if self.narrow else "best"
-        wide = before[product] / rate(self, product) * self._extents(rate(self, "half"))
+        faster, half = rate(self, product) / before[product], rate(self, "half")
+        grouped = faster * rate(self, "grouped") / before["grouped"]
+        grouped *= rate(self, "joined") / before["joined"] if self.joins else 1.0
         slower = {
-            "prod": wide,
-            "group": wide * before["grouped"] / rate(self, "grouped"),
+            "prod": self._longer(half, self._products()) / faster,
+            "group": self._longer(half, self._experts()) / grouped,
             "attn": self._attention(rate),
             "elem": before["streaming"] / rate(self, "streaming"),
             "update": before["streaming"] / rate(self, "streaming"),
@@ -197,22 +218,34 @@ class Row:
         moved = MOVED * rate(self, "scores") / before["scores"]
         return float(moved + (1 - MOVED) * before["attended"] / rate(self, "attended"))
 
-    def _extents(self, half: float) -> float:
-        """How much longer products get with another half, for layers 4 hidden widths deep."""
+    def _longer(self, half: float, products: Sequence[tuple[float, ...]]) -> float:
+        """How much longer products, each a share and its extents, get with another half."""
+
+        def taken(own: float) -> float:
+            return sum(n * math.prod(1 + own / e for e in extents) for n, *extents in products)
+
+        return taken(half) / taken(self.found["rates"]["half"])
+
+    def _products(self) -> list[tuple[float, ...]]:
+        """Those of layers 4 hidden widths deep."""
         row = self.row
         hidden, cut = row.hidden or 1, row.tp or 1
         rows = (row.micro_batch or 1) * (row.seq or 1) / (row.cp or 1)
-        taken = {True: 0.0, False: 0.0}
-        for share, wide, deep in (
-            (3, 3 * hidden / cut, hidden),
-            (1, hidden, hidden / cut),
-            (4, 4 * hidden / cut, hidden),
-            (4, hidden, 4 * hidden / cut),
-        ):
-            for other in taken:
-                own = half if other else self.found["rates"]["half"]
-                taken[other] += share * math.prod(1 + own / e for e in (wide, deep, rows))
-        return taken[True] / taken[False]
+        return [
+            (3, 3 * hidden / cut, hidden, rows),
+            (1, hidden, hidden / cut, rows),
+            (4, 4 * hidden / cut, hidden, rows),
+            (4, hidden, 4 * hidden / cut, rows),
+        ]
+
+    def _experts(self) -> list[tuple[float, ...]]:
+        """That of one expert."""
+        row, told = self.row, EXPERTS.search(self.row.note)
+        if told is None:
+            return self._products()
+        rows = (row.micro_batch or 1) * (row.seq or 1) / (row.cp or 1)
+        rows *= int(told[2]) * (row.ep or 1) / int(told[1])
+        return [(1, row.hidden or 1, row.ffn or 1, max(1.0, rows))]
 
 
 class Fit:
@@ -222,9 +255,8 @@ class Fit:
         self.held: dict[str, float] = {}
         for row in rows:
             for rate in self.rates_fitted(row):
-                whole, own = row.names(rate)
-                self.held[whole] = LOOSE[rate]
-                self.held[own] = TIGHT
+                held = (WHOLE[rate], LOOSE[rate], TIGHT)
+                self.held |= dict(zip(row.names(rate), held, strict=True))
         self.place = {name: n for n, name in enumerate(self.held)}
         self.values = np.zeros(len(self.held))
         self._solve(rows)
@@ -235,42 +267,49 @@ class Fit:
         product = "narrow" if row.narrow else "best"
         rates = [product, "half", "attended" if row.flash else "scores", "streaming"]
         rates += ["grouped"] if row.found["elasticity"]["group"] else []
+        rates += ["joined"] if row.joins and "grouped" in rates else []
         return rates + (["launch"] if row.kind == "eager" or row.family == "grace" else [])
 
     def rate(self, row: Row, rate: str) -> float:
         """A rate as fitted; what no row has a part in as it was."""
         names = row.names(rate)
-        if rate == "launch" and names[0] not in self.place:
+        if rate == "launch" and names[1] not in self.place:
             return float(row.found["rates"]["launch"])
         total = sum(self.values[self.place[name]] for name in names if name in self.place)
         expected = HOST_BOUND.get(row.family) if rate == "launch" else None
         return float((expected or EXPECTED[rate]) * math.exp(total))
 
     def _solve(self, rows: Sequence[Row]) -> None:
-        uses = defaultdict(list)
-        for n, row in enumerate(rows):
-            for name in {name for rate in self.rates_fitted(row) for name in row.names(rate)}:
-                uses[self.place[name]].append(n)
         pull = RIDGE / np.array(list(self.held.values())) ** 2
         for _ in range(ROUNDS):
-            off = np.array([self._off(row) for row in rows])
+            off = np.array([math.log(row.seconds(self.rate) / row.measured) for row in rows])
             slopes = np.zeros((len(rows), len(self.values)))
-            for place, some in uses.items():
-                self.values[place] += 1e-3
-                for n in some:
-                    slopes[n, place] = (self._off(rows[n]) - off[n]) / 1e-3
-                self.values[place] -= 1e-3
+            for n, row in enumerate(rows):
+                for rate in self.rates_fitted(row):
+                    # What adds up to one logarithm has one slope.
+                    slope = (self._moved(row, rate) - off[n]) / MOVE
+                    slopes[n, [self.place[name] for name in row.names(rate)]] = slope
             weights = 1 / np.sqrt(off**2 + CORNER**2)
             square = (slopes * weights[:, None]).T @ slopes + np.diag(pull)
             change = np.linalg.solve(square, -(slopes.T @ (weights * off)) - pull * self.values)
             self.values += np.clip(change, -0.4, 0.4)
 
-    def _off(self, row: Row) -> float:
-        return math.log(row.seconds(self.rate) / row.measured)
+    def _moved(self, row: Row, moved: str) -> float:
+        """The logarithm of predicted over measured with one rate a little higher."""
+
+        def rate(own: Row, name: str) -> float:
+            return self.rate(own, name) * (math.exp(MOVE) if name == moved else 1.0)
+
+        return math.log(row.seconds(rate) / row.measured)
 
 
-LIKE = {"jean-zay-a100": "hgx-a100", "vela-a100": "hgx-a100", "vela-h100": "hgx-h100",
-        "dgx-h200": "hgx-h100"}  # fmt: skip
+LIKE = {
+    **dict.fromkeys(("jean-zay-a100", "vela-a100", "dgx-a100", "aws-p4d", "aws-p4de", "gcp-a2-high",
+                     "gcp-a2-ultra", "azure-nd-a100", "azure-ndm-a100"), "hgx-a100"),
+    **dict.fromkeys(("vela-h100", "dgx-h100", "machine", "aws-p5", "gcp-a3-mega", "azure-nd-h100",
+                     "dgx-h200", "pods-h100", "aws-p5e", "gcp-a3-ultra", "azure-nd-h200"),
+                    "hgx-h100"),
+}  # fmt: skip
 """Machines that have the rates of others where they have no rows of a kind; an H200 has all of an
 H100's, whose chip it has."""
 UNALIGNED = {"ampere": 0.0307, "volta": 0.0307}
@@ -295,6 +334,7 @@ def sections_of(fit: Fit, rows: Sequence[Row]) -> Sections:
         for name, holds in (
             ("narrow", row.narrow == "fp8"),
             ("grouped", bool(row.found["elasticity"]["group"])),
+            ("joined", row.joins),
             ("launch", "launch" in fit.rates_fitted(row)),
             ("scores", not row.flash),
         ):
@@ -332,8 +372,10 @@ def written(text: str, own: Mapping[str, Mapping[str, float]]) -> str:
     return head + "\n".join(lines) + "\n[[levels]]" + levels
 
 
-def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], halves: Any) -> None:
-    """The catalogue and the rates of folds."""
+def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], others: Any) -> None:
+    """The catalogue, the rates of folds, and error bands of held-out rows (which `meshwright
+    validate published --held-out --bands` simulates).
+    """
     folder = Path("src/meshwright")
     for name, own in sections_of(whole, rows).items():
         path = folder / f"cluster/catalogue/{name}.toml"
@@ -341,12 +383,23 @@ def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], halves: Any)
     folds = {
         str(fold): {
             name: {"rates": own["rates"], "fusing": own.get("fusing")}
-            for name, own in sections_of(fit, halves[fold]).items()
+            for name, own in sections_of(fit, others[fold]).items()
+            if name in {row.machine for row in rows}
         }
         for fold, fit in fits.items()
     }
-    path = folder / "validate/data/published_folds.json"
-    path.write_text(json.dumps(folds, indent=1, sort_keys=True) + "\n")
+    data = folder / "validate/data"
+    (data / "published_folds.json").write_text(json.dumps(folds, indent=1, sort_keys=True) + "\n")
+    numbers = folds_of(embedded_published())
+    judged = [
+        JudgedRow(
+            row=row.row,
+            predicted_s=Seconds(row.seconds(fits[numbers[key_of(row.row)]].rate)),
+        )
+        for row in rows
+    ]
+    bands = msgspec.json.format(msgspec.json.encode(bands_of(judged)), indent=1)
+    (data / "published_bands.json").write_bytes(bands + b"\n")
 
 
 def main() -> None:
@@ -354,10 +407,11 @@ def main() -> None:
     parser.add_argument("files", nargs="*")
     parser.add_argument("--simulate")
     parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     if args.simulate:
-        simulate_rows(args.simulate, args.only)
+        simulate_rows(args.simulate, args.only, args.seconds)
         return
     published = embedded_published()
     lines = [
@@ -371,16 +425,16 @@ def main() -> None:
     ]
     folds = folds_of(published)
     whole = Fit(rows)
-    halves = {f: [row for row in rows if folds[key_of(row.row)] == f] for f in (0, 1)}
-    fits = {f: Fit(own) for f, own in halves.items()}
+    others = {f: [row for row in rows if folds[key_of(row.row)] != f] for f in range(FOLDS)}
+    fits = {f: Fit(own) for f, own in others.items()}
     tell("as simulated", rows, lambda row: row.found["predicted_s"])
     tell("fitted", rows, lambda row: row.seconds(whole.rate))
-    tell("held out", rows, lambda row: row.seconds(fits[1 - folds[key_of(row.row)]].rate))
+    tell("held out", rows, lambda row: row.seconds(fits[folds[key_of(row.row)]].rate))
     for machine, own in sections_of(whole, rows).items():
         for kind, rates in own.items():
             print(machine, kind, {name: float(f"{v:.4g}") for name, v in rates.items()})
     if args.write:
-        write(whole, fits, rows, halves)
+        write(whole, fits, rows, others)
 
 
 def tell(title: str, rows: Sequence[Row], seconds: Callable[[Row], float]) -> None:

@@ -24,7 +24,7 @@ from meshwright.search.mcmc.metropolis import (
     LONGEST,
     PROPOSED,
     Engine,
-    Walk,
+    MetropolisChain,
     desk,
     stroll,
 )
@@ -32,7 +32,7 @@ from meshwright.simulate import full, simulation
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
 from meshwright.simulate.move import board, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 
 MODELS = (
     ("nmt", "zoo:nmt", 64),
@@ -49,17 +49,17 @@ COLDNESS = 1e-4
 """The temperature for each nanosecond of the first cost."""
 
 
-def lay_data_parallel(problem: Problem) -> None:
+def lay_data_parallel(problem: StepModel) -> None:
     plan = data_parallel(problem.graph, problem.cluster)
     problem.lay(problem.codes([plan.layout[unit.name] for unit in plan.units]))
 
 
-def walked(problem: Problem, engine: Engine, proposals: int) -> tuple[float, list[int]]:
+def walked(problem: StepModel, engine: Engine, proposals: int) -> tuple[float, list[int]]:
     """Microseconds a proposal of a walk from data parallelism, and where it went."""
     lay_data_parallel(problem)
     room, log, table = space(problem), undo(problem, LONGEST), desk(problem, engine)
     cost = full.simulate(problem.tasks).makespan
-    walk = Walk(
+    walk = MetropolisChain(
         random=np.array([1], np.uint64),
         number=np.zeros(6, np.int64),
         temperature=np.array([COLDNESS * cost]),
@@ -79,7 +79,7 @@ def walked(problem: Problem, engine: Engine, proposals: int) -> tuple[float, lis
 
 def compared(name: str, graph: OperatorGraph, nodes: int, proposals: int) -> str:
     """One line of the table: the same walk with either engine."""
-    problem = Problem(graph, Cluster.named("flexflow-k80", node=nodes))
+    problem = StepModel(graph, Cluster.named("flexflow-k80", node=nodes))
     walked(problem, "delta", proposals)
     whole, found = walked(problem, "full", proposals)
     part, same = walked(problem, "delta", proposals)
@@ -90,7 +90,7 @@ def compared(name: str, graph: OperatorGraph, nodes: int, proposals: int) -> str
 
 def whole_simulation(graph: OperatorGraph) -> str:
     """How long NMT on 8 devices takes the full engine, called from Python."""
-    problem = Problem(graph, Cluster.named("flexflow-k80", node=2))
+    problem = StepModel(graph, Cluster.named("flexflow-k80", node=2))
     lay_data_parallel(problem)
     work, timeline = full.scratch(problem.tasks), full.timeline_of(problem.tasks)
     began = time.process_time()

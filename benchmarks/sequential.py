@@ -17,7 +17,7 @@ from meshwright.graph.counts import gradients_of
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.search.joint.explore_rewrites import Chain, Costs, Evaluate, algebra, variants
-from meshwright.search.joint.segments import Segment, gradients_within, segments
+from meshwright.search.joint.segments import GraphSegment, gradients_within, segments
 from meshwright.search.joint.stitch import recomposed
 
 SecondsOf = Callable[[Call, Wanted], float]
@@ -65,7 +65,7 @@ def sequential(
     )
 
 
-def one_device(segment: Segment, seconds_of: SecondsOf) -> Evaluate:
+def one_device(segment: GraphSegment, seconds_of: SecondsOf) -> Evaluate:
     """What variants of a segment cost where nothing is split."""
 
     def evaluate(graph: OperatorGraph) -> Costs:

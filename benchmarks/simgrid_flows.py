@@ -40,7 +40,7 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
     from meshwright.cost.alpha_beta import Pricer
     from meshwright.cost.backend import NCCL, RINGS, Algorithm
     from meshwright.cost.collective import Collective, Movement
-    from meshwright.cost.pattern import Digit, Use, groups, members
+    from meshwright.cost.pattern import Digit, PatternUse, groups, members
     from support.links import coordinates, rounds_of_transfers
     from support.strategies import DEVICE, NAMES
 
@@ -67,7 +67,7 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
         outermost = names[0]
         levels = tuple(map(level, names))
         cluster = Cluster(name="random", levels=levels, device=DEVICE, machine=names[-2])
-        pattern = tuple((Digit(own, chance.choice(list(Use))),) for own in cluster.hierarchy)
+        pattern = tuple((Digit(own, chance.choice(list(PatternUse))),) for own in cluster.hierarchy)
         size = math.prod(map(members, pattern))
         if size == 1:
             continue

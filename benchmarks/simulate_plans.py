@@ -19,7 +19,7 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.simulate import build_template
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import simulate
 from support import slow_build
@@ -42,7 +42,7 @@ def seconds(call: Callable[[], object], times: int = 5) -> float:
 def measured(name: str, batch: int, cluster: str, nodes: int, sizes: tuple[int, int, int]) -> str:
     """One line about a plan."""
     machine = Cluster.named(cluster).resized({"node": nodes})
-    prices = Prices(Pricer(machine, algorithm="best"))
+    prices = CollectivePrices(Pricer(machine, algorithm="best"))
     tensor, pipeline, micro_batches = sizes
     config = ParallelConfig(
         data=machine.devices // (tensor * pipeline),

@@ -35,7 +35,7 @@ from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
 from meshwright.calibrate.background_load import company
 from meshwright.calibrate.calls import calls_to_measure
-from meshwright.calibrate.link_fit import Found, fitted
+from meshwright.calibrate.link_fit import LinkMeasurements, fitted
 from meshwright.calibrate.link_rates import measure_links
 from meshwright.calibrate.profile_calls import calibrate
 from meshwright.capture.load import load_model
@@ -48,13 +48,13 @@ from meshwright.graph.families import family_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Measurement, Options, Plan
 from meshwright.run.launch.ranks import run_ranks
-from meshwright.run.training import Task, train
+from meshwright.run.training import TrainingTask, train
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 from step_rows import Row, told
@@ -95,7 +95,7 @@ class Place(NamedTuple):
 
 def measured_place(name: str, cluster: Cluster, run: Callable[..., list[object]]) -> Place:
     """A place whose links are measured."""
-    found = cast("Found", run(measure_links, cluster)[0])
+    found = cast("LinkMeasurements", run(measure_links, cluster)[0])
     return Place(name, fitted(cluster, found, f"by {cluster.devices} ranks"), run)
 
 
@@ -170,8 +170,8 @@ def changed(table: PriceTable, change: Callable[[float], float]) -> PriceTable:
     return msgspec.structs.replace(table, rows=rows)
 
 
-def prices_on(cluster: Cluster) -> Prices:
-    return Prices(Pricer(cluster, RINGS, algorithm="best"))
+def prices_on(cluster: Cluster) -> CollectivePrices:
+    return CollectivePrices(Pricer(cluster, RINGS, algorithm="best"))
 
 
 def predicted(plan: Plan, operators: OperatorPricer) -> Seconds:
@@ -190,14 +190,14 @@ def plans(
         options = msgspec.structs.replace(own.options, optimizer=TRAINING.optimizer)
         own = msgspec.structs.replace(own, options=options)
         yield name, with_programs(own, simulate(own, prices_on(cluster), operators).problem)
-    question = Question(
+    question = PlanRequest(
         graph=graph, cluster=cluster, memory=cluster.device.memory, training=TRAINING
     )
     yield "found", best_plan(question, SEARCH, backend=RINGS, operators=operators).best.plan
 
 
 def measured(place: Place, plan: Plan, model: str, steps: int = STEPS) -> tuple[Seconds, ...]:
-    found = place.run(train, Task(plan, model, steps=steps))[0]
+    found = place.run(train, TrainingTask(plan, model, steps=steps))[0]
     return cast("Measurement", found).steps
 
 

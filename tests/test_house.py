@@ -69,3 +69,36 @@ def top_level(path: Path) -> set[str]:
         return set()
     body = ast.parse(path.read_text()).body
     return {own.name for own in body if isinstance(own, ast.FunctionDef | ast.ClassDef)}
+
+
+def classes() -> list[tuple[str, str]]:
+    """Public classes of the source by name, each with its file; models of the zoo have the names of
+    their papers' parts, and a script that is exported is a text.
+    """
+    return [
+        (node.name, str(path.relative_to(SOURCE)))
+        for path in sorted(SOURCE.rglob("*.py"))
+        if "zoo" not in path.parts and path.stem != "pytorch_text"
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    files: dict[str, list[str]] = {}
+    for name, file in classes():
+        files.setdefault(name, []).append(file)
+    assert {name: own for name, own in files.items() if len(own) > 1} == {}
+
+
+DIALECT = {
+    "Alone", "Bench", "Board", "Bundle", "Desk", "Field", "Found", "Frame", "Game", "Joined",
+    "Joint", "Kept", "Lane", "Leg", "Lookout", "Lying", "Outlook", "Planned", "Port", "Problem",
+    "Question", "Rest", "Seats", "Settler", "Shelf", "Skeleton", "Sketch", "Toll", "Unit",
+    "Waist", "Walk", "Ways", "Wire", "Wiring",
+}  # fmt: skip
+"""Words of ours for what the field has a name for (docs/internals.md, glossary)."""
+
+
+def test_classes_have_the_names_of_the_field() -> None:
+    assert [(name, file) for name, file in classes() if name in DIALECT] == []

@@ -110,6 +110,7 @@ def test_there_is_no_torch(path: str, tmp_path: Path) -> None:
     [
         (["--help"], "Usage: meshwright"),
         (["clusters"], "gcp-a100"),
+        (["models"], "llama3-8b"),
         (["place", "--nodes", "2", "--axes", "data=32", "--reduce", "data"], "[[2 16]]"),
         (["reduce", "--nodes", "2", "--axes", "data=32", "--reduce", "data"], "AllReduce"),
         (["rules", "list", "linear-cut-*"], "linear-cut-k"),
@@ -134,7 +135,6 @@ def test_a_saved_plan_is_simulated_without_torch(path: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "words",
     [
-        ["models"],
         ["capture", "zoo:lenet"],
         ["plan", "zoo:lenet", "--cluster", "laptop"],
         ["calibrate", "zoo:lenet", "--out", "prices.jsonl"],

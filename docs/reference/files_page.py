@@ -17,7 +17,7 @@ from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
 from meshwright.rewrite.language import text
 from meshwright.rewrite.library import Certificate
 from meshwright.search import results
-from meshwright.search.jobs import Asked, Job, Row
+from meshwright.search.jobs import Job, JobRow, SweepOptions
 
 INTRODUCTION = """Every file that Meshwright reads and writes. Files are written whole or not at
 all; a mistake in one is told in a sentence with its path. All numbers in JSON are in base units:
@@ -97,11 +97,11 @@ def _sweeps() -> list[str]:
         "## Sweeps: .toml",
         "`models`, `clusters` and `batches` are lists; `[plan]` has the fields below. "
         "`meshwright sweep --example` prints one to start from.",
-        _record(Asked),
+        _record(SweepOptions),
         "### Results of a sweep: .jsonl",
         docstring(results.__doc__),
         "Each line has a `job` and its `row`:",
-        *map(_record, (Job, Row)),
+        *map(_record, (Job, JobRow)),
     ]
 
 

@@ -15,7 +15,7 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Held, Measurement, Plan, Prediction
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 
 ODD = "<script>alert('x')</script> & \"y\""
 
@@ -59,8 +59,8 @@ def nouns() -> list[object]:
     step, compute, moved = Seconds(2.0), Seconds(1.0), Bytes(7)
     prediction = Prediction(step=step, compute=compute, moved=moved, memory=held, missing=Bytes(0))
     best = Candidate(plan, prediction)
-    planned = Planned(
-        question=Question(graph=graph, cluster=laptop, memory=Bytes(1 << 30)),
+    planned = PlanResult(
+        question=PlanRequest(graph=graph, cluster=laptop, memory=Bytes(1 << 30)),
         best=best, baselines=((ODD, best),), refused=(), front=(best,), bound=Seconds(1.0),
         graphs=1, rewrites=(ODD,), simulated=3, history=(), seconds=1.5, stopped="complete",
     )  # fmt: skip
@@ -81,7 +81,7 @@ def test_every_noun_prints_in_a_terminal_and_in_a_notebook(noun: object) -> None
 
 
 def test_planned_as_text() -> None:
-    planned = next(noun for noun in nouns() if isinstance(noun, Planned))
+    planned = next(noun for noun in nouns() if isinstance(noun, PlanResult))
     assert str(msgspec.structs.replace(planned.plan, origin="joint")) == (
         "plan 'joint' of graph tiny on laptop\n"
         "  devices               process 4\n"

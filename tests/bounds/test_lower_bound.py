@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from meshwright.base.errors import InputError
 from meshwright.baselines import applicable
 from meshwright.bounds import lower_bound as bounds_of
-from meshwright.bounds.degrees import Cutter
+from meshwright.bounds.degrees import DegreeEnumerator
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.bounds.network_traffic import States, networks
 from meshwright.bounds.pairwise_tables import _fractions, _least, _lying
@@ -36,8 +36,8 @@ from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import ALL_REDUCE
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import NANO, Prices
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.collective_table import NANO, CollectivePrices
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import simulate
 from support.plan_strategies import plans
 
@@ -96,7 +96,7 @@ def two_products() -> OperatorGraph:
 def test_no_optimum_is_faster(sizes: dict[str, int]) -> None:
     cluster = Cluster.named("flexflow-p100", **sizes)
     graph = two_products()
-    best = exhaustive(Problem(graph, cluster)).nanoseconds / 1e9
+    best = exhaustive(StepModel(graph, cluster)).nanoseconds / 1e9
     assert 0 < lower_bound(graph, cluster).seconds <= best
 
 
@@ -104,7 +104,7 @@ def test_no_optimum_is_faster(sizes: dict[str, int]) -> None:
 @pytest.mark.parametrize(("devices", "micro"), [(6, 1), (16, 1), (8, 2)])
 def test_few_ways_stand_for_every_way(name: str, devices: int, micro: int) -> None:
     graph = tiny(name, 48)
-    cutter = Cutter(OperatorPricer(SMALL.device), devices, micro)
+    cutter = DegreeEnumerator(OperatorPricer(SMALL.device), devices, micro)
     for unit in {own.members: own for own in units(graph)}.values():
         few, every = cutter.few(unit), cutter.every(unit)
         for there, back, share in zip(every.there, every.back, every.share, strict=True):
@@ -184,7 +184,7 @@ def test_of_what_is_taken_together_the_least_counts(
 @pytest.mark.parametrize("name", catalogue_names())
 def test_no_sum_over_positions_is_faster(name: str, backend: Backend) -> None:
     cluster = Cluster.named(name)
-    prices = Prices(Pricer(cluster, backend, algorithm="best"))
+    prices = CollectivePrices(Pricer(cluster, backend, algorithm="best"))
     depth = next(n for n, size in enumerate(cluster.hierarchy) if size > 1)
     every = range(len(factors(cluster)))
     outer = {n for n in every if factors(cluster)[n].level == depth}

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from meshwright.cluster.model import Toll
+from meshwright.cluster.model import CommOverhead
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.launch.thread_affinity import keep_to_a_core, keep_to_a_share
 from support.wire_bodies import core_of_this_rank, measured_toll, policies_of_gloo
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ranks
 
 
 def test_talking_takes_some_of_computing() -> None:
-    every = cast(list[Toll], run_ranks(measured_toll, ranks=2))
+    every = cast(list[CommOverhead], run_ranks(measured_toll, ranks=2))
     assert every[0] == every[1], "all ranks know the same"
     assert every[0].message < 1
     assert 1e3 < every[0].bandwidth < 1e12

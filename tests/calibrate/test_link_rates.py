@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.calibrate.link_fit import Found, contradictions, fitted, probes
+from meshwright.calibrate.link_fit import LinkMeasurements, contradictions, fitted, probes
 from meshwright.calibrate.link_rates import measure_links
 from meshwright.calibrate.probes import (
-    Crossing,
-    Line,
+    FittedLine,
+    ProbeCrossing,
     busiest,
     everyone,
     filling,
@@ -80,10 +80,10 @@ def without_figures(cluster: Cluster) -> Cluster:
     return msgspec.structs.replace(plain, device=device, source="")
 
 
-def found_on(real: Cluster, described: Cluster) -> Found:
+def found_on(real: Cluster, described: Cluster) -> LinkMeasurements:
     """What is measured if the links are in truth those of another cluster."""
     latencies = tuple(None if pair is None else Seconds(1e-4) for pair in firsts(described))
-    return Found(latencies, {pairs: pace(real, pairs) for pairs in probes(described)})
+    return LinkMeasurements(latencies, {pairs: pace(real, pairs) for pairs in probes(described)})
 
 
 def rates(cluster: Cluster) -> list[list[float]]:
@@ -95,20 +95,22 @@ def rates(cluster: Cluster) -> list[list[float]]:
 
 def test_a_port_is_filled_by_all_devices_behind_it() -> None:
     cluster = racks()
-    assert filling(cluster, Line(0, 0)) == ((0, 4), (1, 5), (2, 6), (3, 7))
-    assert filling(cluster, Line(1, 0)) == ((0, 2), (1, 3))
-    assert filling(cluster, Line(2, 0)) == ((0, 1), (1, 0)), "a medium carries both directions"
+    assert filling(cluster, FittedLine(0, 0)) == ((0, 4), (1, 5), (2, 6), (3, 7))
+    assert filling(cluster, FittedLine(1, 0)) == ((0, 2), (1, 3))
+    assert filling(cluster, FittedLine(2, 0)) == ((0, 1), (1, 0)), (
+        "a medium carries both directions"
+    )
     assert firsts(cluster) == ((0, 4), (0, 2), (0, 1))
 
 
 def test_what_leaves_a_rack_crosses_the_cards_of_its_nodes() -> None:
     cluster = racks()
-    spine, card, inside = Line(0, 0), Line(1, 0), Line(2, 0)
+    spine, card, inside = FittedLine(0, 0), FittedLine(1, 0), FittedLine(2, 0)
     crossing = busiest(cluster, filling(cluster, spine))
-    assert crossing == {spine: Crossing(4, 0), card: Crossing(2, 0)}
+    assert crossing == {spine: ProbeCrossing(4, 0), card: ProbeCrossing(2, 0)}
     both = busiest(cluster, everyone(cluster, 0))
-    assert both == {spine: Crossing(4, 4), card: Crossing(2, 2)}
-    assert busiest(cluster, everyone(cluster, 2)) == {inside: Crossing(2, 0)}
+    assert both == {spine: ProbeCrossing(4, 4), card: ProbeCrossing(2, 2)}
+    assert busiest(cluster, everyone(cluster, 2)) == {inside: ProbeCrossing(2, 0)}
     assert pace(cluster, everyone(cluster, 0)) == 4 / 12.5e6
 
 
@@ -117,17 +119,17 @@ def test_half_duplex_ports_are_filled_in_both_directions() -> None:
         two_by_two(),
         lambda d, link: msgspec.structs.replace(link, duplex="half") if d == 0 else link,
     )
-    assert filling(half, Line(0, 0)) == ((0, 2), (1, 3), (2, 0), (3, 1))
+    assert filling(half, FittedLine(0, 0)) == ((0, 2), (1, 3), (2, 0), (3, 1))
     assert pace(half, everyone(half, 0)) == 4 / 25e6
 
 
 def test_blocks_share_a_card_and_all_cards_a_switch() -> None:
     cluster = pairs_of_gpus()
-    card, switch = Line(0, 0), Line(0, 1)
+    card, switch = FittedLine(0, 0), FittedLine(0, 1)
     assert filling(cluster, card) == ((0, 4), (1, 5))
     assert filling(cluster, switch) == everyone(cluster, 0)
     crossing = busiest(cluster, everyone(cluster, 0))
-    assert crossing == {card: Crossing(2, 2), switch: Crossing(8, 0)}
+    assert crossing == {card: ProbeCrossing(2, 2), switch: ProbeCrossing(8, 0)}
 
 
 # What follows from what was measured.
@@ -301,7 +303,7 @@ def test_a_testbed_has_the_rates_it_was_given() -> None:
     with Testbed(truth) as bed:
         heard = bed.run(measure_links, described)
     assert heard == [heard[0]] * truth.devices
-    measured = fitted(described, cast("Found", heard[0]), "")
+    measured = fitted(described, cast("LinkMeasurements", heard[0]), "")
     require_close(measured, truth)
     assert all(0 <= link.latency < 0.01 for link in measured.levels[-2].links)
     assert measured.device.toll is not None
@@ -313,7 +315,7 @@ def test_a_testbed_has_the_rates_it_was_given() -> None:
 def test_a_testbed_contradicts_a_wrong_description() -> None:
     described = shared_per(two_by_two(), "process")
     with Testbed(two_by_two()) as bed:
-        found = cast("Found", bed.run(measure_links, described)[0])
+        found = cast("LinkMeasurements", bed.run(measure_links, described)[0])
     sentences = list(contradictions(fitted(described, found, ""), found))
     assert any("all devices that send to another node at once" in told for told in sentences)
 

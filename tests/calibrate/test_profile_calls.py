@@ -11,7 +11,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.calibrate import profile_calls as room
 from meshwright.calibrate.calls import calls_to_measure
-from meshwright.calibrate.profile_calls import Calibration, Failure, calibrate
+from meshwright.calibrate.profile_calls import CallCalibration, Failure, calibrate
 from meshwright.calibrate.provenance import origin_of
 from meshwright.capture.load import load_model
 from meshwright.cost.table import MeasuredCall, load_table
@@ -99,17 +99,17 @@ def quiet(done: int, total: int, call: Call) -> None:
     pass
 
 
-def measured(file: Path, *calls: Call) -> Calibration:
+def measured(file: Path, *calls: Call) -> CallCalibration:
     return calibrate(calls, CPU, file, "meshwright calibrate", quiet, each=Seconds(0))
 
 
 def test_a_calibration_goes_on_where_it_stopped(tmp_path: Path) -> None:
     file = tmp_path / "prices.jsonl"
-    assert measured(file, relu(4), relu(4), relu(5)) == Calibration(
+    assert measured(file, relu(4), relu(4), relu(5)) == CallCalibration(
         measured=2, known=0, failures=(), stopped="done"
     )
     first = file.read_text()
-    assert measured(file, relu(5), relu(6)) == Calibration(
+    assert measured(file, relu(5), relu(6)) == CallCalibration(
         measured=1, known=1, failures=(), stopped="done"
     )
     assert file.read_text().startswith(first)
@@ -160,7 +160,7 @@ def test_an_interrupted_calibration_keeps_what_it_has(
     file = tmp_path / "prices.jsonl"
     assert measured(file, relu(4), relu(5), relu(6)).stopped == "interrupted"
     monkeypatch.undo()
-    assert measured(file, relu(4), relu(5), relu(6)) == Calibration(
+    assert measured(file, relu(4), relu(5), relu(6)) == CallCalibration(
         measured=2, known=1, failures=(), stopped="done"
     )
 
@@ -168,7 +168,7 @@ def test_an_interrupted_calibration_keeps_what_it_has(
 def test_a_spent_budget_ends_it(tmp_path: Path) -> None:
     file = tmp_path / "prices.jsonl"
     result = calibrate((relu(4),), CPU, file, "", quiet, total=Seconds(0))
-    assert result == Calibration(measured=0, known=0, failures=(), stopped="out of time")
+    assert result == CallCalibration(measured=0, known=0, failures=(), stopped="out of time")
 
 
 def test_progress_counts_what_is_known_and_what_failed(tmp_path: Path) -> None:

@@ -120,16 +120,24 @@ def of_another_use(scores: Tensor, labels: Tensor) -> Tensor:
     return scores.sum() * labels.masked_select(labels > 0).sum()
 
 
-@pytest.mark.parametrize("loss", [of_other_lengths, of_a_mask_written_between, of_another_use])
-def test_other_selections_depend_on_data(loss: Loss) -> None:
-    with pytest.raises(InputError, match=r"depends on data|branches on the values"):
+@pytest.mark.parametrize("loss", [of_other_lengths, of_a_mask_written_between])
+def test_targets_of_other_lengths_are_refused(loss: Loss) -> None:
+    with pytest.raises(InputError, match=r"branches on the values|fails on its example inputs"):
         capture(example(loss, RAGGED))
+
+
+def test_a_selection_for_another_use_is_as_large_as_the_example_s() -> None:
+    own = example(of_another_use, RAGGED)
+    graph = capture(own)
+    assert [guard.value for guard in graph.guards] == [10]
+    (made,) = execute(graph, values_of(own, graph)).values()
+    assert torch.equal(made, Step(own)(own.inputs, own.named, own.targets))
 
 
 def test_a_selection_that_is_returned_is_made() -> None:
     with CtcLoss() as ctc:
         waiting: Any = RAGGED.masked_select(RAGGED > 0)
-        given = ctc.gathered({"labels": waiting})
+    given = ctc.gathered({"labels": waiting})
     assert torch.equal(given["labels"], RAGGED[RAGGED > 0])
 
 

@@ -105,3 +105,9 @@ def test_scores_name_both_positions() -> None:
 def test_broadcasting_takes_the_longer_operand() -> None:
     bias = named("add", [(("feature",), (4,)), (("batch", "feature"), (3, 4))], (3, 4))
     assert bias == ("batch", "feature")
+
+
+def test_a_product_with_a_vector_has_one_dim_less() -> None:
+    x, vector = Spec("float32", (8, 5, 3)), Spec("float32", (3,))
+    call = Call(kind="linear", inputs=(x, vector), outputs=(Spec("float32", (8, 5)),))
+    assert output_dims(call, (("batch", "position", "feature"), ("in",))) == (("d0", "d1"),)

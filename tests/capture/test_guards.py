@@ -109,6 +109,71 @@ def test_what_inputs_decide_is_guarded(
         execute(graph, values_of(own, graph))
 
 
+ENDS, NO_END = torch.tensor([[3, 1], [5, 1]]), torch.tensor([[3, 1], [5, 5]])
+SELECTIONS: dict[str, Callable[..., Any]] = {
+    "mask": lambda self, x, ids: self.layers[0](x)[:, :2][ids == 1],
+    "mask of rows": lambda self, x, ids: self.layers[0](x)[(ids == 1).any(1), 1:],
+    "places": lambda self, x, ids: self.layers[0](x)[torch.nonzero(ids == 1, as_tuple=True)],
+    "where": lambda self, x, ids: self.layers[0](x)[torch.where(ids == 1)],
+    "masked_select": lambda self, x, ids: self.layers[0](x)[:, :2].masked_select(ids == 1),
+    "unique": lambda self, x, ids: self.layers[0](x) * len(torch.unique((ids == 1).sum(1))),
+    "consecutive": lambda self, x, ids: self.layers[0](x) * len((ids == 1).unique_consecutive()),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_how_many_elements_inputs_select_is_guarded(name: str) -> None:
+    """Classifiers of Transformers that read a decoder's last token (T5, BART) do so."""
+    graph = capture_same(SELECTIONS[name], ENDS).graph
+    assert graph.guards
+    own = example(SELECTIONS[name], NO_END)
+    with pytest.raises(InputError, match=r"branches on data at .* where it read"):
+        execute(graph, values_of(own, graph))
+
+
+def test_as_many_elements_as_were_selected_are_of_this_batch_alone() -> None:
+    graph = capture_same(SELECTIONS["mask"], ENDS).graph
+    with pytest.raises(InputError, match="batch"):
+        with_batch(graph, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: self.layers[0](x)[x > 0].sum(),
+        lambda self, x: x[self.layers[0](x) > 0].sum(),
+        lambda self, x: x[torch.rand(2, 4) > 0.5].sum(),
+        lambda self, x: self.layers[0](torch.unique(x, dim=0)),
+        lambda self, x: self.layers[0](torch.unique_consecutive(x, dim=0)),
+    ],
+)
+def test_shapes_that_numbers_decide_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match=rf"depends on data at {__file__}:\d+; select"):
+        captured(example(function))
+
+
+def clamped(self: Layers, x: Tensor) -> Tensor:
+    y: Tensor = self.layers[0](x)
+    if not torch.isfinite(y).all() or torch.isnan(y).any():
+        y = y.clamp(-1, 1)
+    return y
+
+
+def test_whether_numbers_are_finite_is_what_the_example_says_with_a_warning() -> None:
+    found = capture_same(clamped)
+    assert [operator.kind for operator in found.graph.operators] == ["linear"]
+    (told,) = found.warnings
+    assert "whether its numbers are finite" in told
+
+
+def test_what_a_loss_of_pytorch_asserts_is_guarded() -> None:
+    variance = torch.rand(2, 4) + 0.1
+    graph = capture_same(
+        lambda self, x, var: functional.gaussian_nll_loss(self.layers[0](x), x, var), variance
+    ).graph
+    assert [guard.value for guard in graph.guards] == [False]
+
+
 def test_what_a_buffer_decides_is_guarded() -> None:
     graph = capture_same(by_buffer).graph
     assert [guard.value for guard in graph.guards] == [True]

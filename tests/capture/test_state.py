@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
@@ -189,6 +190,12 @@ def test_modules_of_pytorch_are_named_and_no_line_of_ours() -> None:
     example = Example(model=model, inputs=(torch.zeros(3, dtype=torch.int64),))
     with pytest.raises(InputError, match=r"parameter '0\.weight'; no later"):
         capture(example)
+
+
+def test_a_spectral_norm_that_follows_its_weight_has_a_remedy_of_its_own() -> None:
+    model = nn.Sequential(spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 1))
+    with pytest.raises(InputError, match=r"buffer '0\.parametrizations.*; leave spectral_norm out"):
+        capture(Example(model=model, inputs=(torch.randn(3, 4),)))
 
 
 class Features(nn.Module):

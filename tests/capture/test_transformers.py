@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -62,6 +62,11 @@ def test_the_captured_graph_is_the_model(name: str) -> None:
     example = Example(model=model, named=inputs_of(name))
     graph = capture(example)
     assert check(graph) == ()
+    masked = [own for own in graph.operators if own.kind == "scaled_dot_product_attention"]
+    if name == "LlamaForCausalLM":
+        # As when it runs: a model that is exported would get masks instead.
+        told = [(len(own.inputs), dict(own.attributes).get("is_causal")) for own in masked]
+        assert told == [(3, True), (3, True)]
     torch.manual_seed(1)
     expected = model(**example.named).loss
     torch.manual_seed(1)
@@ -142,6 +147,9 @@ INPUTS = {
     "Qwen2_5_VLForConditionalGeneration": {"input_ids": (2, 16), "labels": (2, 16)},
     "T5Model": {"input_ids": (2, 16), "decoder_input_ids": (2, 16)},
     "YolosForObjectDetection": {"pixel_values": (2, 3, 32, 32)},
+    "BartForSequenceClassification": {"input_ids": (2, 16), "labels": (2,)},
+    "EsmForTokenClassification": {"input_ids": (2, 16), "labels": (2, 16)},
+    "XmodForMultipleChoice": {"input_ids": (2, 2, 16), "labels": (2,)},
 }
 
 
@@ -162,6 +170,10 @@ def test_a_class_gets_the_inputs_that_it_takes(name: str) -> None:
     shapes = {k: tuple(v.shape) for k, v in example.named.items() if isinstance(v, torch.Tensor)}
     assert shapes == INPUTS[name]
     assert ("return_loss" in example.named) == (name == "CLIPModel")
+    if name == "BartForSequenceClassification":
+        ids, config = example.named["input_ids"], cast("Any", example.model.config)
+        assert isinstance(ids, torch.Tensor)
+        assert ids.is_meta or ids.eq(config.eos_token_id).sum(1).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -197,3 +209,20 @@ def test_a_class_without_a_loss_is_captured_with_a_hint() -> None:
     captured = load_model("hf:BertModel/tiny", batch=2)
     assert captured.graph.loss is None
     assert any("computes no loss" in warning for warning in captured.warnings)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_positions_that_are_given_may_be_of_packed_sequences(packed: bool) -> None:
+    """Then there are masks, as in training; positions that the model counts itself have none."""
+    torch.manual_seed(0)
+    chosen = transformers.LlamaForCausalLM
+    model = chosen(chosen.config_class(**DECODER)).train()
+    row = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4]) if packed else torch.arange(8)
+    example = Example(
+        model=model,
+        named={**inputs_of("LlamaForCausalLM"), "position_ids": row.expand(2, 8).clone()},
+    )
+    graph = capture(example)
+    expected = model(**example.named).loss
+    loss = execute(graph, values_of(example, graph))[graph.loss or ""]
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)

@@ -14,6 +14,9 @@ from meshwright.capture.example import Example, Step
 from meshwright.capture.export import capture
 from meshwright.capture.zoo import ENTRIES, entry
 from meshwright.capture.zoo.entry import Entry
+from meshwright.cost.figures import model_figures
+from meshwright.cost.memory import training_memory
+from meshwright.cost.zoo_figures import figures_of, zoo_figures
 from meshwright.graph.check import check, unknown_kinds
 from meshwright.graph.counts import product_flops
 from meshwright.graph.layers import layers
@@ -97,7 +100,13 @@ def test_text_and_json_read_back(traced: Traced) -> None:
     assert msgspec.json.decode(encoded, type=OperatorGraph) == traced.graph
 
 
-REPEATED = {"bert-large": (24,), "llama3-8b": (32,)}
+REPEATED = {
+    "bert-large": (24,),
+    "llama3-8b": (32,),
+    "lenet": (),
+    "candle-uno": (2, 2, 7, 3),
+    "alexnet": (),
+}
 
 
 @pytest.mark.parametrize("name", REPEATED)
@@ -109,3 +118,12 @@ def test_full_size(name: str) -> None:
     assert check(graph) == ()
     assert graph.parameter_count == model.parameters
     assert tuple(repeat.count for repeat in layers(graph)) == REPEATED[name]
+    kept = figures_of(name)
+    assert (kept.batch, kept.figures) == (model.batch, model_figures(graph))
+    assert kept.memory["sgd"] == training_memory(graph, "sgd")
+
+
+def test_kept_figures_are_those_of_the_zoo() -> None:
+    """What `meshwright models` lists; `benchmarks/zoo_figures.py` computes it anew."""
+    kept = {name: own.figures.parameters for name, own in zoo_figures().items()}
+    assert kept == {model.name: model.parameters for model in ENTRIES}

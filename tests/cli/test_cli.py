@@ -161,8 +161,8 @@ MISTAKES = [
     ),
     (
         ["clusters", "--nodes", "2"],
-        "--nodes, --gpus, --resize and --toml are about one cluster; name it, as "
-        "'meshwright clusters gcp-a100 --nodes 2'.",
+        "--nodes, --gpus, --resize, --without, --slow and --toml are about one cluster; name it, "
+        "as 'meshwright clusters gcp-a100 --nodes 2'.",
     ),
     (
         ["reduce", "--axes", "data=64", "--reduce", "data", "--reduce", "data"],
@@ -173,7 +173,10 @@ MISTAKES = [
         "--torch and --json are two different outputs; give one of them.",
     ),
     (["place"], "Missing option '--axes'; see 'meshwright place --help'."),
-    (["plac"], "No such command 'plac'. Did you mean 'place', 'plan'? See 'meshwright --help'."),
+    (
+        ["plac"],
+        "No such command 'plac'. Did you mean 'place', 'plan', 'replan'? See 'meshwright --help'.",
+    ),
     (
         [*PLACE, "--reduce", "dat"],
         "there is no axis 'dat' to reduce over; did you mean 'data'? Known: 'data', 'tensor'.",
@@ -210,11 +213,14 @@ MISTAKES = [
     (
         ["place", "--cluster", "gcp-a10", "--axes", "data=4", "--reduce", "data"],
         "there is no cluster 'gcp-a10' in the catalogue; give a name or a .toml file: did you "
-        "mean 'gcp-a100' or 'gcp-v100' or 'hgx-a100'? Known: 'alps-gh200', 'dgx-a100', "
-        "'dgx-b200', 'dgx-b300', 'dgx-h100', 'dgx-h200', 'epyc', 'flexflow-k80', "
-        "'flexflow-p100', 'gb200-nvl72', 'gb300-nvl72', 'gcp-a100', 'gcp-v100', "
+        "mean 'gcp-a100' or 'gcp-v100' or 'hgx-a100'? Known: 'alps-gh200', 'aws-p4d', "
+        "'aws-p4de', 'aws-p5', 'aws-p5e', 'azure-nd-a100', 'azure-nd-h100', 'azure-nd-h200', "
+        "'azure-ndm-a100', 'dgx-a100', 'dgx-b200', 'dgx-b300', 'dgx-h100', 'dgx-h200', 'epyc', "
+        "'flexflow-k80', 'flexflow-p100', 'gb200-nvl72', 'gb300-nvl72', 'gcp-a100', "
+        "'gcp-a2-high', 'gcp-a2-ultra', 'gcp-a3-mega', 'gcp-a3-ultra', 'gcp-v100', "
         "'grand-teton-h100', 'h200', 'hgx-a100', 'hgx-h100', 'jean-zay-a100', 'jean-zay-v100', "
-        "'laptop', 'machine', 'summit', 'tpu-v5p', 'tpu-v6e', 'tpu7x', 'vela-a100', "
+        "'laptop', 'machine', 'mi300x', 'pods-h100', 'rtx4090', 'summit', 'tpu-v5p', "
+        "'tpu-v6e', 'tpu7x', 'vela-a100', "
         "'vela-h100', 'vtrain-a100'.",
     ),
     (

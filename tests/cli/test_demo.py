@@ -9,12 +9,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from meshwright.cli import demo
+from meshwright.cli import demo, report
 from meshwright.cli.examples import example_of
 from meshwright.cli.main import app, command, main
 
-SHORT = {"30s": "2s", "75": "4", "10s": "2s"}
-"""For each budget of the demo a smaller one: what it finds is not judged here."""
+SHORT = {
+    "20s": "1s", "40": "2", "10s": "1s", "zoo:llama3-8b": "zoo:llama3-8b/tiny", "4096": "16",
+}  # fmt: skip
+"""For each budget and size of the demo a smaller one: what it finds is not judged here."""
 
 
 def lines(folder: Path) -> list[tuple[str, ...]]:
@@ -58,12 +60,13 @@ def test_it_works_as_pasted(
     def shortened(commands: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
         return tuple(
             tuple(
-                SHORT[word] if before == "--budget" else word
+                SHORT[word] if before == "--budget" else SHORT.get(word, word)
                 for before, word in zip(("", *words), words, strict=False)
             )
             for words in commands
         )
 
+    monkeypatch.setattr(report, "EXPLAINING", 1.0)
     monkeypatch.setattr(demo, "_planning", lambda place: shortened(planning(place)))
     monkeypatch.setattr(demo, "_training", lambda place: shortened(training(place)))
     monkeypatch.chdir(tmp_path)

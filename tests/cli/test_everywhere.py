@@ -78,7 +78,7 @@ def test_a_file_can_be_named(folder: Path, tmp_path: Path) -> None:
 
 
 MISTAKES = [
-    ("[plac]", "there is no verb 'plac'; did you mean 'place' or 'plan' or 'explain'? Known: "),
+    ("[plac]", "there is no verb 'plac'; did you mean 'place' or 'plan' or 'replan'? Known: "),
     ("[place]\nnode = 2", "[place]: there is no option 'node'; did you mean 'nodes'"),
     ("place = 2", "'place' is 2; begin a section with [place], options below it."),
     ("[place]\nnodes = [2]", "[place]: 'nodes' is [2]; give one value."),

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_explain_prints_every_part(folder: Path) -> None:
-    result = meshwright(folder, "explain", "expert.json", "--top", "3")
+    result = meshwright(folder, "explain", "expert.json", "--top", "3", "--budget", "0")
     assert (result.returncode, result.stderr) == (0, "")
     for words in (
         "DP 2 across nodes", "runner-up", "critical path", "exposed",
@@ -57,7 +57,7 @@ def test_explain_prints_every_part(folder: Path) -> None:
 
 
 def test_explain_for_scripts(folder: Path) -> None:
-    found = document(folder, "explain", "gloo.json", "--memory", "1GB")
+    found = document(folder, "explain", "gloo.json", "--memory", "1GB", "--budget", "0")
     assert found["memory_limit_bytes"] == 10**9
     assert found["backend"] == "gloo"
     assert {own["subject"] for own in found["decisions"]} >= {"zero", "recompute"}
@@ -118,6 +118,7 @@ def test_what_is_no_plan_ends_in_a_sentence(
     ("options", "sentence"),
     [
         (("--top", "0"), "--top is 0"),
+        (("--budget", "soon"), "--budget"),
         (("--memory", "900GB"), "--memory is 900GB and a device of 'dgx-h100' has"),
     ],
 )
@@ -130,3 +131,11 @@ def test_options_that_cannot_be(folder: Path, options: tuple[str, ...], sentence
 @pytest.mark.parametrize("verb", ["explain", "diff"])
 def test_help_has_an_example(folder: Path, verb: str) -> None:
     assert f"Example:  meshwright {verb} plan.json" in meshwright(folder, verb, "--help").stdout
+
+
+def test_a_plan_stands_for_its_model(folder: Path) -> None:
+    result = meshwright(folder, "capture", "expert.json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("transformer: ")
+    refused = meshwright(folder, "capture", "expert.json", "--batch", "8")
+    assert "'expert.json' is a plan, with its batch and dtype built in" in refused.stderr

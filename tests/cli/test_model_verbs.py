@@ -100,7 +100,10 @@ def test_calibration_goes_on_where_it_stopped(folder: Path) -> None:
 
 def test_a_missing_torch_is_a_sentence(folder: Path) -> None:
     blocked = "import sys; sys.modules['torch'] = None; import meshwright.__main__"
-    command = [sys.executable, "-c", blocked, "models", "mlp"]
+    listed = [sys.executable, "-c", blocked, "models", "mlp"]
+    result = subprocess.run(listed, capture_output=True, text=True, check=False, cwd=folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    command = [sys.executable, "-c", blocked, "capture", "zoo:mlp"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert result.returncode == 2
     assert result.stderr.startswith("meshwright: this verb needs PyTorch")

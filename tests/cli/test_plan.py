@@ -22,7 +22,7 @@ from meshwright.explain import decisions as explain
 from meshwright.explain.decisions import Decision
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.report.page.page import looks_like_report
-from meshwright.search.joint.question import Planned, Question, Stopped
+from meshwright.search.joint.question import PlanRequest, PlanResult, Stopped
 from support.planned import answer
 
 PLAN = ("plan", "zoo:lenet", "--cluster", "laptop")
@@ -39,7 +39,7 @@ class Search:
     """Stands for the search, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.question: Question | None = None
+        self.question: PlanRequest | None = None
         self.asked: dict[str, Any] = {}
         self.stopped: Stopped = "budget"
         self.explained = 0
@@ -48,18 +48,18 @@ class Search:
             Decision("micro-batches", "1", None, None, "no other divides the batch"),
         )
 
-    def best_plan(self, question: Question, budget: object, **asked: Any) -> Planned:
+    def best_plan(self, question: PlanRequest, budget: object, **asked: Any) -> PlanResult:
         self.question, self.asked = question, asked | {"budget": budget}
         asked["progress"](Doing(0.0, None, 0, "baselines"))
         asked["progress"](Doing(0.5, 0.1, 3, "refining"))
         return answer(question, self.stopped)
 
     def best_of_devices(
-        self, question: Question, devices: int, budget: object, **asked: Any
-    ) -> tuple[Planned, ...]:
+        self, question: PlanRequest, devices: int, budget: object, **asked: Any
+    ) -> tuple[PlanResult, ...]:
         best = self.best_plan(question, budget, **asked | {"devices": devices})
         smaller = question.cluster.resized({"process": 2})
-        other = Question(graph=question.graph, cluster=smaller, memory=question.memory)
+        other = PlanRequest(graph=question.graph, cluster=smaller, memory=question.memory)
         return best, answer(other)
 
     def explain(self, plan: object, **asked: Any) -> tuple[Decision, ...]:
@@ -158,6 +158,9 @@ def test_json(search: Search, run: Run) -> None:
         "chosen": "sample 4",
         "runner_up": "channel 4",
         "step_s": 1.0,
+        "searched_s": None,
+        "fix": "",
+        "fits": True,
         "note": "does not fit",
     }
     assert "front" not in found
@@ -319,7 +322,7 @@ def test_a_mistake_is_one_sentence_before_the_search(
 def test_a_start_that_was_interrupted_before_anything_was_found(
     search: Search, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object, **__: object) -> Planned:
+    def interrupted(*_: object, **__: object) -> PlanResult:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(find_plan, "best_plan", interrupted)

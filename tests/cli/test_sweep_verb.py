@@ -83,7 +83,7 @@ def test_finished_jobs_are_left_out(
 ) -> None:
     asked: list[str] = []
 
-    def noted(job: jobs.Job) -> jobs.Row:
+    def noted(job: jobs.Job) -> jobs.JobRow:
         asked.append(str(job))
         return PLANNED(job)
 
@@ -99,7 +99,7 @@ def test_finished_jobs_are_left_out(
 def test_an_interrupt_shows_what_is_finished(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(job: jobs.Job) -> jobs.Row:
+    def interrupted(job: jobs.Job) -> jobs.JobRow:
         if job.cluster == "laptop":
             return PLANNED(job)
         raise KeyboardInterrupt

@@ -20,15 +20,28 @@ def test_software_that_fuses_has_its_own_rates() -> None:
     assert device.reached == device.rates
     assert fusing.reached == device.fusing
     assert replace(fusing, fusing=msgspec.UNSET).reached == device.rates
-    assert catalogued("dgx-h100").device.reached == Rates()
+    assert catalogued("flexflow-p100").device.reached == Rates()
 
 
 def test_rates_and_software_read_back() -> None:
-    software = Software(fuses=True, flash=False, wide=True, products="fp8")
+    software = Software(
+        fuses=True, flash=False, wide=True, products="fp8", joins=True, adds=True, dispatched=8,
+        hidden_exchange=0.75, hidden_tensor=0.6,
+    )  # fmt: skip
     rates = replace(Rates(), launch=5e-6, best=0.5)
     said = replace(H100, device=replace(H100.device, software=software, rates=rates))
     assert parse_cluster(dump_cluster(said)) == said
-    assert "rates" not in msgspec.to_builtins(catalogued("dgx-h100").device)
+    assert "rates" not in msgspec.to_builtins(catalogued("flexflow-p100").device)
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("dgx-a100", "hgx-a100"), ("dgx-h100", "hgx-h100"), ("aws-p5", "hgx-h100"),
+     ("dgx-h200", "hgx-h100"), ("machine", "hgx-h100"), ("azure-nd-a100", "hgx-a100")],
+)  # fmt: skip
+def test_machines_of_one_chip_have_the_rates_that_were_validated(name: str, like: str) -> None:
+    own, judged = catalogued(name).device, catalogued(like).device
+    assert (own.rates, own.fusing) == (judged.rates, judged.fusing)
 
 
 def test_products_need_a_peak_and_rates_are_above_zero() -> None:

@@ -10,7 +10,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer, cheapest_line
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.cost.traffic import SEGMENT
 from support.machines import machine
 
@@ -39,7 +39,7 @@ def test_a_chain_takes_as_long_as_its_segments(
     nodes: int, cores: int, collective: Collective, segments: list[float]
 ) -> None:
     cluster = machine(nodes, cores)
-    whole: Pattern = ((Digit(nodes, Use.MEMBER),), (Digit(cores, Use.MEMBER),))
+    whole: Pattern = ((Digit(nodes, PatternUse.MEMBER),), (Digit(cores, PatternUse.MEMBER),))
     held = sum(segments)
     line = cheapest_line(Pricer(cluster, RINGS).lines(collective, whole), held)
     assert line.at(held) == pytest.approx(followed(cluster, segments), rel=1e-12)

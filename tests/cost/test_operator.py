@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
@@ -20,7 +22,8 @@ from meshwright.cost.table import (
 )
 from meshwright.graph.model import Call, Spec
 
-H100 = Cluster.named("dgx-h100").device
+H100 = replace(Cluster.named("dgx-h100").device, rates=UNSET, fusing=UNSET)
+"""With the usual rates."""
 ORIGIN = Origin(device="test", software="none", date="2026-11-15", command="by hand")
 
 

@@ -9,7 +9,7 @@ from meshwright.cluster.model import WHOLE, Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Algorithm
 from meshwright.cost.collective import Collective, Movement, Operation
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from support.strategies import DEVICE
 
 GB = 1e9
@@ -43,7 +43,7 @@ def bus(members: int) -> Cluster:
 
 def seconds(cluster: Cluster, operation: Operation, algorithm: Algorithm = "ring") -> float:
     """For 1 GB on each of all devices, without latencies."""
-    whole: Pattern = tuple((Digit(own, Use.MEMBER),) for own in cluster.hierarchy)
+    whole: Pattern = tuple((Digit(own, PatternUse.MEMBER),) for own in cluster.hierarchy)
     (line,) = Pricer(cluster, NCCL, algorithm).lines(operation, whole)
     return line.per_byte * GB
 

@@ -12,12 +12,12 @@ from meshwright.collectives.synthesize import synthesize
 from meshwright.cost.alpha_beta import Pricer, cheapest_line
 from meshwright.cost.backend import GLOO, NCCL, RINGS
 from meshwright.cost.collective import Collective
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.sharding.axes import Axis
 from meshwright.sharding.placement import Placement
 from support.strategies import DEVICE
 
-M, E = Use.MEMBER, Use.EVERY
+M, E = PatternUse.MEMBER, PatternUse.EVERY
 
 
 def two_levels(nodes: int, gpus: int, nic: float, inside: float) -> Cluster:
@@ -121,7 +121,7 @@ def test_every_simulated_point_of_figure_11a() -> None:
 
 def test_concurrent_groups_share_a_network_card() -> None:
     cluster = two_levels(4, 8, nic=12.5e9, inside=300e9)
-    one: Pattern = ((Digit(4, M),), (Digit(8, Use.FIRST),))
+    one: Pattern = ((Digit(4, M),), (Digit(8, PatternUse.FIRST),))
     eight: Pattern = ((Digit(4, M),), (Digit(8, E),))
     pricer = Pricer(cluster)
     alone = cheapest_line(pricer.lines(Collective.ALL_REDUCE, one), 1 << 30)

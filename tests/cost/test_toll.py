@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.cluster.model import Cluster, Toll
-from meshwright.cost.alpha_beta import Lost, Pricer
+from meshwright.cluster.model import Cluster, CommOverhead
+from meshwright.cost.alpha_beta import LostBandwidth, Pricer
 from meshwright.cost.backend import BACKENDS, RINGS, Backend
 from meshwright.cost.collective import Collective, Movement, Operation
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from support.machines import machine
 
-EVERYBODY: Pattern = ((Digit(2, Use.MEMBER),), (Digit(2, Use.MEMBER),))
+EVERYBODY: Pattern = ((Digit(2, PatternUse.MEMBER),), (Digit(2, PatternUse.MEMBER),))
 FOUR = 4
 OPERATIONS: tuple[Operation, ...] = (*Collective, *Movement)
 
 
 def tolled(cluster: Cluster, message: float, bandwidth: float) -> Cluster:
-    toll = Toll(message=Seconds(message), bandwidth=BytesPerSecond(bandwidth))
+    toll = CommOverhead(message=Seconds(message), bandwidth=BytesPerSecond(bandwidth))
     return msgspec.structs.replace(
         cluster, device=msgspec.structs.replace(cluster.device, toll=toll)
     )
@@ -45,7 +45,7 @@ def test_four_members_pay_for_the_messages_and_bytes_of_the_busiest(
 ) -> None:
     pricer = Pricer(tolled(machine(2, 2), 1e-3, 1e6), RINGS)
     for line in pricer.lines(operation, EVERYBODY):
-        assert line.lost == pytest.approx(Lost(messages * 1e-3, sent * 1e-6))
+        assert line.lost == pytest.approx(LostBandwidth(messages * 1e-3, sent * 1e-6))
 
 
 @given(
@@ -65,7 +65,7 @@ def test_a_collective_takes_no_less_than_its_toll_and_no_less_than_without(
         strict=True,
     )
     for without, line in pairs:
-        assert without.lost == Lost()
+        assert without.lost == LostBandwidth()
         assert line.at(held) >= without.at(held)
         lost = line.lost.fixed + line.lost.per_byte * held
         assert line.at(held) >= lost * (1 - 1e-12)

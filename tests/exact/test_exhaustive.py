@@ -24,7 +24,7 @@ from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import coordinate_of, is_at
 from meshwright.simulate import full
 from meshwright.simulate.memory.memory_timeline import fullest, within
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.solvers.mini_buckets import choice, eliminate
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
@@ -63,12 +63,12 @@ def branches() -> OperatorGraph:
     )
 
 
-def makespan(problem: Problem, roles: Codes) -> int:
+def makespan(problem: StepModel, roles: Codes) -> int:
     problem.lay(roles)
     return full.simulate(problem.tasks).makespan
 
 
-def brute(problem: Problem) -> int:
+def brute(problem: StepModel) -> int:
     """The lowest makespan of all plans, each written and simulated from scratch."""
     every = Relaxation(problem).choices
     return min(makespan(problem, np.array(own, np.int8)) for own in product(*every))
@@ -86,7 +86,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_brute_force_finds_the_same(name: str) -> None:
     graph, cluster = CASES[name]
-    problem = Problem(graph, cluster)
+    problem = StepModel(graph, cluster)
     found = exhaustive(problem)
     assert found.proved
     assert found.stopped == "complete"
@@ -97,7 +97,7 @@ def test_brute_force_finds_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_an_optimum_to_beat_is_proved_and_a_poor_one_beaten(name: str) -> None:
     graph, cluster = CASES[name]
-    problem = Problem(graph, cluster)
+    problem = StepModel(graph, cluster)
     alone = exhaustive(problem)
     for start in (alone.roles, random_roles(problem, 1)):
         again = exhaustive(problem, start)
@@ -115,7 +115,7 @@ OPTIONS = {
 @cache
 def measured(name: str, options: str) -> tuple[tuple[int, int], ...]:
     """Makespan and memory of all plans, each written and simulated from scratch."""
-    problem = Problem(*CASES[name], OPTIONS[options])
+    problem = StepModel(*CASES[name], OPTIONS[options])
     found = []
     for own in product(*Relaxation(problem).choices):
         roles = np.array(own, np.int8)
@@ -128,7 +128,7 @@ def measured(name: str, options: str) -> tuple[tuple[int, int], ...]:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", ["small batch", "shared parameter", "three"])
 def test_the_fastest_plan_that_fits(name: str, options: str) -> None:
-    problem, every = Problem(*CASES[name], OPTIONS[options]), measured(name, options)
+    problem, every = StepModel(*CASES[name], OPTIONS[options]), measured(name, options)
     least, most = min(memory for _, memory in every), max(memory for _, memory in every)
     random = Random(f"{name} {options}")
     for limit in (least, most, *(random.randint(least, most) for _ in range(6))):
@@ -149,7 +149,7 @@ def test_limits_bind() -> None:
 
 
 def test_nothing_fits() -> None:
-    problem = Problem(*CASES["small batch"])
+    problem = StepModel(*CASES["small batch"])
     least = min(memory for _, memory in measured("small batch", "plain"))
     first = random_roles(problem, 0)
     for incumbent in (None, first):
@@ -158,7 +158,7 @@ def test_nothing_fits() -> None:
 
 
 def test_an_incumbent_that_does_not_fit_does_not_count() -> None:
-    problem, every = Problem(*CASES["small batch"]), measured("small batch", "plain")
+    problem, every = StepModel(*CASES["small batch"]), measured("small batch", "plain")
     fastest = exhaustive(problem)
     least = min(memory for _, memory in every)
     found = exhaustive(problem, fastest.roles, fits=within(problem, Bytes(least)))
@@ -168,7 +168,7 @@ def test_an_incumbent_that_does_not_fit_does_not_count() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_to_be_beaten_is_beaten_or_proved(name: str) -> None:
-    problem = Problem(*CASES[name])
+    problem = StepModel(*CASES[name])
     least = exhaustive(problem).nanoseconds
     beaten = exhaustive(problem, best=least + 1)
     assert beaten.roles is not None
@@ -181,7 +181,7 @@ def test_what_is_to_be_beaten_is_beaten_or_proved(name: str) -> None:
 
 
 def test_a_budget_leaves_a_bound_below_the_best() -> None:
-    problem = Problem(chain(), PAIRS)
+    problem = StepModel(chain(), PAIRS)
     first = random_roles(problem, 0)
     found = exhaustive(problem, first, seconds=0.0)
     assert found.stopped == "budget"
@@ -194,7 +194,7 @@ def test_an_interrupt_leaves_the_best_so_far() -> None:
     def interrupt(parts: int, bound: int, best: int) -> None:
         raise KeyboardInterrupt
 
-    problem = Problem(chain(), PAIRS)
+    problem = StepModel(chain(), PAIRS)
     first = random_roles(problem, 0)
     found = exhaustive(problem, first, progress=interrupt)
     assert found.stopped in ("interrupted", "complete")
@@ -203,11 +203,15 @@ def test_an_interrupt_leaves_the_best_so_far() -> None:
 
 @pytest.mark.parametrize(
     "problem",
-    [Problem(chain(), PAIRS), Problem(branches(), PAIRS), Problem(chain(), PAIRS, Options(zero=1))],
+    [
+        StepModel(chain(), PAIRS),
+        StepModel(branches(), PAIRS),
+        StepModel(chain(), PAIRS, Options(zero=1)),
+    ],
     ids=["chain", "branches", "zero"],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_sums_and_waiting_never_exceed_the_makespan(problem: Problem, seed: int) -> None:
+def test_sums_and_waiting_never_exceed_the_makespan(problem: StepModel, seed: int) -> None:
     relaxed, random = Relaxation(problem), Random(seed)
     own = waist(problem, relaxed.backward)
     plans = [tuple(random.randrange(n) for n in relaxed.sizes) for _ in range(40)]
@@ -228,14 +232,14 @@ def test_sums_and_waiting_never_exceed_the_makespan(problem: Problem, seed: int)
 
 
 def test_a_chain_has_a_waist_and_sharded_parameters_have_none() -> None:
-    assert Relaxation(Problem(chain(), TWO)).backward.any()
-    assert not Relaxation(Problem(chain(), TWO, Options(zero=1))).backward.any()
+    assert Relaxation(StepModel(chain(), TWO)).backward.any()
+    assert not Relaxation(StepModel(chain(), TWO, Options(zero=1))).backward.any()
 
 
 @given(seed=st.integers(0, 1000), factor=st.integers(0, 1))
 @settings(max_examples=20, deadline=None)
 def test_coordinates_can_be_renamed(seed: int, factor: int) -> None:
-    problem = Problem(branches(), PAIRS)
+    problem = StepModel(branches(), PAIRS)
     roles = random_roles(problem, seed)
     renamed = roles.copy()
     for row in renamed:

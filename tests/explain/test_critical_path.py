@@ -14,7 +14,7 @@ from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
-from meshwright.explain.critical_path import Piece, critical_path
+from meshwright.explain.critical_path import PathPiece, critical_path
 from meshwright.explain.exposed import collective_costs, kind_costs, link_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.explain.utilisation import runs_unit
@@ -49,9 +49,9 @@ def test_a_task_waits_for_the_one_that_held_its_link_until_then() -> None:
     graph = two_devices_and_a_link()
     found = critical_path(graph, reference.simulate(graph))
     assert found == (
-        Piece(1, 0, 8, held=True),
-        Piece(3, 8, 14, held=False),
-        Piece(4, 14, 15, held=False),
+        PathPiece(1, 0, 8, held=True),
+        PathPiece(3, 8, 14, held=False),
+        PathPiece(4, 14, 15, held=False),
     )
 
 
@@ -143,7 +143,7 @@ def test_nothing_is_waited_for_longer_than_it_takes(plan: Plan) -> None:
     assert math.isclose(total, 1.0, rel_tol=1e-9)
 
 
-def walked(plan: Plan) -> tuple[Simulation, tuple[Piece, ...]]:
+def walked(plan: Plan) -> tuple[Simulation, tuple[PathPiece, ...]]:
     try:
         simulation = simulate(plan)
     except InputError:  # Micro-batches would go through a stage twice.

@@ -16,11 +16,11 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options, Plan
 from meshwright.sharding.layout import IDLE, Layout, layouts
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
 PAIRS = Cluster.named("flexflow-p100", node=2, gpu=2)
-PRICES = Prices(Pricer(PAIRS, algorithm="best"))
+PRICES = CollectivePrices(Pricer(PAIRS, algorithm="best"))
 OPERATORS = OperatorPricer(PAIRS.device)
 
 

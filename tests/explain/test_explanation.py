@@ -16,7 +16,7 @@ from meshwright.explain.decisions import explain
 from meshwright.explain.evaluate_plan import judged
 from meshwright.explain.explanation import Explained, explained, spending
 from meshwright.explain.what_if import helps
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
 
@@ -37,7 +37,7 @@ def test_it_has_what_its_parts_say() -> None:
     assert found.helps == helps(PLAN, SMALL.device.memory)
     assert found.decisions == explain(
         PLAN,
-        prices=Prices(Pricer(SMALL, algorithm="best")),
+        prices=CollectivePrices(Pricer(SMALL, algorithm="best")),
         operators=OperatorPricer(SMALL.device),
         memory=SMALL.device.memory,
     )

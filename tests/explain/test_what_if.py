@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from meshwright.base.units import Bytes, BytesPerSecond
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
-from meshwright.explain.what_if import Help, helps
+from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options, Plan
@@ -23,7 +23,7 @@ MEMORY, BATCH = "twice the memory on each device", "twice the batch"
 FEWER = "half as many micro-batches"
 
 
-def told(plan: Plan, memory: Bytes = ROOM) -> dict[str, Help]:
+def told(plan: Plan, memory: Bytes = ROOM) -> dict[str, Improvement]:
     return {own.change: own for own in helps(plan, memory)}
 
 

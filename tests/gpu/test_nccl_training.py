@@ -17,7 +17,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Measurement
 from meshwright.run.launch.ranks import Home, run_ranks
-from meshwright.run.training import Task
+from meshwright.run.training import TrainingTask
+from support.loop_bodies import masked
+from support.loop_plans import masking_plans
 from support.training_bodies import trains_each
 
 pytestmark = pytest.mark.gpu
@@ -35,7 +37,7 @@ def wrong(source: str, configs: Sequence[ParallelConfig], dtype: str = "float32"
     graph = in_dtype(load_model(source, BATCH).graph, dtype)
     cluster = Cluster.named("dgx-h100", node=2, gpu=2)
     tasks = [
-        Task(configured(graph, cluster, own), source, steps=STEPS, one_device=True)
+        TrainingTask(configured(graph, cluster, own), source, steps=STEPS, one_device=True)
         for own in configs
     ]
     (found, *_) = run_ranks(trains_each, tasks, ranks=4, home=Home(gpus=1), timeout=Seconds(600.0))
@@ -71,3 +73,16 @@ def test_pipelines_and_tensors(source: str) -> None:
 def test_half_precision() -> None:
     configs = [ParallelConfig(data=4, zero=zero) for zero in (0, 1, 2, 3)]
     assert wrong(BERT, configs, "bfloat16") == []
+
+
+def test_masks_are_those_of_every_plan_and_of_the_cpu() -> None:
+    """Dropout by its law (seed, step, operator, place): data, tensor and pipeline parallel, ZeRO 3
+    and ranks on CPUs drop the same elements.
+    """
+    plans = masking_plans()
+    on_gpus, on_cpus = (
+        cast(list[list[list[float]]], run_ranks(masked, plans, ranks=2, home=home))
+        for home in (Home(gpus=1), Home())
+    )
+    for losses in (*on_gpus[0], *on_gpus[1], *on_cpus[0]):
+        assert losses == pytest.approx(on_gpus[0][0], rel=1e-9)

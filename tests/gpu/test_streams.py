@@ -1,8 +1,8 @@
 """Memory that two CUDA streams use: nothing is handed out again while the other still needs it.
 
 Each test makes one stream late, drops what it has yet to read, and writes to newly allocated memory
-on the other: without `Lane`'s care the late stream reads the new numbers. All is done once before
-without delay, since a kernel that is not loaded yet waits for all streams.
+on the other: without `CommStream`'s care the late stream reads the new numbers. All is done once
+before without delay, since a kernel that is not loaded yet waits for all streams.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.run.comm.comm_stream import Lane
+from meshwright.run.comm.comm_stream import CommStream
 
 pytestmark = pytest.mark.gpu
 
@@ -31,7 +31,7 @@ def be_late(cycles: int) -> None:
 
 @pytest.mark.parametrize("cycles", [1, LATE])
 def test_what_a_job_reads_is_kept_until_it_has_been_read(cycles: int) -> None:
-    lane, device = Lane(cuda()), cuda()
+    lane, device = CommStream(cuda()), cuda()
     given = torch.ones(SIZE, device=device)
 
     def late_sum(data: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def test_what_a_job_reads_is_kept_until_it_has_been_read(cycles: int) -> None:
 
 @pytest.mark.parametrize("cycles", [1, LATE])
 def test_what_a_job_returns_is_kept_until_its_reader_is_done(cycles: int) -> None:
-    lane, device = Lane(cuda()), cuda()
+    lane, device = CommStream(cuda()), cuda()
     arrived = lane.begin(lambda: torch.ones(SIZE, device=device)).result()
     lane.begin(lambda: None).result()  # The thread holds on to its last handle.
     be_late(cycles)

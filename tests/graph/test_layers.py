@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.graph.layers import Repeat, layers
+from meshwright.graph.layers import LayerRepeat, layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 
@@ -34,7 +34,7 @@ def stack(count: int, skip: str = "{before}") -> OperatorGraph:
 
 @pytest.mark.parametrize("count", [2, 3, 24])
 def test_layers_around_which_other_things_stand(count: int) -> None:
-    assert layers(stack(count)) == (Repeat(start=2, period=4, count=count),)
+    assert layers(stack(count)) == (LayerRepeat(start=2, period=4, count=count),)
 
 
 def test_a_run_is_cut_where_modules_begin() -> None:
@@ -50,13 +50,13 @@ def test_layers_that_read_differently_are_not_alike() -> None:
     text = str(stack(6))
     for i in (1, 3, 5):
         text = text.replace(f"add(m{i}, h{i})", f"add(m{i}, l{i})")
-    assert layers(parse_graph(text)) == (Repeat(start=2, period=8, count=3),)
+    assert layers(parse_graph(text)) == (LayerRepeat(start=2, period=8, count=3),)
 
 
 def test_what_a_layer_reads_twice_must_be_one_thing() -> None:
     """Outside tensors may differ from layer to layer, but not how they coincide."""
     apart = stack(4, skip="h0")
-    assert layers(apart) == (Repeat(start=6, period=4, count=3),)
+    assert layers(apart) == (LayerRepeat(start=6, period=4, count=3),)
 
 
 def test_nothing_repeats() -> None:

@@ -10,7 +10,12 @@ from meshwright.capture.load import load_model
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.resized import with_sizes
 from meshwright.graph.text import parse_graph
-from meshwright.validate.published.shapes import Sizes, Structure, captured_template, shaped
+from meshwright.validate.published.shapes import (
+    PublishedSizes,
+    Structure,
+    captured_template,
+    shaped,
+)
 
 GATED = {"hidden": 32, "heads": 8, "key_value_heads": 4, "width": 6, "sequence": 12,
          "vocabulary": 40, "inner": 24}  # fmt: skip
@@ -34,7 +39,7 @@ def graph_of(source: str, batch: int) -> OperatorGraph:
 
 @pytest.mark.parametrize(("structure", "sizes"), CASES)
 def test_a_shaped_model_is_the_captured_one(structure: Structure, sizes: dict[str, int]) -> None:
-    shape = Sizes(structure=structure, layers=4, sizes=tuple(sizes.items()))
+    shape = PublishedSizes(structure=structure, layers=4, sizes=tuple(sizes.items()))
     made = shaped(captured_template(structure, graph_of), shape, batch=6)
     captured = replace(graph_of(shape.source, 6), traced=None)
     assert made.parameters == captured.parameters

@@ -12,7 +12,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.collective import Collective
 from meshwright.graph.text import parse_graph
 from meshwright.lower.chains import ChainLink, DeviceChains, sent, sent_whole
-from meshwright.lower.machine import Machine
+from meshwright.lower.machine import MeshSizes
 from meshwright.plan.model import Plan, PlannedChain
 
 GRAPH = parse_graph("""graph tiny
@@ -20,7 +20,7 @@ input x: float32[n=64]
 operator y: y: float32[n=64] = relu(x)
 output y""")
 CLUSTER = Cluster.named("summit", node=4)
-MACHINE = Machine.of(CLUSTER)
+MACHINE = MeshSizes.of(CLUSTER)
 DEVICES = CLUSTER.devices
 FACTORS = range(len(MACHINE.sizes))
 

@@ -18,7 +18,7 @@ from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_by_kind, sent_bytes_of
 from meshwright.plan.model import Options, Plan, PlannedReduction
 from meshwright.sharding.layout import Layout
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 from support.executed import tiny
 from support.machines import machine
@@ -104,7 +104,7 @@ def test_programs_are_followed() -> None:
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 2, 2)])
 def test_the_simulator_moves_as_much(model: str, sizes: tuple[int, ...]) -> None:
     cluster = machine(*sizes)
-    prices = Prices(Pricer(cluster, RINGS), programs=False)
+    prices = CollectivePrices(Pricer(cluster, RINGS), programs=False)
     compared = 0
     for name, plan in applicable(tiny(model, 16, "float32").graph, cluster).items():
         script = Script(plan)

@@ -16,7 +16,7 @@ from meshwright.base.integers import from_digits
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box, bounds
 from meshwright.lower.boxes import shape_of, within
-from meshwright.lower.machine import Coordinates, Machine
+from meshwright.lower.machine import Coordinates, MeshSizes
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import (
     Exchange,
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 def cut_box(
-    machine: Machine, shape: tuple[int, ...], states: States, reach: int, own: Coordinates
+    machine: MeshSizes, shape: tuple[int, ...], states: States, reach: int, own: Coordinates
 ) -> Box:
     """The box at some coordinates, the last part shorter, reaching over by some elements."""
     box = []
@@ -54,14 +54,16 @@ def cut_box(
     return tuple(box)
 
 
-def lying(machine: Machine, shape: tuple[int, ...], states: States, reach: int) -> TensorPlacement:
+def lying(
+    machine: MeshSizes, shape: tuple[int, ...], states: States, reach: int
+) -> TensorPlacement:
     equal = TensorPlacement(machine, shape, states)
     if equal.divides and not reach:
         return equal
     return equal._replace(exact=partial(cut_box, machine, shape, states, reach))
 
 
-def fits(machine: Machine, shape: tuple[int, ...], states: States) -> bool:
+def fits(machine: MeshSizes, shape: tuple[int, ...], states: States) -> bool:
     return all(
         divides(
             (size,), math.prod(machine.sizes[f] for f, state in enumerate(states) if state == dim)
@@ -73,7 +75,7 @@ def fits(machine: Machine, shape: tuple[int, ...], states: States) -> bool:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     sizes = draw(st.lists(st.sampled_from((2, 2, 3)), min_size=1, max_size=4).map(tuple))
-    machine = Machine(sizes)
+    machine = MeshSizes(sizes)
     rank = draw(st.integers(1, 3))
 
     def states(kinds: list[int]) -> States:

@@ -1,4 +1,4 @@
-"""Everything that is said of a question and its answer, as text. Enters: a `Question`. Leaves:
+"""Everything that is said of a question and its answer, as text. Enters: a `PlanRequest`. Leaves:
 lines, each a subject and its numbers in full; times in nanoseconds.
 
 What sentences say is left out where a number says it too: notes, reasons, headings.
@@ -22,14 +22,14 @@ from meshwright.lower.traffic import sent_by_kind
 from meshwright.plan.model import Options, Plan, Prediction
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.simulate.simulation import prices_of, simulate
 
 DEVICES = 8
 """Devices whose bytes are told: so many of the first, and the last."""
 
 
-def replayed(question: Question, proposals: int) -> Iterator[str]:
+def replayed(question: PlanRequest, proposals: int) -> Iterator[str]:
     """A search that no clock ends, its answer explained, and the bytes that it would send."""
     planned = best_plan(question, Budget(proposals=proposals))
     yield from _of_search(planned)
@@ -75,7 +75,7 @@ def _options(own: Options) -> list[object]:
     return [own.micro_batches, own.schedule, own.recompute, own.zero, own.bucket]
 
 
-def _of_search(planned: Planned) -> Iterator[str]:
+def _of_search(planned: PlanResult) -> Iterator[str]:
     graph = planned.question.graph
     yield _line("graph", len(graph.operators), len(graph.tensors), graph.parameter_count)
     for name, own in planned.baselines:

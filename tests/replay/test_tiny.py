@@ -10,7 +10,7 @@ import pytest
 from meshwright.capture.load import load_model
 from meshwright.capture.zoo_names import ZOO
 from meshwright.search.jobs import cluster_of
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from replay.golden import compare
 from replay.record import replayed
 
@@ -25,7 +25,7 @@ MODELS = [pytest.param(name, marks=[pytest.mark.replay] * (name in SLOW)) for na
 @pytest.mark.parametrize("name", MODELS)
 def test_as_before(name: str) -> None:
     cluster = cluster_of(CLUSTER)
-    question = Question(
+    question = PlanRequest(
         graph=load_model(f"zoo:{name}/tiny", BATCH).graph,
         cluster=cluster,
         memory=cluster.device.memory,

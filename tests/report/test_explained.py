@@ -14,9 +14,17 @@ from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
 from meshwright.explain.decisions import Decision
 from meshwright.explain.explanation import Explained, explained
-from meshwright.explain.what_if import Help
+from meshwright.explain.replan import Replanned
+from meshwright.explain.what_if import Improvement
 from meshwright.report import explained as report
+from meshwright.report.decisions import (
+    decision_cells,
+    decision_note,
+    decision_words,
+    describe_decisions,
+)
 from meshwright.report.explained_documents import explained_document
+from meshwright.report.what_ifs import table_of_what_ifs, what_ifs_document
 from support.baseline_graphs import transformer
 
 SMALL = Cluster.named("dgx-h100", node=2, gpu=2)
@@ -35,7 +43,7 @@ def lines(table: Table) -> list[str]:
 
 
 def test_the_plan_in_words(found: Explained) -> None:
-    first, *plan, rate, step, path, cost, memory, bound = report.describe_explained(
+    first, *plan, rate, step, path, band, cost, memory, bound = report.describe_explained(
         found
     ).splitlines()
     assert first.startswith("transformer on dgx-h100 (2 node x 2 gpu): batch ")
@@ -45,6 +53,7 @@ def test_the_plan_in_words(found: Explained) -> None:
     assert step.startswith("step: ")
     assert " = computing " in step
     assert path.startswith("critical path: ")
+    assert band.startswith("error of such steps: 90 % of ")
     assert " device-hours for 1 B " in cost
     assert bound.startswith("lower bound: ")
     assert " for any plan of the graph with one micro-batch; optimality gap at most " in bound
@@ -86,8 +95,8 @@ def test_every_table_has_its_lines(found: Explained) -> None:
 def test_help_that_cannot_be_applied_has_no_figures() -> None:
     table = report.table_of_helps(
         [
-            Help("more of it", Seconds(0.5), 2, 0.25, "in 4 micro-batches"),
-            Help("less of it", None, 1, 0.0, "cannot be applied: there is none"),
+            Improvement("more of it", Seconds(0.5), 2, 0.25, "in 4 micro-batches"),
+            Improvement("less of it", None, 1, 0.0, "cannot be applied: there is none"),
         ]
     )
     assert [line.split("  ") for line in lines(table)]
@@ -100,11 +109,19 @@ def test_the_best_of_the_faster_runners_up_is_named() -> None:
     slower = Decision("zero", "0", "1", Seconds(2.0), "1 s longer")
     faster = Decision("placement", "a", "b", Seconds(0.75), "250 ms shorter")
     larger = Decision("recompute", "yes", "no", Seconds(0.5), "500 ms shorter", fits=False)
+    hardly = Decision("bucket", "a", "b", Seconds(0.9995), "500 us shorter")
     none = "No runner-up that fits is faster than what was chosen."
+    assert report.describe_better([hardly], 1.0) == none
     assert report.describe_better([slower, larger], 1.0) == none
     assert report.describe_better([slower, larger, faster], 1.0) == (
         "1 runner-up that fits would be faster; the best, b for placement, by 250 ms: "
         "search from here (plan --start)."
+    )
+    fixed = faster._replace(step=Seconds(2.0), fix="--fix zero=1", searched=Seconds(0.9))
+    kept = slower._replace(step=Seconds(0.1))
+    assert report.describe_better([kept, fixed], 1.0) == (
+        "1 runner-up that fits would be faster; the best, b for placement, by 100 ms: "
+        "plan with --fix zero=1. A search found it so."
     )
 
 
@@ -114,11 +131,12 @@ def test_the_document_is_json_with_all_fields(found: Explained) -> None:
         "origin", "graph", "units", "cluster", "hierarchy", "devices", "device_bytes",
         "memory_limit_bytes", "batch", "sequence", "dtype", "samples_per_s", "tokens_per_s",
         "per_device_per_s", "model_flops", "executed_flops", "mfu", "hfu",
-        "device_hours_per_billion", "exposed_communication_s", "bubble_s", "step_s", "compute_s",
+        "device_hours_per_billion", "exposed_communication_s", "bubble_s", "step_s", "band",
+        "compute_s",
         "exposed_s", "moved_bytes", "memory",
         "memory_bytes", "fullest_device", "fullest_at_s", "missing_bytes", "fits", "bound_s", "gap",
         "plan", "waits", "critical_path", "links", "operators", "collectives", "decisions", "helps",
-        "stopped",
+        "stopped", "what_ifs",
     }  # fmt: skip
     assert sum(document["waits"].values()) == pytest.approx(document["step_s"])
     assert sum(own["share"] for own in document["critical_path"]) == pytest.approx(1.0)
@@ -133,3 +151,40 @@ def test_the_document_is_json_with_all_fields(found: Explained) -> None:
     impossible = [own for own in document["helps"] if own["step_s"] is None]
     assert impossible
     assert all(own["gain"] is None for own in impossible)
+
+
+def test_layouts_are_told_in_the_field_s_words(found: Explained) -> None:
+    plan = found.planned.plan
+    units = [own for own in found.decisions if own.subject.partition(" (+")[0] in plan.layout]
+    told = [decision_words(own, plan) for own in units if own.runner_up is not None]
+    assert any("DP 2 across nodes" in chosen for chosen, _ in told)
+    assert all(chosen != other for chosen, other in told)
+    options = next(own for own in found.decisions if own.subject == "recompute")
+    assert decision_words(options, plan) == ("no", "yes")
+
+
+def test_a_searched_decision_says_how_to_ask_for_it() -> None:
+    own = Decision("zero", "0", "1", Seconds(2.0), "1 s longer", fix="--fix zero=1")
+    assert decision_note(own) == "1 s longer"
+    searched = own._replace(searched=Seconds(1.5))
+    assert decision_cells(searched, 1.0)[3:] == (
+        "1.5 s", "+50.0%", "searched: --fix zero=1; all else kept: 2 s",
+    )  # fmt: skip
+    none = own._replace(found="nothing divides")
+    assert decision_note(none) == "1 s longer; nothing divides"
+    assert "searched again" in describe_decisions([searched], 1)
+    assert "searched" not in describe_decisions([own], 1)
+
+
+def test_what_ifs_are_a_table(found: Explained) -> None:
+    again = found.planned
+    other = found._replace(
+        what_ifs=(Replanned("twice the batch", again), Replanned("more", None, "cannot be planned"))
+    )
+    now, same, none = (" ".join(line.split()) for line in lines(table_of_what_ifs(other)))
+    assert now.startswith("as planned ")
+    assert "+0.0%" in same
+    assert none == "more cannot be planned"
+    assert [own["step_s"] for own in what_ifs_document(other)] == [
+        again.best.prediction.step, None,
+    ]  # fmt: skip

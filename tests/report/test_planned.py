@@ -15,7 +15,7 @@ from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.report import planned as report
-from meshwright.report.annotated import Line, annotated, by_level, describe_lines
+from meshwright.report.annotated import AnnotatedLine, annotated, by_level, describe_lines
 from meshwright.report.outline import Outline, outline_document, short_description
 from meshwright.report.planned_documents import (
     front_document,
@@ -202,7 +202,7 @@ def test_a_layer_that_is_laid_out_otherwise_is_told_by_itself() -> None:
     assert "more" not in describe_lines(short, 4)
 
 
-def sum_of(lines: list[Line], key: str) -> float:
+def sum_of(lines: list[AnnotatedLine], key: str) -> float:
     return math.fsum(line._asdict()[key] for line in lines)
 
 
@@ -227,12 +227,15 @@ def test_speed_up_is_over_the_fastest_baseline_that_fits() -> None:
 
 def test_sentences_tell_the_gap_the_memory_and_the_end() -> None:
     planned = answer(asked(convolutional(), SMALL), "complete", ("fuse at conv",))
-    plan, decided, rate, cost, memory, bound, search = report.describe_planned(planned).splitlines()
+    plan, decided, rate, band, cost, memory, bound, search = report.describe_planned(
+        planned
+    ).splitlines()
     assert plan.startswith("plan: all layers: ")
     assert decided.endswith("rewritten by fuse at conv.")
     assert rate.startswith("throughput: ")
     assert " samples/s, " in rate
     assert "MFU " in rate
+    assert band.startswith("error of such steps: 90 % of ")
     assert " device-hours for 1 B samples (" in cost
     assert bound.startswith("lower bound: ")
     assert bound.endswith(

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshwright.run.comm.comm_stream import Lane
+from meshwright.run.comm.comm_stream import CommStream
 
 GPU = torch.device("cuda", 0)
 
@@ -68,14 +68,14 @@ readers: list[object] = []
 """For whom results were recorded."""
 
 
-def events_of(lane: Lane) -> list[Event]:
+def events_of(lane: CommStream) -> list[Event]:
     """What the lane has recorded in its stream, in order."""
     stream: Any = lane._stream
     events: list[Event] = stream.events
     return events
 
 
-def given_to(lane: Lane) -> weakref.ref[Tensor]:
+def given_to(lane: CommStream) -> weakref.ref[Tensor]:
     """A tensor that only a job of the lane reads, once the job has been launched."""
     data = torch.ones(3)
     handle = lane.begin(lambda: data.sum())
@@ -84,7 +84,7 @@ def given_to(lane: Lane) -> weakref.ref[Tensor]:
 
 
 def test_what_a_job_reads_is_held_while_its_kernels_run(computing: Stream) -> None:
-    lane = Lane(GPU)
+    lane = CommStream(GPU)
     read = given_to(lane)
     lane.begin(lambda: None)._ready.wait()
     assert read() is not None
@@ -92,7 +92,7 @@ def test_what_a_job_reads_is_held_while_its_kernels_run(computing: Stream) -> No
 
 
 def test_it_is_let_go_once_its_event_has_passed(computing: Stream) -> None:
-    lane = Lane(GPU)
+    lane = CommStream(GPU)
     read = given_to(lane)
     events_of(lane)[0].is_passed = True
     lane.begin(lambda: None)._ready.wait()
@@ -101,7 +101,7 @@ def test_it_is_let_go_once_its_event_has_passed(computing: Stream) -> None:
 
 
 def test_it_is_let_go_once_the_computing_stream_waits_for_a_later_job(computing: Stream) -> None:
-    lane = Lane(GPU)
+    lane = CommStream(GPU)
     read = given_to(lane)
     result = lane.begin(lambda: torch.zeros(2)).result()
     assert read() is None

@@ -14,7 +14,7 @@ from torch.autograd.function import Function
 
 from meshwright.capture.pieces import Operands
 from meshwright.run.exec.compiled_segments import Graphs, as_traced, inductor
-from meshwright.run.exec.operators import Kernel, Moment
+from meshwright.run.exec.operators import DrawMoment, Kernel
 from meshwright.run.exec.random_bits import kept, key_of
 from meshwright.run.exec.recording import Recorder
 from meshwright.run.exec.segment_graphs import parts_of
@@ -31,13 +31,13 @@ class Clock:
     device = CPU
 
     def __init__(self) -> None:
-        self.now = Moment(5, 0)
+        self.now = DrawMoment(5, 0)
 
-    def moment(self) -> Moment:
+    def moment(self) -> DrawMoment:
         return self.now
 
     @contextmanager
-    def at(self, moment: Moment) -> Iterator[None]:
+    def at(self, moment: DrawMoment) -> Iterator[None]:
         before, self.now = self.now, moment
         yield
         self.now = before
@@ -128,7 +128,7 @@ def test_masks_are_those_of_the_law_in_every_step_and_piece() -> None:
     for name, box in (("a", BOX), ("b", ((0, 2), (0, 8)))):
         segment = dropping(name, box)
         for step in range(2):
-            clock.now = Moment(5, step)
+            clock.now = DrawMoment(5, step)
             (y,) = graphs.of(segment)([], [torch.ones(2, 8)], Recorder())
             assert torch.equal(y, 2.0 * kept(key_of(5, step, name), box, SHAPE, 0.5, CPU))
     assert graphs.report().graphs == 1, "where a piece lies and who draws is no part of a graph"
@@ -166,7 +166,7 @@ def test_inductor_computes_the_same_with_gradients_and_masks() -> None:
 
     segment = chain([doubled, dropped])
     for step in range(2):
-        clock.now = Moment(5, step)
+        clock.now = DrawMoment(5, step)
         found = []
         for run in (segment.run, graphs.of(segment)):
             x = torch.linspace(-1, 1, 16, dtype=torch.float64).view(2, 8).requires_grad_()

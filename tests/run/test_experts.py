@@ -20,7 +20,7 @@ from meshwright.lower.traffic import sent_bytes_of
 from meshwright.plan.model import Options, Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import REPLICA, Layout
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support.executed import Array, Model, Training, errors, tiny, trained_each, whole
 from support.machines import machine
@@ -46,11 +46,11 @@ def added(experts: int, chosen: int, batch: int) -> Model:
     return Model(with_routed_experts(graph), values)
 
 
-def is_routed(unit: Unit) -> bool:
+def is_routed(unit: OpGroup) -> bool:
     return unit.members[0].call.kind == "routed_experts"
 
 
-def fitting(unit: Unit, roles: str) -> Layout:
+def fitting(unit: OpGroup, roles: str) -> Layout:
     names = {split.name for split in unit.splits} | {"@0", "@1"}
     return Layout(tuple(own if own in names else REPLICA for own in roles.split()))
 

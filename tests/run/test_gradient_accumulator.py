@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from meshwright.run.exec.gradient_accumulator import Totals
+from meshwright.run.exec.gradient_accumulator import GradientAccumulator
 
 
 def test_a_sum_is_that_of_all_that_came() -> None:
-    totals: Totals[str] = Totals()
+    totals: GradientAccumulator[str] = GradientAccumulator()
     for value in (1.0, 2.0, 4.0):
         totals.add("w", torch.full((2,), value))
     totals.add("v", torch.ones(2))
@@ -19,7 +19,7 @@ def test_a_sum_is_that_of_all_that_came() -> None:
 
 
 def test_nothing_that_came_is_written_to() -> None:
-    totals: Totals[str] = Totals()
+    totals: GradientAccumulator[str] = GradientAccumulator()
     came = [torch.full((2,), float(value)) for value in range(4)]
     for _ in range(2):
         for own in came:
@@ -29,7 +29,7 @@ def test_nothing_that_came_is_written_to() -> None:
 
 
 def test_an_own_sum_is_a_copy_from_the_first_on() -> None:
-    totals: Totals[str] = Totals()
+    totals: GradientAccumulator[str] = GradientAccumulator()
     came = [torch.full((2,), float(value)) for value in (1, 2, 4)]
     sums = [totals.accumulate("w", own) for own in came]
     assert len({own.data_ptr() for own in (*sums, *came)}) == 4

@@ -11,8 +11,8 @@ import pytest
 
 from meshwright.lower.script import Script
 from meshwright.plan.model import Options, Plan
-from meshwright.sharding.layout import REPLICA, Factor, Layout, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.layout import REPLICA, Layout, MeshFactor, factors
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support.drawn_plans import Drawn
 from support.executed import tiny
@@ -26,7 +26,7 @@ FOLLOWING = ("sample", "channel")
 
 
 def layout(
-    unit: Unit, wanted: Sequence[Sequence[str]], own: Sequence[Factor], micro: int
+    unit: OpGroup, wanted: Sequence[Sequence[str]], own: Sequence[MeshFactor], micro: int
 ) -> Layout:
     """Each factor with a wanted split, or what the units around have, or a copy."""
     roles: list[str] = []

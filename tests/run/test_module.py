@@ -59,7 +59,7 @@ def test_evaluation_uses_running_statistics() -> None:
     ("what", "ranks", "sentence"),
     [
         ("", 4, r"the plan is for 2 devices \(2 of cluster 'laptop'\), and there are 4 ranks"),
-        ("count", 2, "the step got 1 tensor; give 2, in this order"),
+        ("count", 2, "the step got 3 tensors; give 2, in this order"),
         ("batch", 2, r"input '.*' has shape \(3, .*\), and the plan is for \(8, "),
         ("extra", 2, "the state has 'stray', which graph 'lenet/tiny' does not know"),
         ("missing", 2, "the state has no '.*', which graph 'lenet/tiny' needs"),

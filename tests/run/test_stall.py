@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright.base.units import Seconds
 from meshwright.run.health.peers import children_of
-from meshwright.run.health.stall import Mark, Outlook, complaint, merged, outlook_of
+from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, outlook_of
 
 LIMIT = Seconds(20.0)
 
@@ -25,7 +25,7 @@ marks = st.builds(
 ranks = st.lists(st.tuples(marks, st.sampled_from([0.0, 3.0, 20.0, 25.0])), min_size=1, max_size=9)
 
 
-def of_tree(rank: int, views: list[Outlook]) -> Outlook:
+def of_tree(rank: int, views: list[StallDetector]) -> StallDetector:
     """What a rank and all below it look like, as beats carry it upwards."""
     below = (of_tree(child, views) for child in children_of(rank, len(views)))
     return merged(views[rank], *below)

@@ -12,7 +12,7 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.plan.model import Measurement, Plan
 from meshwright.run.launch.ranks import run_ranks
-from meshwright.run.training import Task, refuse_code_elsewhere, train
+from meshwright.run.training import TrainingTask, refuse_code_elsewhere, train
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 
@@ -47,7 +47,7 @@ def test_whole_numbers_become_real_in_float64_on_both_sides(source: str) -> None
     graph = load_model(source, 4).graph
     cluster = Cluster.named("laptop").resized({"process": 2})
     plan = Plan.of("any", graph, cluster, [Layout(("replica",)) for _ in units(graph)])
-    task = Task(plan=plan.changed(batch=4), model=source, steps=1, one_device=True)
+    task = TrainingTask(plan=plan.changed(batch=4), model=source, steps=1, one_device=True)
     found = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
     assert isinstance(found, Measurement)
     assert found.one_device is not None

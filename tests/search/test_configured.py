@@ -29,7 +29,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import factors
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional
 
@@ -235,7 +235,7 @@ def test_samples_that_data_does_not_divide() -> None:
 
 
 def test_sequence_parallelism_sends_as_much_and_holds_less() -> None:
-    prices = Prices(Pricer(EIGHT, algorithm="best"), programs=False)
+    prices = CollectivePrices(Pricer(EIGHT, algorithm="best"), programs=False)
     plain = ParallelConfig(tensor=4, data=2)
     held = [
         simulate(configured(gpt(), EIGHT, own), prices).prediction.memory.activations
@@ -258,7 +258,7 @@ torchrun pretrain_gpt.py "${GPT_ARGS[@]}" \\
     --pipeline-model-parallel-size $PP --num-layers-per-virtual-pipeline-stage 1 \\
     --use-distributed-optimizer --sequence-parallel --recompute-granularity full \\
     --micro-batch-size 2 --global-batch-size 32 --bf16 --lr 1e-4 \\
-    --pipeline-model-parallel-layout E
+    --pipeline-model-parallel-split-rank 1
 """
 
 
@@ -272,7 +272,7 @@ def test_a_script_of_megatron() -> None:
     assert found.model == "zoo:gpt3-175b?layers=4&hidden=64&heads=8&sequence=128"
     assert found.sizes == (("layers", 4), ("heads", 8), ("positions", 128))
     assert found.ignored == ("--lr",)
-    assert "--pipeline-model-parallel-layout is not known here" in found.notes[0]
+    assert "--pipeline-model-parallel-split-rank is not known here" in found.notes[0]
 
 
 def test_megatrons_other_order_and_fsdp() -> None:

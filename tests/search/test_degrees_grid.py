@@ -22,17 +22,17 @@ from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
 from meshwright.search.joint.constraints import parse_constraints
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Question
-from meshwright.simulate.collective_table import Prices
+from meshwright.search.joint.question import PlanRequest
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
 SMALL = "zoo:llama3-8b/tiny"
 
 
 @cache
-def _asked() -> tuple[OperatorGraph, Cluster, Prices]:
+def _asked() -> tuple[OperatorGraph, Cluster, CollectivePrices]:
     graph, cluster = load_model(SMALL, 12).graph, cluster_of("gcp-a100 node=2 gpu=2")
-    return graph, cluster, Prices(Pricer(cluster, algorithm="best"))
+    return graph, cluster, CollectivePrices(Pricer(cluster, algorithm="best"))
 
 
 @cache
@@ -81,7 +81,7 @@ def test_the_best_of_a_grid_is_that_of_all_of_it_but_for_half_a_percent(share: f
 
 def test_no_constraint_finds_a_better_plan_than_none() -> None:
     graph, cluster, _ = _asked()
-    question = Question(graph=graph, cluster=cluster, memory=cluster.device.memory)
+    question = PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
     steps = {
         fixed: best_plan(
             replace(question, constraints=parse_constraints(fixes=fixed.split())),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.base.errors import InputError
-from meshwright.search.jobs import Asked, Job, Row, load_jobs, parse_jobs
+from meshwright.search.jobs import Job, JobRow, SweepOptions, load_jobs, parse_jobs
 from meshwright.search.results import Results
 
 SWEEP = """
@@ -19,14 +19,14 @@ budget = "500"
 memory = "38 GB"
 """
 
-ROW = Row(
+ROW = JobRow(
     devices=8, step_s=0.1, bound_s=0.05, gap=1.0, memory_bytes=9, graphs=1, rewrites=0,
     micro_batches=1, zero=0, recompute=False, search_s=2.0, stopped="complete",
 )  # fmt: skip
 
 
 def job(model: str) -> Job:
-    return Job(model=model, cluster="laptop", batch=None, plan=Asked())
+    return Job(model=model, cluster="laptop", batch=None, plan=SweepOptions())
 
 
 def test_every_model_on_every_cluster_with_every_batch_once() -> None:
@@ -38,7 +38,7 @@ def test_every_model_on_every_cluster_with_every_batch_once() -> None:
         "zoo:mlp on dgx-h100 node=2 gpu=4, batch 16",
     ]
     assert len(jobs) == 8
-    assert {own.plan for own in jobs} == {Asked(budget="500", memory="38 GB")}
+    assert {own.plan for own in jobs} == {SweepOptions(budget="500", memory="38 GB")}
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.lower.bundles import Bundle, Leg, bundles
+from meshwright.lower.bundles import EdgeConsumer, TensorEdge, bundles
 from meshwright.sharding.layout import Layout, factors, layouts
 from meshwright.sharding.reshard import ALL_REDUCE, MOST, SHIFT, resharding
 from meshwright.sharding.states import WHOLE
-from meshwright.sharding.unit import Port, Statistics, Unit
+from meshwright.sharding.unit import BoundaryTensor, OpGroup, SharedStatistics
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import NANO, Prices
+from meshwright.simulate.collective_table import NANO, CollectivePrices
 from meshwright.solvers.variable_elimination import CostGraph, cheapest, cost
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
@@ -172,7 +172,7 @@ class Slow:
         self.parts = units(graph)
         self.bundles = bundles(graph, self.parts)
         self.factors = factors(cluster)
-        self.prices = Prices(Pricer(cluster, algorithm="best"))
+        self.prices = CollectivePrices(Pricer(cluster, algorithm="best"))
         self.pricer = OperatorPricer(cluster.device)
 
     def unit(self, number: int, layout: Layout) -> float:
@@ -190,10 +190,12 @@ class Slow:
                 total += self._halo(unit, port, n, split.name, layout)
         return total
 
-    def _halo(self, unit: Unit, port: Port, n: int, name: str, layout: Layout) -> float:
+    def _halo(
+        self, unit: OpGroup, port: BoundaryTensor, n: int, name: str, layout: Layout
+    ) -> float:
         rows = port.halo[n] if port.halo else 0
         told = port.statistics[n] if port.statistics else None
-        told = told or Statistics(0, 0, 0, ())
+        told = told or SharedStatistics(0, 0, 0, ())
         inside = sum(1 << f for f, role in enumerate(layout.roles) if role == name)
         if not inside:
             return 0.0
@@ -231,7 +233,12 @@ class Slow:
         return total
 
     def _summed_at_home(
-        self, bundle: Bundle, leg: Leg, own: Sequence[Layout], alike: bool, made: list[int]
+        self,
+        bundle: TensorEdge,
+        leg: EdgeConsumer,
+        own: Sequence[Layout],
+        alike: bool,
+        made: list[int],
     ) -> bool:
         """Whether a gradient of a shared weight is added to the first one before it is summed."""
         first = next(other for other in bundle.legs if other.tensor == leg.tensor)

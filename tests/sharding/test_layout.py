@@ -17,8 +17,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.pieces import bounds
 from meshwright.sharding.layout import (
     REPLICA,
-    Factor,
     Layout,
+    MeshFactor,
     checked_layout,
     devices_of,
     divides,
@@ -115,7 +115,7 @@ def test_text_and_matrix(data: st.DataObject) -> None:
         assert role == f"@{place}" if role.startswith("@") else place is None
 
 
-THREE = (Factor(0, 2), Factor(1, 2), Factor(1, 3))
+THREE = (MeshFactor(0, 2), MeshFactor(1, 2), MeshFactor(1, 3))
 
 
 def test_a_good_layout_is_left_alone() -> None:

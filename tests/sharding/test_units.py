@@ -15,7 +15,7 @@ from meshwright.graph.model import Operator, OperatorGraph, Spec
 from meshwright.graph.pieces import Box, pieces
 from meshwright.graph.text import parse_graph
 from meshwright.sharding.states import PARTIAL, WHOLE
-from meshwright.sharding.unit import Member, Unit, states_inside
+from meshwright.sharding.unit import Member, OpGroup, states_inside
 from meshwright.sharding.units import units
 from support.baseline_graphs import (
     FUSED,
@@ -67,7 +67,7 @@ def judge(graph: OperatorGraph) -> None:
                 judge_shapes(graph, unit, {one: 2, other: 2})
 
 
-def judge_membership(graph: OperatorGraph, found: tuple[Unit, ...]) -> None:
+def judge_membership(graph: OperatorGraph, found: tuple[OpGroup, ...]) -> None:
     """All members, in the order of units, are the graph's operators in an order of running."""
     names = [member.operator for unit in found for member in unit.members]
     assert sorted(names) == sorted(operator.name for operator in graph.operators)
@@ -97,7 +97,7 @@ def boxes(member: Member, number: int, parts: int) -> list[tuple[tuple[Box | Non
     return [(reads, makes)] * parts
 
 
-def judge_inside(graph: OperatorGraph, unit: Unit, number: int, parts: int) -> None:
+def judge_inside(graph: OperatorGraph, unit: OpGroup, number: int, parts: int) -> None:
     """What each part reads of the unit is exactly what the same part made; no pending sums."""
     made: dict[str, list[Box | None]] = {}
     pending: set[str] = set()
@@ -119,7 +119,7 @@ def judge_inside(graph: OperatorGraph, unit: Unit, number: int, parts: int) -> N
             assert split.statistics == 0
 
 
-def judge_shapes(graph: OperatorGraph, unit: Unit, degrees: dict[int, int]) -> None:
+def judge_shapes(graph: OperatorGraph, unit: OpGroup, degrees: dict[int, int]) -> None:
     """Cut along two splits at once, the largest pieces still fit together."""
     made: dict[str, Spec] = {}
     for member, operator in with_operators(graph, unit):
@@ -130,7 +130,7 @@ def judge_shapes(graph: OperatorGraph, unit: Unit, degrees: dict[int, int]) -> N
         made.update(zip((t.name for t in operator.outputs), piece.outputs, strict=True))
 
 
-def judge_ports(graph: OperatorGraph, unit: Unit) -> None:
+def judge_ports(graph: OperatorGraph, unit: OpGroup) -> None:
     """Ports name what enters and leaves, in the states in which pieces read and make it."""
     own = [operator for _, operator in with_operators(graph, unit)]
     made = {tensor.name for operator in own for tensor in operator.outputs}
@@ -147,7 +147,7 @@ def judge_ports(graph: OperatorGraph, unit: Unit) -> None:
         assert ("made", port.tensor, port.there) in states
 
 
-def port_states(graph: OperatorGraph, unit: Unit) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+def port_states(graph: OperatorGraph, unit: OpGroup) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Every tensor that is read or made, in its state under each split, from the boxes."""
     pending: list[set[str]] = [set() for _ in unit.splits]
     for member, operator in with_operators(graph, unit):
@@ -168,7 +168,7 @@ def port_states(graph: OperatorGraph, unit: Unit) -> Iterator[tuple[str, str, tu
             yield "made", tensor.name, tuple(states)
 
 
-def with_operators(graph: OperatorGraph, unit: Unit) -> list[tuple[Member, Operator]]:
+def with_operators(graph: OperatorGraph, unit: OpGroup) -> list[tuple[Member, Operator]]:
     by_name = {operator.name: operator for operator in graph.operators}
     return [(member, by_name[member.operator]) for member in unit.members]
 

@@ -18,11 +18,11 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import LAYERWISE, Options
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
-from meshwright.sharding.unit import Unit
-from meshwright.simulate.collective_table import Prices
+from meshwright.sharding.unit import OpGroup
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.move import apply, board, take_back, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import NOWHERE
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 from support.slow_lay import Cube, Label, Task, Twin
@@ -38,11 +38,11 @@ CLUSTERS = (
 
 
 @cache
-def prices_of(cluster: Cluster) -> Prices:
-    return Prices(Pricer(cluster, algorithm="best"))
+def prices_of(cluster: Cluster) -> CollectivePrices:
+    return CollectivePrices(Pricer(cluster, algorithm="best"))
 
 
-def random_roles(random: Random, problem: Problem) -> Codes:
+def random_roles(random: Random, problem: StepModel) -> Codes:
     """Legal roles of all units; many units have those of the one before, as far as they can."""
     rows: list[list[int]] = []
     for unit in problem.units:
@@ -60,14 +60,14 @@ def random_roles(random: Random, problem: Problem) -> Codes:
     return np.array(rows, np.int8).reshape(len(rows), len(problem.factors))
 
 
-def cuttable(problem: Problem, unit: Unit, row: list[int]) -> bool:
+def cuttable(problem: StepModel, unit: OpGroup, row: list[int]) -> bool:
     split, degree = row[-1], 1
     for role, factor in zip(row, problem.factors, strict=False):
         degree *= factor.size if role == split else 1
     return unit.cuttable(split, degree * unit.micro_ways(split, problem.options.micro_batches))
 
 
-def laid(problem: Problem) -> tuple[dict[Label, Task], dict[tuple[Label, Label], list[bool]]]:
+def laid(problem: StepModel) -> tuple[dict[Label, Task], dict[tuple[Label, Label], list[bool]]]:
     """The live tasks of a problem and the liveness of all its edges, by labels."""
     labels = list(zip(*problem.labels, strict=True))
     graph = problem.tasks
@@ -89,7 +89,7 @@ def laid(problem: Problem) -> tuple[dict[Label, Task], dict[tuple[Label, Label],
     return tasks, edges
 
 
-def cube_of(problem: Problem, number: int) -> Cube:
+def cube_of(problem: StepModel, number: int) -> Cube:
     digits: list[int | None] = []
     for radix in reversed(problem.places.radix.tolist()):
         number, digit = divmod(number, radix)
@@ -97,7 +97,7 @@ def cube_of(problem: Problem, number: int) -> Cube:
     return tuple(reversed(digits))
 
 
-def compare(problem: Problem, roles: Codes) -> None:
+def compare(problem: StepModel, roles: Codes) -> None:
     twin = Twin(problem, roles)
     tasks, edges = laid(problem)
     assert set(tasks) == set(twin.tasks)
@@ -120,7 +120,7 @@ def compare(problem: Problem, roles: Codes) -> None:
                 assert alive[problem.tasks.succ[edge]]
 
 
-def drawn_problem(random: Random, graph: OperatorGraph) -> Problem:
+def drawn_problem(random: Random, graph: OperatorGraph) -> StepModel:
     cluster = random.choice(CLUSTERS)
     options = Options(
         optimizer=random.choice(("sgd", "adam")),
@@ -132,7 +132,7 @@ def drawn_problem(random: Random, graph: OperatorGraph) -> Problem:
     )
     prices = prices_of(cluster)
     apart = [random.random() < 0.7 for _ in prices.factors]
-    return Problem(graph, cluster, options, apart=apart, prices=prices)
+    return StepModel(graph, cluster, options, apart=apart, prices=prices)
 
 
 GRAPHS = (convolutional(), transformer(2), recurrent(), recommendation(20, 90, 40))
@@ -151,9 +151,9 @@ def test_random_graphs_are_laid_as_by_the_twin(random: Random) -> None:
 def test_small_graphs_are_laid_as_by_the_twin(graph: OperatorGraph, zero: int) -> None:
     random = Random(zero)
     for micro in (1, 2):
-        for recompute in (False, True):
-            options = Options(zero=zero, micro_batches=micro, recompute=recompute)
-            problem = Problem(graph, CLUSTERS[1], options, prices=prices_of(CLUSTERS[1]))
+        for again in ({}, {"recompute": True}, {"recompute": True, "recompute_layers": 1}):
+            options = Options(zero=zero, micro_batches=micro, **again)
+            problem = StepModel(graph, CLUSTERS[1], options, prices=prices_of(CLUSTERS[1]))
             for _ in range(3):
                 roles = random_roles(random, problem)
                 problem.lay(roles)
@@ -169,13 +169,13 @@ def test_tiny_models_are_laid_as_by_the_twin(name: str) -> None:
     compare(problem, roles)
 
 
-def arrays(problem: Problem) -> list[np.ndarray]:
+def arrays(problem: StepModel) -> list[np.ndarray]:
     tasks = problem.tasks
     mutable = (tasks.live, tasks.duration, tasks.places, tasks.hold, tasks.edge_live)
     return [own.copy() for own in (*mutable, problem.roles, problem.room.moved)]
 
 
-def same(one: Problem, other: Problem) -> None:
+def same(one: StepModel, other: StepModel) -> None:
     """Live tasks are equal in everything; of the others only that they are not live."""
     live = one.tasks.live
     assert np.array_equal(live, other.tasks.live)
@@ -187,11 +187,11 @@ def same(one: Problem, other: Problem) -> None:
     assert np.array_equal(one.roles, other.roles)
 
 
-def twice(random: Random) -> tuple[Problem, Problem]:
+def twice(random: Random) -> tuple[StepModel, StepModel]:
     """A problem and a fresh one like it."""
     graph = random.choice((*GRAPHS, random_graph(random)))
     one = drawn_problem(random, graph)
-    return one, Problem(graph, one.cluster, one.options, apart=one.apart, prices=one.prices)
+    return one, StepModel(graph, one.cluster, one.options, apart=one.apart, prices=one.prices)
 
 
 @given(RANDOMS)

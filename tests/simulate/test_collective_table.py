@@ -13,17 +13,23 @@ from meshwright.base.units import BytesPerSecond
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.collective import Collective, Movement
-from meshwright.cost.pattern import Digit, Pattern, Use, groups
+from meshwright.cost.pattern import Digit, Pattern, PatternUse, groups
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.states import WHOLE, at
 from meshwright.simulate import full
-from meshwright.simulate.collective_table import OPERATIONS, Prices, Way, pattern_number, price
+from meshwright.simulate.collective_table import (
+    OPERATIONS,
+    CollectivePrices,
+    CollectiveWay,
+    pattern_number,
+    price,
+)
 from meshwright.simulate.resources import places, subcube
 from support.strategies import DEVICE, clusters
 from task_graphs import task_graph
 
-MEMBER, EVERY, FIRST = Use.MEMBER, Use.EVERY, Use.FIRST
+MEMBER, EVERY, FIRST = PatternUse.MEMBER, PatternUse.EVERY, PatternUse.FIRST
 
 NODES = Cluster(
     name="nodes",
@@ -69,18 +75,18 @@ def drawn(draw: st.DrawFn) -> tuple[Cluster, int, int]:
     return cluster, inside, every
 
 
-def named(prices: Prices, way: int) -> list[tuple[str, float]]:
+def named(prices: CollectivePrices, way: int) -> list[tuple[str, float]]:
     return list(zip(prices.kinds, prices.table.busy[way].tolist(), strict=True))
 
 
-def rows(prices: Prices, operation: int, inside: int, every: int) -> list[Way]:
+def rows(prices: CollectivePrices, operation: int, inside: int, every: int) -> list[CollectiveWay]:
     """All ways of a row, from the arrays; times in nanoseconds."""
     prices.fill(operation, inside, every)
     table = prices.table
     number = pattern_number(table, inside, every)
     first, count = int(table.row[operation, number]), int(table.ways[operation, number])
     return [
-        Way(
+        CollectiveWay(
             fixed=float(table.fixed[w]),
             slope=float(table.slope[w]),
             busy=tuple(((0, kind), float(own)) for kind, own in named(prices, w) if own),
@@ -97,7 +103,7 @@ def test_one_collective_is_what_the_pricer_says(
     cluster, inside, every = case
     kind = OPERATIONS[operation]
     pricer = Pricer(cluster, algorithm="best" if best else "ring")
-    prices = Prices(pricer, programs=False)
+    prices = CollectivePrices(pricer, programs=False)
     found = rows(prices, operation, inside, every)
     if kind is Movement.SEND:
         outermost = min(f.level for i, f in enumerate(factors(cluster)) if inside >> i & 1)
@@ -133,7 +139,7 @@ def test_steps_are_along_all_factors_and_add_up(
 ) -> None:
     cluster, inside, every = case
     operation = OPERATIONS.index(kind)
-    one, *others = Prices(Pricer(cluster)).ways(operation, inside, every)
+    one, *others = CollectivePrices(Pricer(cluster)).ways(operation, inside, every)
     assert not one.steps
     for way in others:
         assert len(way.steps) > 1
@@ -147,7 +153,7 @@ def test_steps_are_along_all_factors_and_add_up(
 def test_halving_takes_less_to_begin() -> None:
     """128 nodes of 8: 7 steps over two nodes each instead of 127 hops of a ring."""
     cluster = Cluster.named("dgx-a100", node=128)
-    prices, everyone = Prices(Pricer(cluster)), (1 << len(factors(cluster))) - 1
+    prices, everyone = CollectivePrices(Pricer(cluster)), (1 << len(factors(cluster))) - 1
     _, by_level, finer = prices.ways(OPERATIONS.index(Collective.ALL_GATHER), everyone, 0)
     assert by_level.steps == ((0, 1, 2, 3, 4, 5, 6), (7, 8, 9))
     assert finer.steps == ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,), (8, 9))
@@ -164,7 +170,7 @@ def test_rows_are_shared_only_by_what_costs_the_same(
     cluster, inside, every = case
     mask = (1 << len(factors(cluster))) - 1
     there, beside = other[1] & mask, other[2] & mask
-    table, pricer = Prices(Pricer(cluster)).table, Pricer(cluster)
+    table, pricer = CollectivePrices(Pricer(cluster)).table, Pricer(cluster)
     same = pattern_number(table, inside, every) == pattern_number(table, there, beside)
     one, two = pattern_of(cluster, inside, every), pattern_of(cluster, there, beside)
     if same:
@@ -175,7 +181,7 @@ def test_rows_are_shared_only_by_what_costs_the_same(
 @given(drawn(), st.sampled_from((1.0, 4096.0, 1e6, 1e9)))
 def test_the_cheapest_way_is_taken(case: tuple[Cluster, int, int], held: float) -> None:
     cluster, inside, every = case
-    prices = Prices(Pricer(cluster, algorithm="best"))
+    prices = CollectivePrices(Pricer(cluster, algorithm="best"))
     for operation in range(len(NAMES)):
         way = prices.way(operation, inside, every, held)
         busy = np.zeros(len(prices.kinds))
@@ -189,7 +195,7 @@ def test_the_cheapest_way_is_taken(case: tuple[Cluster, int, int], held: float) 
 
 
 def test_an_empty_row_says_so() -> None:
-    table = Prices(Pricer(NODES)).table
+    table = CollectivePrices(Pricer(NODES)).table
     assert price(table, ALL_REDUCE, 1, 0, 1.0, np.zeros(3)) == (-1.0, 0.0)
 
 
@@ -200,7 +206,7 @@ def test_a_sum_is_never_dearer_than_one_all_reduce() -> None:
     better = 0
     for cluster in PROGRAMMED:
         pricer = Pricer(cluster, algorithm="best")
-        prices, everyone = Prices(pricer), (1 << len(factors(cluster))) - 1
+        prices, everyone = CollectivePrices(pricer), (1 << len(factors(cluster))) - 1
         for inside, every in ((0b1, 0), (0b1, 0b10), (0b11, 0b100), (everyone, 0), (0b110, 0b1)):
             lines = pricer.lines(Collective.ALL_REDUCE, pattern_of(cluster, inside, every))
             for held in (1024.0, 1e6, GIB):
@@ -212,7 +218,9 @@ def test_a_sum_is_never_dearer_than_one_all_reduce() -> None:
     assert better > 0, "no program is ever better"
 
 
-def by_hand(kind: Collective, node: Use, gpu: Use, share: float, held: float) -> float:
+def by_hand(
+    kind: Collective, node: PatternUse, gpu: PatternUse, share: float, held: float
+) -> float:
     """One level's step: all nodes or GPUs are members, the other level as told."""
     line = min(
         Pricer(NODES).lines(kind, ((Digit(4, node),), (Digit(8, gpu),))),
@@ -232,15 +240,15 @@ def by_hand(kind: Collective, node: Use, gpu: Use, share: float, held: float) ->
     ],
 )
 def test_one_collective_a_level(
-    kind: Collective, steps: list[tuple[Use, Use, float]], held: float
+    kind: Collective, steps: list[tuple[PatternUse, PatternUse, float]], held: float
 ) -> None:
-    prices = Prices(Pricer(NODES))
+    prices = CollectivePrices(Pricer(NODES))
     way = by_level(prices, kind)
     expected = sum(by_hand(kind, node, gpu, share, held) for node, gpu, share in steps)
     assert way.fixed + way.slope * held == pytest.approx(expected, rel=1e-12)
 
 
-def by_level(prices: Prices, kind: Collective) -> Way:
+def by_level(prices: CollectivePrices, kind: Collective) -> CollectiveWay:
     """The way with one step for each of two levels."""
     ways = prices.ways(OPERATIONS.index(kind), 0b11111, 0)
     return next(own for own in ways if len(own.steps) == 2)
@@ -248,7 +256,7 @@ def by_level(prices: Prices, kind: Collective) -> Way:
 
 def test_one_collective_a_level_in_seconds() -> None:
     """ReduceScatter of 1 GB on 4 x 8: 7/8 GB at 300 GB/s; then 8 groups, 3/4 of 1/8 GB each."""
-    way = by_level(Prices(Pricer(NODES)), Collective.REDUCE_SCATTER)
+    way = by_level(CollectivePrices(Pricer(NODES)), Collective.REDUCE_SCATTER)
     assert way.slope * 1e9 == pytest.approx(7 / 8 / 300 + 8 * (3 / 4) * (1 / 8) / 12.5)
 
 
@@ -256,7 +264,7 @@ def test_one_collective_a_level_in_seconds() -> None:
 def test_bytes_that_leave_devices(case: tuple[Cluster, int, int]) -> None:
     """By what each member must receive at least, if it holds one byte or gets a part of it."""
     cluster, inside, every = case
-    prices = Prices(Pricer(cluster), programs=False)
+    prices = CollectivePrices(Pricer(cluster), programs=False)
     found = groups(pattern_of(cluster, inside, every))
     n, count = len(found[0]), len(found)
     for operation, each in {
@@ -279,7 +287,7 @@ NODE_FACTORS, GPU_FACTORS = 0b00011, 0b11100
 
 
 def test_eight_sums_at_once_share_a_card_as_one_pattern() -> None:
-    prices = Prices(Pricer(NODES, algorithm="best"))
+    prices = CollectivePrices(Pricer(NODES, algorithm="best"))
     together = prices.way(ALL_REDUCE, NODE_FACTORS, GPU_FACTORS, GIB)
     alone = prices.way(ALL_REDUCE, NODE_FACTORS, 0, GIB)
     assert together.fixed + together.slope * GIB == pytest.approx(1.0308, rel=1e-3)
@@ -288,7 +296,7 @@ def test_eight_sums_at_once_share_a_card_as_one_pattern() -> None:
 
 @pytest.mark.parametrize(("count", "seconds"), [(1, 0.12885), (8, 1.0308)])
 def test_eight_sums_at_once_share_a_card_as_tasks(count: int, seconds: float) -> None:
-    prices = Prices(Pricer(NODES, algorithm="best"))
+    prices = CollectivePrices(Pricer(NODES, algorithm="best"))
     way = prices.way(ALL_REDUCE, NODE_FACTORS, 0, GIB)
     own = places(NODES, [True] * 5)
     duration = round((way.fixed + way.slope * GIB) * 1e9)

@@ -13,7 +13,7 @@ from meshwright.base.integers import from_digits
 from meshwright.cluster.model import Cluster
 from meshwright.sharding.layout import factors
 from meshwright.sharding.states import WHOLE, at
-from meshwright.simulate.resources import Places, places, subcube
+from meshwright.simulate.resources import ResourceClasses, places, subcube
 from support.strategies import clusters
 
 Owner = tuple[int, int]
@@ -39,11 +39,13 @@ def owners(cluster: Cluster, device: int) -> set[Owner]:
     return found
 
 
-def members(own: Places, cube: int) -> list[int]:
+def members(own: ResourceClasses, cube: int) -> list[int]:
     return [int(r) for r in own.set_resource[own.set_start[cube] : own.set_start[cube + 1]]]
 
 
-def names_of(cluster: Cluster, apart: list[bool], own: Places) -> dict[int, frozenset[Owner]]:
+def names_of(
+    cluster: Cluster, apart: list[bool], own: ResourceClasses
+) -> dict[int, frozenset[Owner]]:
     """For each resource the owners that it stands for, as the classes of devices use them."""
     counting = [f for f, telling in enumerate(apart) if telling]
     sizes = [factor.size for factor in factors(cluster)]

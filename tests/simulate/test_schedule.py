@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from meshwright.base.errors import InputError
 from meshwright.lower.schedule import Schedule, Slot, order
 from meshwright.simulate import full, reference
-from meshwright.simulate.pipeline import Part, pipeline, timed
+from meshwright.simulate.pipeline import PipelineTask, pipeline, timed
 
 
 @st.composite
@@ -89,13 +89,13 @@ def test_no_schedule_waits_forever(shape: tuple[Schedule, int, int, int], seed: 
     """A cycle of tasks would leave some of them without a time."""
     kind, stages, micro_batches, chunks = shape
     step = pipeline(kind, stages, micro_batches, chunks)
-    times = np.random.default_rng(seed).integers(1, 50, (len(Part), stages * chunks))
+    times = np.random.default_rng(seed).integers(1, 50, (len(PipelineTask), stages * chunks))
     graph = timed(step, times)
     timeline = full.simulate(graph)
     slow = reference.simulate(graph)
     assert len(timeline.order) == len(step.role)
     assert (timeline.end == slow.end).all()
-    work = times[Part.FORWARD] + times[Part.BACKWARD]
+    work = times[PipelineTask.FORWARD] + times[PipelineTask.BACKWARD]
     busiest = work.reshape(chunks, stages).sum(axis=0).max() * micro_batches
     assert timeline.makespan >= busiest
 
@@ -104,19 +104,19 @@ def test_no_schedule_waits_forever(shape: tuple[Schedule, int, int, int], seed: 
 def test_equal_stages_fill_and_drain(kind: Schedule) -> None:
     """(micro-batches + stages - 1) (forward + backward), besides transfers of 1 ns."""
     step = pipeline(kind, 4, 8)
-    times = np.ones((len(Part), 4), np.int64)
-    times[Part.FORWARD], times[Part.BACKWARD] = 1_000_000, 2_000_000
+    times = np.ones((len(PipelineTask), 4), np.int64)
+    times[PipelineTask.FORWARD], times[PipelineTask.BACKWARD] = 1_000_000, 2_000_000
     makespan = full.simulate(timed(step, times)).makespan
     assert 33_000_000 <= makespan <= 33_000_100
 
 
 def test_updates_wait_for_all_reductions() -> None:
     step = pipeline("1f1b", 3, 2)
-    times = np.ones((len(Part), 3), np.int64)
-    times[Part.REDUCE] = [1, 500, 1]
+    times = np.ones((len(PipelineTask), 3), np.int64)
+    times[PipelineTask.REDUCE] = [1, 500, 1]
     timeline = full.simulate(timed(step, times))
-    last = timeline.end[step.role == Part.REDUCE].max()
-    assert (timeline.start[step.role == Part.UPDATE] >= last).all()
+    last = timeline.end[step.role == PipelineTask.REDUCE].max()
+    assert (timeline.start[step.role == PipelineTask.UPDATE] >= last).all()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.memory.memory_timeline import fullest
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 from support.training_graphs import random_graph, tiny
@@ -58,7 +58,7 @@ def check_representatives(plan: Plan) -> None:
     """One device that stands for all, against all of them."""
     alone = simulate(plan)
     assert alone.problem.apart == (False,) * len(plan.factors)
-    problem = Problem(plan.graph, plan.cluster, plan.options, apart=[True] * len(plan.factors))
+    problem = StepModel(plan.graph, plan.cluster, plan.options, apart=[True] * len(plan.factors))
     roles = problem.codes([plan.layout[unit.name] for unit in plan.units])
     problem.lay(roles)
     timeline = full.simulate(problem.tasks)

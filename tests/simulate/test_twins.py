@@ -15,8 +15,8 @@ from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.memory.memory_timeline import curves
-from meshwright.simulate.memory.shard_bytes import Parts
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.memory.shard_bytes import ShardBytes
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.stages import Label, ahead, chained
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph, loads
 from support.baseline_graphs import transformer
@@ -26,14 +26,14 @@ from support.slow_held import curves as slow_curves
 from support.slow_parts import Parts as SlowParts
 
 
-def ready(plan: Plan) -> Problem:
+def ready(plan: Plan) -> StepModel:
     """A plan laid out, without the order of a pipeline if it goes through its stages in none."""
     layouts = [plan.layout[unit.name] for unit in plan.units]
     given = plan.graph, plan.cluster, plan.options
     try:
-        problem = Problem(*given, pipeline=layouts)
+        problem = StepModel(*given, pipeline=layouts)
     except InputError:
-        problem = Problem(*given)
+        problem = StepModel(*given)
     problem.lay(problem.codes(layouts))
     return problem
 
@@ -67,10 +67,10 @@ def test_tasks_and_edges_equal_the_twin(plan: Plan) -> None:
     given = plan.graph, plan.cluster, options
     chain: tuple[tuple[Label, Label], ...] = ()
     try:
-        problem = Problem(*given, pipeline=layouts)
+        problem = StepModel(*given, pipeline=layouts)
         chain = tuple(chained(problem.units, layouts, problem.bundles, options))
     except InputError:
-        problem, layouts = Problem(*given), [Layout(())] * len(plan.units)
+        problem, layouts = StepModel(*given), [Layout(())] * len(plan.units)
     fetching = ahead(problem.units, layouts, problem.bundles, options)
     bones, tasks, labels = skeleton(
         problem.units,
@@ -107,7 +107,7 @@ def test_what_a_graph_keeps_does_not_depend_on_who_asked_first() -> None:
     whole, odd = Layout.parse("replica"), units(graph)[0].name
     picky = Allowed(degree=lambda unit, split: 1 if unit.name == odd else None)
     for allowed in (ANYTHING, picky):
-        problem = Problem(graph, cluster, allowed=allowed)
+        problem = StepModel(graph, cluster, allowed=allowed)
         roles = problem.codes([whole] * len(problem.units))
-        fast, slow = Parts(problem, roles), SlowParts(problem, roles)
+        fast, slow = ShardBytes(problem, roles), SlowParts(problem, roles)
         assert (fast.kept, fast.forward, fast.backward) == (slow.kept, slow.forward, slow.backward)

@@ -28,6 +28,7 @@ from meshwright.base.units import Bytes
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
+from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.graphs.match import Matcher
@@ -35,15 +36,15 @@ from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
-from meshwright.search.joint.question import Question
-from meshwright.sharding.layout import Factor, Layout, factors, layouts
+from meshwright.search.joint.question import PlanRequest
+from meshwright.sharding.layout import Layout, MeshFactor, factors, layouts
 from meshwright.sharding.micro_batches import can_be_cut_by
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate import full
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory.memory_timeline import fullest
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 
 REWRITES = 2
 
@@ -62,7 +63,7 @@ class Tried(NamedTuple):
     """A plan, laid out and simulated."""
 
     nanoseconds: int
-    problem: Problem
+    problem: StepModel
     layouts: tuple[Layout, ...]
 
     @property
@@ -73,7 +74,7 @@ class Tried(NamedTuple):
         return int(fullest(self.problem, roles, full.simulate(self.problem.tasks)).total)
 
 
-def brute_force(question: Question) -> Answer | None:
+def brute_force(question: PlanRequest) -> Answer | None:
     """The fastest plan that fits, the first of those that are equally fast; None if none fits."""
     best: Answer | None = None
     for tried in every_plan(question):
@@ -86,16 +87,16 @@ def brute_force(question: Question) -> Answer | None:
     return best
 
 
-def every_plan(question: Question) -> Iterator[Tried]:
+def every_plan(question: PlanRequest) -> Iterator[Tried]:
     """Every plan of the space."""
-    prices = Prices(Pricer(question.cluster, algorithm="best"))
+    prices = CollectivePrices(Pricer(question.cluster, algorithm="best"))
     operators = OperatorPricer(question.cluster.device)
     for graph, options in product(reachable(question), allowed(question)):
         if not can_be_cut_by(graph, options.micro_batches):
             continue
         for pipeline, choices in stages(graph, question, options):
             try:
-                problem = Problem(
+                problem = StepModel(
                     graph, question.cluster, options,
                     pipeline=pipeline, prices=prices, operators=operators,
                 )  # fmt: skip
@@ -106,7 +107,7 @@ def every_plan(question: Question) -> Iterator[Tried]:
                 yield Tried(full.simulate(problem.tasks).makespan, problem, chosen)
 
 
-def size(question: Question) -> int:
+def size(question: PlanRequest) -> int:
     """How many plans there are to try, those included that go through a stage twice."""
     return len(allowed(question)) * sum(
         math.prod(len(legal(unit, question, 1)) for unit in units(graph))
@@ -115,7 +116,7 @@ def size(question: Question) -> int:
 
 
 def stages(
-    graph: OperatorGraph, question: Question, options: Options
+    graph: OperatorGraph, question: PlanRequest, options: Options
 ) -> Iterator[tuple[tuple[Layout, ...], list[list[Layout]]]]:
     """Choices for every unit that make the same pipeline, each with one that tells its stages."""
     own = [legal(unit, question, options.micro_batches) for unit in units(graph)]
@@ -135,7 +136,7 @@ def _by_stage(choices: list[Layout]) -> dict[Stage, list[Layout]]:
     return found
 
 
-def legal(unit: Unit, question: Question, micro_batches: int) -> list[Layout]:
+def legal(unit: OpGroup, question: PlanRequest, micro_batches: int) -> list[Layout]:
     """The layouts of a unit that leave every micro-batch enough to cut."""
     own = factors(question.cluster)
     return [
@@ -145,7 +146,9 @@ def legal(unit: Unit, question: Question, micro_batches: int) -> list[Layout]:
     ]
 
 
-def _large_enough(unit: Unit, layout: Layout, own: tuple[Factor, ...], micro_batches: int) -> bool:
+def _large_enough(
+    unit: OpGroup, layout: Layout, own: tuple[MeshFactor, ...], micro_batches: int
+) -> bool:
     degrees = layout.degrees(own)
     return all(
         unit.cuttable(number, degrees.get(split.name, 1) * unit.micro_ways(number, micro_batches))
@@ -153,7 +156,7 @@ def _large_enough(unit: Unit, layout: Layout, own: tuple[Factor, ...], micro_bat
     )
 
 
-def allowed(question: Question) -> tuple[Options, ...]:
+def allowed(question: PlanRequest) -> tuple[Options, ...]:
     """Every value of every option."""
     fixed = dict(question.constraints.fixed)
     names = ("micro-batches", "zero", "recompute", "bucket")
@@ -164,21 +167,24 @@ def allowed(question: Question) -> tuple[Options, ...]:
             micro_batches=micro_batches,
             zero=stage,
             recompute=recompute,
+            recompute_layers=again_in,
             bucket=Bytes(size),
         )
         for micro_batches in (divisors(batch(question)) if micro is None else (int(micro),))
         for stage in (range(4) if zero is None else (int(zero),))
         for recompute in ((False, True) if again is None else (again == "yes",))
+        for again_in in range(max(1, sum(own.count for own in layers(question.graph))))
+        if recompute or not again_in
         for size in ((0, 1 << 30) if bucket is None else (int(bucket),))
     )
 
 
-def batch(question: Question) -> int:
+def batch(question: PlanRequest) -> int:
     """Samples in a step."""
     return question.graph.inputs[0].shape[0]
 
 
-def reachable(question: Question, steps: int = REWRITES) -> tuple[OperatorGraph, ...]:
+def reachable(question: PlanRequest, steps: int = REWRITES) -> tuple[OperatorGraph, ...]:
     """The graph, and what rules make of it in at most so many steps."""
     rules = RuleSet(algebra(question.constraints.rules))
     found = {canonical_hash(question.graph): question.graph}

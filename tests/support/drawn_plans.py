@@ -25,7 +25,7 @@ from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, Planne
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support.executed import tiny
 from support.machines import machine
@@ -132,10 +132,12 @@ def rewritten(
 
 
 def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
+    count, schedule = rng.choice((1, 1, 2, 4, 3)), rng.choice(SCHEDULES)
     options = Options(
-        micro_batches=rng.choice((1, 1, 2, 4, 3)),
-        schedule=rng.choice(SCHEDULES),
+        micro_batches=count,
+        schedule=schedule,
         recompute=rng.random() < 0.3,
+        recompute_layers=0 if count == 1 else 1,
         zero=rng.choice((0, 0, 1, 2, 3)),
         bucket=Bytes(rng.choice((0, 4096, 10**6))),
     )
@@ -149,7 +151,7 @@ def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
 
 
 def _places(
-    own: Sequence[Unit], cluster: Cluster, options: Options, rng: random.Random
+    own: Sequence[OpGroup], cluster: Cluster, options: Options, rng: random.Random
 ) -> list[Place]:
     """Where each unit sits: stages of a pipeline, or nowhere in particular."""
     sizes = [factor.size for factor in factors(cluster)]
@@ -184,7 +186,7 @@ def _stages(sizes: Sequence[int], rng: random.Random) -> list[Place]:
 
 
 def _layouts(
-    own: Sequence[Unit],
+    own: Sequence[OpGroup],
     cluster: Cluster,
     places: Sequence[Place],
     options: Options,
@@ -218,7 +220,7 @@ def _alone(place: Place) -> Layout:
     return Layout(tuple(REPLICA if at is None else f"{IDLE}{at}" for at in place))
 
 
-def _roles(unit: Unit, cluster: Cluster, idle: bool, rng: random.Random) -> tuple[str, ...]:
+def _roles(unit: OpGroup, cluster: Cluster, idle: bool, rng: random.Random) -> tuple[str, ...]:
     """All kinds of roles alike likely."""
     by_role: dict[str, list[str]] = {}
     for split in unit.splits:
@@ -234,7 +236,7 @@ def _roles(unit: Unit, cluster: Cluster, idle: bool, rng: random.Random) -> tupl
     return tuple(chosen)
 
 
-def _legal(layout: Layout, unit: Unit, cluster: Cluster, options: Options) -> bool:
+def _legal(layout: Layout, unit: OpGroup, cluster: Cluster, options: Options) -> bool:
     own = factors(cluster)
     try:
         checked_layout(layout, unit.extents, own, unit.name)

@@ -20,10 +20,10 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.pieces import Box
 from meshwright.plan.model import Plan
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.compiled_segments import Backend, as_traced, inductor
 from meshwright.run.exec.executor import Executor
-from meshwright.run.exec.parameters import Piece
+from meshwright.run.exec.parameters import ParameterPiece
 from meshwright.run.launch.gpus import device_of_rank
 from meshwright.run.state.model_state import load_state, names_of, take_constants
 from meshwright.run.step import real_example
@@ -122,7 +122,7 @@ def by_library(model: Model) -> tuple[float, Arrays]:
 
 def trained_each(all_: Sequence[Training], models: Mapping[str, Arrays]) -> list[Trained]:
     """What this rank has after each training, one after the other."""
-    found, wire = [], Wire()
+    found, wire = [], Communicator()
     for number, own in enumerate(all_):
         try:
             found.append(trained(own, models[own.model], wire))
@@ -139,7 +139,7 @@ BACKENDS: dict[str, Backend | None] = {
 """What runs segments."""
 
 
-def trained(own: Training, arrays: Arrays, wire: Wire) -> Trained:
+def trained(own: Training, arrays: Arrays, wire: Communicator) -> Trained:
     """What this rank has after training a plan."""
     device = device_of_rank()
     executor = Executor(own.plan, wire, dist.get_rank(), device, backend=BACKENDS[own.backend])
@@ -199,7 +199,7 @@ OPTIMIZERS = {"momentum": momentum, "adam": adam}
 """By hand: making the library's first one in a process takes two seconds of imports."""
 
 
-def _part(piece: Piece, values: Tensor) -> Part:
+def _part(piece: ParameterPiece, values: Tensor) -> Part:
     first = 0 if piece.sharing is None else sum(piece.sharing.sizes[: piece.sharing.own])
     return Part(piece.box, first, values.cpu().numpy().copy())
 

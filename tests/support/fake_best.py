@@ -9,13 +9,13 @@ from meshwright.base.units import Seconds
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate
 
 
-def best_plan(question: Question, budget: Budget, **_: object) -> Planned:
+def best_plan(question: PlanRequest, budget: Budget, **_: object) -> PlanResult:
     """Every device does everything; a graph named "refused" is refused."""
     if question.graph.name == "refused":
         raise InputError("the graph is refused", "give another")
@@ -23,7 +23,7 @@ def best_plan(question: Question, budget: Budget, **_: object) -> Planned:
     layouts = [layout for _ in units(question.graph)]
     plan = Plan.of("fake", question.graph, question.cluster, layouts, question.training)
     prediction = simulate(plan).prediction
-    return Planned(
+    return PlanResult(
         question=question,
         best=Candidate(plan, prediction),
         baselines=(),

@@ -10,7 +10,7 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.cost.backend import backend_named
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from support.drawn_plans import MODELS, Drawn
 from support.executed import tiny
 from support.machines import machine
@@ -32,12 +32,14 @@ def found_plans(
 def found_plan(seconds: Seconds, model: str, sizes: tuple[int, ...], *, tight: bool) -> Drawn:
     """The best plan of a model on a machine, with less memory than it needs if that is tight."""
     graph, cluster = tiny(model, 16).graph, machine(*sizes)
-    planned = _best(Question(graph=graph, cluster=cluster, memory=cluster.device.memory), seconds)
+    planned = _best(
+        PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory), seconds
+    )
     if tight:
         memory = Bytes(int(SHARE * planned.best.prediction.memory.total))
-        planned = _best(Question(graph=graph, cluster=cluster, memory=memory), seconds)
+        planned = _best(PlanRequest(graph=graph, cluster=cluster, memory=memory), seconds)
     return Drawn(model, 16, "float64", planned.rewrites, planned.best.plan)
 
 
-def _best(question: Question, seconds: Seconds) -> Planned:
+def _best(question: PlanRequest, seconds: Seconds) -> PlanResult:
     return best_plan(question, Budget(seconds=seconds), backend=backend_named("rings"))

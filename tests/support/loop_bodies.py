@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from meshwright import parallelize
 from meshwright.base.errors import InputError
 from meshwright.plan.model import Plan
+from meshwright.run.launch.gpus import device_of_rank
 
 BATCH, WIDTH, WORDS = 8, 12, 10
 EMA: Any = get_ema_multi_avg_fn(0.5)  # type: ignore[no-untyped-call]
@@ -209,7 +210,7 @@ def masked(plans: list[Plan]) -> list[list[float]]:
         for seed in (7, 7, 8):
             net = net_of(0.5)
             torch.manual_seed(seed + 100 * dist.get_rank())
-            model = parallelize(net, plan)
+            model = parallelize(net, plan, device=device_of_rank())
             losses.append(model(*batch_of()).item())
         losses += [model(*batch_of()).item() for _ in range(2)]
         found.append(losses)
@@ -294,6 +295,8 @@ def refused(plan: Plan) -> dict[str, str]:
     found["hook"] = told(lambda: model(*batch_of()))
     hook.remove()
     found["inner"] = told(lambda: inner(tokens))
-    model.to(torch.float32)
+    model.to(torch.device("cpu", 0), torch.float64)
+    found["to"] = told(lambda: model.to(torch.float32))
+    model.float()
     found["memory"] = told(lambda: model(*batch_of()))
     return found

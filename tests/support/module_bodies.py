@@ -91,7 +91,7 @@ def given_wrong(source: str, plan: Plan, what: str) -> None:
     if what == "missing":
         model.load_whole_state(dict(list(state.items())[1:]))
     if what == "count":
-        model(*batch[:-1])
+        model(*batch, batch[-1])
     if what == "batch":
         model(*(own[: BATCH // 2 - 1] for own in batch))
     dist.barrier()

@@ -9,7 +9,7 @@ from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_by_kind
 from meshwright.lower.transfers import Exchange, Step
 from meshwright.sharding.layout import IDLE
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 
 def features(script: Script, rewrites: tuple[str, ...] = ()) -> set[str]:
@@ -31,7 +31,7 @@ def _of_machine(script: Script) -> Iterator[str]:
     yield f"machine {'x'.join(map(str, cluster.hierarchy))}{wired}"
 
 
-def _of_unit(script: Script, unit: Unit) -> Iterator[str]:
+def _of_unit(script: Script, unit: OpGroup) -> Iterator[str]:
     layout = script.plan.layout[unit.name]
     degrees = layout.degrees(script.plan.factors)
     if "replica" in layout.roles:

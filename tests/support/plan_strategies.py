@@ -43,6 +43,7 @@ def options(draw: st.DrawFn) -> Options:
         micro_batches=draw(st.integers(1, 4)),
         schedule=draw(st.sampled_from(SCHEDULES)),
         recompute=draw(st.booleans()),
+        recompute_layers=draw(st.integers(0, 3)),
         zero=draw(st.integers(0, 3)),
         bucket=Bytes(draw(st.integers(0, 2**40))),
     )

@@ -9,7 +9,7 @@ from meshwright.baselines import applicable
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.question import Planned, Question, Stopped
+from meshwright.search.joint.question import PlanRequest, PlanResult, Stopped
 from meshwright.simulate.simulation import simulate
 
 
@@ -23,15 +23,15 @@ def simulated(graph: OperatorGraph, cluster: Cluster) -> tuple[tuple[str, Candid
 
 
 def answer(
-    question: Question, stopped: Stopped = "budget", rewrites: tuple[str, ...] = ()
-) -> Planned:
+    question: PlanRequest, stopped: Stopped = "budget", rewrites: tuple[str, ...] = ()
+) -> PlanResult:
     """The fastest baseline that fits, or the smallest if none does."""
     baselines = simulated(question.graph, question.cluster)
     candidates = [own for _, own in baselines]
     fitting = [own for own in candidates if own.fits(question.memory)]
     smallest = min(candidates, key=lambda own: own.prediction.memory.total)
     best = min(fitting, key=lambda own: own.prediction.step) if fitting else smallest
-    return Planned(
+    return PlanResult(
         question=question,
         best=best,
         baselines=baselines,
@@ -47,7 +47,7 @@ def answer(
     )
 
 
-def asked(graph: OperatorGraph, cluster: Cluster, memory: int | None = None) -> Question:
+def asked(graph: OperatorGraph, cluster: Cluster, memory: int | None = None) -> PlanRequest:
     """A question with the memory that devices have, or with another limit."""
     limit = cluster.device.memory if memory is None else Bytes(memory)
-    return Question(graph=graph, cluster=cluster, memory=limit)
+    return PlanRequest(graph=graph, cluster=cluster, memory=limit)

@@ -18,7 +18,7 @@ from meshwright.explain.evaluate_plan import judged
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.report.page.page import page
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.simulation import Simulation, simulate
 
 DECISIONS = (
@@ -54,7 +54,7 @@ def simulated(model: str) -> Simulation:
 
 
 @cache
-def planned(model: str) -> Planned:
+def planned(model: str) -> PlanResult:
     """What would be answered, without baselines where they take long."""
     plan, small = simulated(model).plan, model in ("mlp", "inception-v3")
     found = judged(plan, baselines=model == "mlp", bound=small)

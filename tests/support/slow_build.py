@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshwright.lower.bundles import Bundle, Leg
+from meshwright.lower.bundles import EdgeConsumer, TensorEdge
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Port, Unit
+from meshwright.sharding.unit import BoundaryTensor, OpGroup
 from meshwright.simulate.operator_table import MOST_SPLITS
-from meshwright.simulate.resources import Places
-from meshwright.simulate.task_template import NONE, Bytes8, Floats, Labels, Skeleton
+from meshwright.simulate.resources import ResourceClasses
+from meshwright.simulate.task_template import NONE, Bytes8, Floats, TaskLabels, TaskTemplate
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph
 
 Number = int | np.int32
@@ -42,14 +42,14 @@ class _Tasks:
 
 
 def skeleton(
-    units: tuple[Unit, ...],
-    bundles: tuple[Bundle, ...],
-    places: Places,
+    units: tuple[OpGroup, ...],
+    bundles: tuple[TensorEdge, ...],
+    places: ResourceClasses,
     kinds: int,
     micro_batches: int,
     chained: Iterable[tuple[Label, Label]] = (),
     ahead: Iterable[tuple[Label, Label]] | None = None,
-) -> tuple[Skeleton, TaskGraph, Labels]:
+) -> tuple[TaskTemplate, TaskGraph, TaskLabels]:
     """The arrays; `chained` are further edges, between tasks by kind, subject and micro-batch, and
     `ahead` what fetching parameters waits for, if they are fetched for each use.
     """
@@ -72,7 +72,7 @@ def skeleton(
     for b, leg in _legs(bundles):
         near[leg.unit].add(b)
         near[bundles[b].sources[leg.tensor].maker].add(b)
-    bones = Skeleton(
+    bones = TaskTemplate(
         flows=np.array([unit.flows for unit in units], np.bool_),
         unit_bundle_start=_starts(near),
         unit_bundle=np.array([b for own in near for b in sorted(own)], np.int32),
@@ -84,11 +84,11 @@ def skeleton(
         **_of_legs(units, bundles),
     )
     kinds_, subjects, micros = zip(*tasks.labels, strict=True) if tasks.labels else ((), (), ())
-    return bones, graph, Labels(kinds_, subjects, micros)
+    return bones, graph, TaskLabels(kinds_, subjects, micros)
 
 
 class _Slots(NamedTuple):
-    """The numbers of tasks, as in `Skeleton`."""
+    """The numbers of tasks, as in `TaskTemplate`."""
 
     forward: Indices
     backward: Indices
@@ -101,8 +101,8 @@ class _Slots(NamedTuple):
 
 def _number_tasks(
     tasks: _Tasks,
-    units: tuple[Unit, ...],
-    bundles: tuple[Bundle, ...],
+    units: tuple[OpGroup, ...],
+    bundles: tuple[TensorEdge, ...],
     micro_batches: int,
     fetched: bool,
 ) -> _Slots:
@@ -150,7 +150,7 @@ def _number_tasks(
 
 
 class _Edges(NamedTuple):
-    """The numbers of edges, as in `Skeleton`."""
+    """The numbers of edges, as in `TaskTemplate`."""
 
     carried_edge: Indices
     returned_edge: Indices
@@ -164,8 +164,8 @@ class _Edges(NamedTuple):
 def _join_tasks(
     tasks: _Tasks,
     slots: _Slots,
-    units: tuple[Unit, ...],
-    bundles: tuple[Bundle, ...],
+    units: tuple[OpGroup, ...],
+    bundles: tuple[TensorEdge, ...],
     fetched: bool,
 ) -> _Edges:
     legs = _legs(bundles)
@@ -215,7 +215,7 @@ def _nothing(shape: tuple[int, ...]) -> Indices:
     return np.full(shape, NONE, np.int32)
 
 
-def _legs(bundles: tuple[Bundle, ...]) -> list[tuple[int, Leg]]:
+def _legs(bundles: tuple[TensorEdge, ...]) -> list[tuple[int, EdgeConsumer]]:
     return [(b, leg) for b, bundle in enumerate(bundles) for leg in bundle.legs]
 
 
@@ -223,7 +223,7 @@ def _starts(lists: Iterable[Sized]) -> Indices:
     return np.cumsum([0, *map(len, lists)]).astype(np.int32)
 
 
-def _of_sources(bundles: tuple[Bundle, ...]) -> dict[str, Any]:
+def _of_sources(bundles: tuple[TensorEdge, ...]) -> dict[str, Any]:
     sources = [source for bundle in bundles for source in bundle.sources]
     return {
         "source_start": _starts(bundle.sources for bundle in bundles),
@@ -235,7 +235,7 @@ def _of_sources(bundles: tuple[Bundle, ...]) -> dict[str, Any]:
     }
 
 
-def _of_legs(units: tuple[Unit, ...], bundles: tuple[Bundle, ...]) -> dict[str, Any]:
+def _of_legs(units: tuple[OpGroup, ...], bundles: tuple[TensorEdge, ...]) -> dict[str, Any]:
     first = _starts(bundle.sources for bundle in bundles)
     legs = _legs(bundles)
     ports = [leg.port for _, leg in legs]
@@ -261,7 +261,7 @@ def _of_legs(units: tuple[Unit, ...], bundles: tuple[Bundle, ...]) -> dict[str, 
     }
 
 
-def _rounds(ports: list[Port]) -> Ints:
+def _rounds(ports: list[BoundaryTensor]) -> Ints:
     found = np.zeros((len(ports), MOST_SPLITS, 2), np.int64)
     for n, port in enumerate(ports):
         for split, own in enumerate(port.statistics):
@@ -269,7 +269,7 @@ def _rounds(ports: list[Port]) -> Ints:
     return found
 
 
-def _cut_by(ports: list[Port]) -> Ints:
+def _cut_by(ports: list[BoundaryTensor]) -> Ints:
     found = np.zeros((len(ports), MOST_SPLITS), np.int64)
     for n, port in enumerate(ports):
         for split, own in enumerate(port.statistics):
@@ -278,7 +278,7 @@ def _cut_by(ports: list[Port]) -> Ints:
     return found
 
 
-def _graph(tasks: _Tasks, places: Places, kinds: int) -> tuple[TaskGraph, Indices]:
+def _graph(tasks: _Tasks, places: ResourceClasses, kinds: int) -> tuple[TaskGraph, Indices]:
     """A task graph in which nothing is live, and the new number of every edge."""
     n, e = len(tasks.labels), len(tasks.edges)
     before = np.array([a for a, _ in tasks.edges], np.int32)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshwright.lower.bundles import Bundle
+from meshwright.lower.bundles import TensorEdge
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.memory.memory_timeline import GRADIENTS, KEPT, PASSING, Curve
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.memory.memory_timeline import GRADIENTS, KEPT, PASSING, MemoryCurve
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Ints, Timeline
 from support.slow_parts import Parts
 
@@ -17,7 +17,7 @@ Event = tuple[int, float, int]
 """A moment in nanoseconds, so many bytes more or fewer, and of what."""
 
 
-def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve]:
+def curves(problem: StepModel, roles: Codes, timeline: Timeline) -> Iterator[MemoryCurve]:
     """What every device holds over time; one device stands for all that do the same."""
     parts, clock = Parts(problem, roles), _Clock(problem, timeline)
     for device, units in parts.devices():
@@ -29,12 +29,13 @@ def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve
         for number, bundle in enumerate(problem.bundles):
             if bundle.parameters:
                 events += _gradients(problem, parts, timeline, number, own)
+                events += _tied(problem, parts, timeline, number, own)
                 if problem.options.zero == 3:
                     events += _fetched(problem, parts, timeline, number, own)
         # At one moment what goes goes first.
         events.sort()
         events.append((timeline.makespan, sum(parts.update[unit] for unit in units), PASSING))
-        yield Curve(
+        yield MemoryCurve(
             device=device,
             nanoseconds=np.array([0, *(moment for moment, _, _ in events)], np.int64),
             gradients=_summed(events, GRADIENTS),
@@ -52,7 +53,7 @@ def _summed(events: list[Event], kind: int) -> Ints:
 class _Clock:
     """When units run, by micro-batch."""
 
-    def __init__(self, problem: Problem, timeline: Timeline) -> None:
+    def __init__(self, problem: StepModel, timeline: Timeline) -> None:
         begin = timeline.end - problem.tasks.duration
         forward, backward = problem.bones.forward, problem.bones.backward
         self.micro_batches = range(forward.shape[1])
@@ -83,7 +84,7 @@ def _of_unit(parts: Parts, clock: _Clock, unit: int, own: set[int]) -> Iterator[
 
 
 def _gradients(
-    problem: Problem, parts: Parts, timeline: Timeline, number: int, own: set[int]
+    problem: StepModel, parts: Parts, timeline: Timeline, number: int, own: set[int]
 ) -> Iterator[Event]:
     """Of parameters: whole until all micro-batches are through and devices have summed them."""
     clock, task = _Clock(problem, timeline), int(problem.bones.back[number, 0])
@@ -100,8 +101,35 @@ def _gradients(
             yield from _during(end - int(problem.tasks.duration[task]), end, size, PASSING)
 
 
+def _tied(
+    problem: StepModel, parts: Parts, timeline: Timeline, number: int, own: set[int]
+) -> Iterator[Event]:
+    """A parameter on a device that only reads it: a copy, and a gradient until it is returned."""
+    bones, clock, bundle = problem.bones, _Clock(problem, timeline), problem.bundles[number]
+    arrival, return_ = int(bones.carry[number, 0]), int(bones.back[number, 0])
+    arrives = int(timeline.end[arrival] - problem.tasks.duration[arrival])
+    for leg in bundle.legs:
+        source, unit = bundle.sources[leg.tensor], leg.unit
+        if unit not in own or source.maker in own:
+            continue
+        copy = source.bytes / parts.ways(unit, leg.port.there)
+        uses = [*zip(clock.reads[unit], clock.read[unit], strict=True)]
+        if clock.flows[unit]:
+            uses += [*zip(clock.returns[unit], clock.returned[unit], strict=True)]
+        if problem.options.zero == 3:
+            for begin, end in uses:
+                yield from _during(begin, end, copy, PASSING)
+        else:
+            yield from _during(arrives, max(end for _, end in uses), copy, PASSING)
+        if clock.flows[unit] and leg.port.back is not None and parts.gradients[source.name]:
+            first, end = clock.returns[unit][0], int(timeline.end[return_])
+            yield from _during(first, end, copy, GRADIENTS)
+            for m in clock.micro_batches[1:]:
+                yield from _during(clock.returns[unit][m], clock.returned[unit][m], copy, PASSING)
+
+
 def _fetched(
-    problem: Problem, parts: Parts, timeline: Timeline, number: int, own: set[int]
+    problem: StepModel, parts: Parts, timeline: Timeline, number: int, own: set[int]
 ) -> Iterator[Event]:
     """Sharded parameters, from their fetching to the end of each use."""
     bones, clock = problem.bones, _Clock(problem, timeline)
@@ -119,7 +147,7 @@ def _fetched(
                 yield from _during(start, came, size, PASSING)
 
 
-def _of_bundle(parts: Parts, clock: _Clock, bundle: Bundle, own: set[int]) -> Iterator[Event]:
+def _of_bundle(parts: Parts, clock: _Clock, bundle: TensorEdge, own: set[int]) -> Iterator[Event]:
     """A tensor between units while nobody keeps it, and its gradient."""
     (source,) = bundle.sources
     readers = sorted({leg.unit for leg in bundle.legs if leg.unit in own})

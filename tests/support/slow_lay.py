@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.training import TRAFFIC
-from meshwright.graph.layers import layers
-from meshwright.lower.bundles import Bundle, Leg, Source
+from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
 from meshwright.lower.prefetch import AHEAD
 from meshwright.sharding.reshard import MOST, NAMES, Codes, resharding
 from meshwright.sharding.states import PARTIAL, WHOLE
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
+from support.slow_layers import recomputed
 
 Label = tuple[str, int, int]
 States = tuple[int, ...]
@@ -55,7 +55,7 @@ class Cost(NamedTuple):
 class Twin:
     """The tasks, edges and bytes of a problem under some roles."""
 
-    def __init__(self, problem: Problem, roles: Codes) -> None:
+    def __init__(self, problem: StepModel, roles: Codes) -> None:
         self.problem, self.roles = problem, [tuple(map(int, row)) for row in roles]
         self.sizes = [factor.size for factor in problem.factors]
         self.micro = range(problem.options.micro_batches)
@@ -110,23 +110,17 @@ class Twin:
 
     def _runs_again(self, unit: int) -> bool:
         """Whether a unit lies in a repeated layer that is recomputed."""
-        return self.problem.options.recompute and self.problem.units[unit].name in self._repeated
+        return self.problem.units[unit].name in self._repeated
 
     @cached_property
-    def _repeated(self) -> set[str]:
-        graph = self.problem.graph
-        return {
-            graph.operators[i].name
-            for repeat in layers(graph)
-            for index in range(repeat.count)
-            for i in repeat.layer(index)
-        }
+    def _repeated(self) -> dict[str, tuple[int, int]]:
+        return recomputed(self.problem.graph, self.problem.options)
 
     def _compute(self, label: Label, duration: int, cube: Cube) -> None:
         hold = (duration, *[0] * (len(self.problem.prices.kinds) - 1))
         self.tasks[label] = Task(duration, (cube,), hold)
 
-    def _made(self, number: int, bundle: Bundle) -> None:
+    def _made(self, number: int, bundle: TensorEdge) -> None:
         """A tensor that a unit makes: there to its readers, its gradient back."""
         (source,) = bundle.sources
         maker, port = bundle.maker, source.port
@@ -134,7 +128,7 @@ class Twin:
         home_back = None if port.back is None else self.states(maker, port.back)
         again = self._runs_again(maker) and self.flows[maker]
         there, back = self._nothing(), self._nothing()
-        waiting: list[tuple[Leg, bool, bool]] = []
+        waiting: list[tuple[EdgeConsumer, bool, bool]] = []
         read: set[States] = set()
         left: set[States] = set()
         for leg in bundle.legs:
@@ -173,7 +167,7 @@ class Twin:
                 self.edges[undone, backward].append(self.flows[leg.unit] and self.flows[maker])
             self.moved += there.moved + back.moved
 
-    def _parameters(self, number: int, bundle: Bundle) -> None:
+    def _parameters(self, number: int, bundle: TensorEdge) -> None:
         zero, maker = self.problem.options.zero, bundle.maker
         early = self.problem.options.early and zero in (1, 2)
         there, back = self._nothing(), self._nothing()
@@ -183,7 +177,7 @@ class Twin:
         trained = any(source.trained for source in bundle.sources)
         seen: set[tuple[str, int, States]] = set()
         returning: list[Step] = []
-        waiting: list[tuple[Leg, bool, bool]] = []
+        waiting: list[tuple[EdgeConsumer, bool, bool]] = []
         for tensor, source in enumerate(bundle.sources):
             plain = self.states(source.maker, source.port.there)
             shards = self._sharded(bundle, tensor, source) if zero else plain
@@ -274,14 +268,14 @@ class Twin:
                     if own:
                         used.append((kind, unit, m))
 
-    def _first(self, bundle: Bundle, kind: str) -> int | None:
+    def _first(self, bundle: TensorEdge, kind: str) -> int | None:
         """The unit that is the first to read a bundle in a pass."""
         if kind == "forward":
             return min(leg.unit for leg in bundle.legs)
         readers = (g.unit for g in bundle.legs if g.port.back is not None and self.flows[g.unit])
         return max(readers, default=None)
 
-    def _sharded(self, bundle: Bundle, tensor: int, source: Source) -> States:
+    def _sharded(self, bundle: TensorEdge, tensor: int, source: EdgeProducer) -> States:
         """Cut along a dim of its own wherever its gradient is a pending sum."""
         plain = self.states(source.maker, source.port.there)
         leg = next(leg for leg in bundle.legs if leg.tensor == tensor)
@@ -331,7 +325,7 @@ class Twin:
             cost = cost.plus(self._priced(*row, held))
         return cost
 
-    def _beside(self, leg: Leg, *, back: bool) -> Cost:
+    def _beside(self, leg: EdgeConsumer, *, back: bool) -> Cost:
         """What a reader's neighbours exchange: rows beyond cuts, and statistics."""
         cost, port = self._nothing(), leg.port
         for split, rows in enumerate(port.halo):
@@ -350,7 +344,9 @@ class Twin:
                 cost = cost.plus(self._exchanged(leg, "AllToAll", split, tokens / 2, others))
         return cost
 
-    def _exchanged(self, leg: Leg, name: str, split: int, amount: float, others: set[int]) -> Cost:
+    def _exchanged(
+        self, leg: EdgeConsumer, name: str, split: int, amount: float, others: set[int]
+    ) -> Cost:
         roles, own = self.roles[leg.unit], float(amount)
         inside = sum(1 << f for f, role in enumerate(roles) if role == split)
         every = sum(1 << f for f, r in enumerate(roles) if r >= WHOLE and r != split)

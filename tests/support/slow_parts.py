@@ -11,22 +11,22 @@ from functools import cached_property
 from meshwright.cost.memory import LIBRARY, STATES, UPDATE
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
-from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator
-from meshwright.lower.bundles import Source
+from meshwright.lower.bundles import EdgeProducer
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL, State
-from meshwright.sharding.unit import SAMPLE, Member, Unit
+from meshwright.sharding.unit import SAMPLE, Member, OpGroup
 from meshwright.simulate.collective_table import COMPUTE
-from meshwright.simulate.memory.shard_bytes import Standing
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.memory.shard_bytes import ResidentBytes
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.resources import subcube
+from support.slow_layers import recomputed
 
 
 class Parts:
     """What devices hold of a problem's tensors under given roles."""
 
-    def __init__(self, problem: Problem, roles: Codes) -> None:
+    def __init__(self, problem: StepModel, roles: Codes) -> None:
         self.problem, self.roles = problem, roles
         count = len(problem.units)
         self.kept = [0.0] * count
@@ -49,7 +49,7 @@ class Parts:
         self._kept: set[str] = set()
         """The roots that some unit keeps."""
         self._roots = view_roots(problem.graph)
-        self._layer_of = layer_of(problem.graph) if problem.options.recompute else {}
+        self._layer_of = recomputed(problem.graph, problem.options)
         """The layers that run again, by the names of their operators."""
         self._together: dict[object, list[int]] = defaultdict(list)
         for number, unit in enumerate(problem.units):
@@ -74,9 +74,9 @@ class Parts:
                     [unit for unit, own in enumerate(inside) if resource in own],
                 )
 
-    def standing(self, units: list[int]) -> Standing:
+    def standing(self, units: list[int]) -> ResidentBytes:
         """What a device holds all the time."""
-        return Standing(
+        return ResidentBytes(
             parameters=sum(self.parameters[unit] for unit in units),
             optimizer=sum(self.optimizer[unit] for unit in units),
             inputs=self._inputs,
@@ -95,7 +95,7 @@ class Parts:
         """Whether a tensor is a view of one that another unit made."""
         return self._maker.get(self._roots[tensor]) != self._maker[tensor]
 
-    def share(self, unit: int, source: Source) -> float:
+    def share(self, unit: int, source: EdgeProducer) -> float:
         """Bytes of what a unit makes, as it makes it."""
         return source.bytes / self.ways(unit, source.port.there)
 
@@ -136,7 +136,7 @@ class Parts:
         fed = sum(tensor.spec.bytes for tensor in graph.inputs)
         return sum(tensor.spec.bytes for tensor in graph.buffers) + fed / ways / micro
 
-    def _sample_ways(self, number: int, unit: Unit) -> int:
+    def _sample_ways(self, number: int, unit: OpGroup) -> int:
         samples = [s for s, own in enumerate(unit.splits) if own.name == SAMPLE]
         return self._degree(number, samples[0]) if samples else 1
 
@@ -218,7 +218,7 @@ class Parts:
                     found.add(root)
         return found
 
-    def _made(self, unit: Unit) -> Iterator[str]:
+    def _made(self, unit: OpGroup) -> Iterator[str]:
         for member in unit.members:
             yield from (tensor.name for tensor in self._operators[member.operator].outputs)
 

@@ -1,4 +1,4 @@
-"""Random small questions whose every plan can be tried. Enters: a seed. Leaves: a `Question`.
+"""Random small questions whose every plan can be tried. Enters: a seed. Leaves: a `PlanRequest`.
 
 A question is drawn again until it has few plans, and until its rules make no further graph after
 two steps: then nothing is out of the reach of who rewrites once more. Clusters are slow enough for
@@ -16,7 +16,7 @@ from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.units import units
 from support.brute_force import REWRITES, algebra, allowed, brute_force, every_plan, reachable, size
@@ -39,7 +39,7 @@ RULES = (
 """Of these sets of rules a question has some."""
 
 
-def small_question(seed: int) -> Question:
+def small_question(seed: int) -> PlanRequest:
     """The question of a seed: of five in a row two can be rewritten, of three one has a limit."""
     random = Random(f"small question {seed}")
     while True:
@@ -57,7 +57,7 @@ def small_question(seed: int) -> Question:
                 return limited
 
 
-def _limited(random: Random, question: Question) -> Question | None:
+def _limited(random: Random, question: PlanRequest) -> PlanRequest | None:
     """The question with a limit that rules its fastest plan out, if some are known to fit."""
     fastest = brute_force(question)
     assert fastest is not None
@@ -69,7 +69,7 @@ def _limited(random: Random, question: Question) -> Question | None:
     return msgspec.structs.replace(question, memory=limit)
 
 
-def _drawn(random: Random) -> Question:
+def _drawn(random: Random) -> PlanRequest:
     micro_batches = random.choice((1, 1, 1, 2))
     fixed = [("micro-batches", str(micro_batches))] if random.random() < 0.8 else []
     if random.random() < 0.7:
@@ -79,7 +79,7 @@ def _drawn(random: Random) -> Question:
     if random.random() < 0.8:
         fixed.append(("bucket", "0"))
     kept = {name for own in random.sample(RULES, random.randint(4, 8)) for name in own}
-    return Question(
+    return PlanRequest(
         graph=small_graph(random),
         cluster=_cluster(random),
         memory=ROOM,

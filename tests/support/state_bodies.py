@@ -26,7 +26,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.executor import Executor
 from meshwright.run.launch.gpus import device_of_rank
 from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint, sharded_state
@@ -101,7 +101,7 @@ def alone(own: Subject) -> Plan:
 
 
 def executor_of(plan: Plan, own: Subject) -> Executor:
-    executor = Executor(plan, Wire(), dist.get_rank(), device_of_rank())
+    executor = Executor(plan, Communicator(), dist.get_rank(), device_of_rank())
     take_constants(executor, _here(own.constants))
     return executor
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from meshwright.base.integers import factorizations
 from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 
 DEVICE = Device(
     name="test",
@@ -95,6 +95,6 @@ def patterns(draw: st.DrawFn, cluster: Cluster) -> Pattern:
     levels = []
     for cardinality in cluster.hierarchy:
         radices = draw(st.sampled_from(list(factorizations(cardinality, (cardinality,) * 3))))
-        uses = [draw(st.sampled_from(Use)) for _ in radices]
+        uses = [draw(st.sampled_from(PatternUse)) for _ in radices]
         levels.append(tuple(Digit(r, u) for r, u in zip(radices, uses, strict=True)))
     return tuple(levels)

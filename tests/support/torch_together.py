@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 
 from meshwright.capture.pieces import run_call
-from meshwright.capture.together import Together
+from meshwright.capture.together import JointReductions
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
-from meshwright.graph.pieces import Piece, pieces
+from meshwright.graph.pieces import CallPiece, pieces
 from support.torch_pieces import cut
 
 Given = torch.Tensor | None
@@ -33,8 +33,8 @@ class Meeting:
         self.counts: list[list[int]] = [[] for _ in range(parts)]
         """For each part the elements of each of its all-reduces."""
 
-    def together(self, part: int) -> Together:
-        return Together(
+    def together(self, part: int) -> JointReductions:
+        return JointReductions(
             partial(self._reduced, part, lambda own: own.sum(0)),
             partial(self._reduced, part, lambda own: own.amax(0)),
         )
@@ -102,7 +102,7 @@ def _leaf(tensor: Given, box: object) -> Given:
 
 
 def _gradient(
-    tensor: Given, index: int, cuts: Sequence[Piece], parts: Sequence[Given]
+    tensor: Given, index: int, cuts: Sequence[CallPiece], parts: Sequence[Given]
 ) -> torch.Tensor | None:
     """Each part's gradient put where its piece lies, all added up."""
     if tensor is None or not tensor.requires_grad:

@@ -12,7 +12,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options, Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
 from support.strategies import DEVICE
 
@@ -60,4 +60,4 @@ def pipeline(stages: int, layers: int, options: Options, batch: int = 16) -> Sim
         layouts.append(Layout(tuple(reversed(roles))))
     plan = Plan.of("pipeline", graph, cluster, layouts, options)
     pricer = Pricer(cluster, NCCL._replace(launch=Seconds(0.0)), "best")
-    return simulate(plan, Prices(pricer), RoundPricer(cluster.device))
+    return simulate(plan, CollectivePrices(pricer), RoundPricer(cluster.device))

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import Store
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.run.health.consistency import Statement, agree
-from meshwright.run.health.watchdog import LIMIT, Watch
+from meshwright.run.health.watchdog import LIMIT, Watchdog
 
 
 def speak_to(folder: str, rank: int) -> None:
@@ -30,7 +30,7 @@ def speak_to(folder: str, rank: int) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
-def train(watch: Watch, steps: int, pause: float = 0.0, note: Path | None = None) -> None:
+def train(watch: Watchdog, steps: int, pause: float = 0.0, note: Path | None = None) -> None:
     """Steps that compute a little and add up over all ranks; a note says which has begun."""
     weight = torch.ones(64, 64)
     noted = os.open(note, os.O_WRONLY | os.O_CREAT) if note else None
@@ -79,7 +79,7 @@ def goes_wrong(folder: str, bad: int, kind: str, at: int, marked: bool) -> None:
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
     limit = Seconds(3.0) if kind in STANDING_STILL else LIMIT
-    with Watch(store, rank, ranks, limit=limit) as watch:
+    with Watchdog(store, rank, ranks, limit=limit) as watch:
         for number in range(at + 5):
             watch.step(number)
             if rank == bad and number == at:
@@ -93,7 +93,7 @@ def half_checkpoint(folder: str, bad: int) -> None:
     """One rank dies while the others are in the middle of a file."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
-    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+    with Watchdog(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
         watch.step(0)
         whole = Path(folder) / f"{rank}.whole"
         with watch.written_whole(whole) as part:
@@ -115,7 +115,7 @@ def at_different_times(folder: str) -> int:
     time.sleep(0.3 * rank)
     store = dist.distributed_c10d._get_default_store()
     for _ in range(2):
-        with Watch(store, rank, ranks, limit=Seconds(3.0)) as watch:
+        with Watchdog(store, rank, ranks, limit=Seconds(3.0)) as watch:
             if rank == 1:
                 time.sleep(4.0)
             train(watch, 5)
@@ -129,7 +129,7 @@ def slow_but_alive(folder: str) -> int:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
-    with Watch(store, rank, ranks, limit=Seconds(3.0)) as watch:
+    with Watchdog(store, rank, ranks, limit=Seconds(3.0)) as watch:
         watch.step(0)
         for _ in range(24 if rank == 2 else 0):
             time.sleep(0.2)
@@ -144,7 +144,7 @@ def in_a_circle(folder: str) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
-    with Watch(store, rank, ranks, limit=Seconds(2.0)) as watch:
+    with Watchdog(store, rank, ranks, limit=Seconds(2.0)) as watch:
         watch.step(7)
         watch.progress(waiting=True)
         dist.recv(torch.ones(8), (rank + 1) % ranks)
@@ -156,7 +156,7 @@ def long_training(folder: str, steps: int, pause: float, limit: float = LIMIT) -
     speak_to(folder, rank)
     (Path(folder) / f"{rank}.pid").write_text(str(os.getpid()))
     store = dist.distributed_c10d._get_default_store()
-    with Watch(store, rank, ranks, limit=Seconds(limit)) as watch:
+    with Watchdog(store, rank, ranks, limit=Seconds(limit)) as watch:
         train(watch, steps, pause, Path(folder) / f"{rank}.step")
 
 
@@ -176,7 +176,7 @@ def loses_the_first(folder: str, sign: int) -> None:
         await_groups(store, ranks)
         os.kill(os.getpid(), sign)
     time.sleep(0.5)
-    with Watch(store, rank, ranks, joining=Seconds(1.0)) as watch:
+    with Watchdog(store, rank, ranks, joining=Seconds(1.0)) as watch:
         train(watch, 5)
 
 
@@ -187,7 +187,7 @@ def comes_alone(folder: str, missing: int) -> None:
     store = dist.distributed_c10d._get_default_store()
     if rank == missing:
         time.sleep(600)
-    with Watch(store, rank, ranks, joining=Seconds(2.0)) as watch:
+    with Watchdog(store, rank, ranks, joining=Seconds(2.0)) as watch:
         train(watch, 5)
 
 
@@ -202,7 +202,7 @@ def dies_while_joining(folder: str, bad: int, after: float) -> None:
         threading.Timer(after, os.kill, [os.getpid(), signal.SIGKILL]).start()
     else:
         time.sleep(0.2 * rank)
-    with Watch(store, rank, ranks, joining=Seconds(2.0)) as watch:
+    with Watchdog(store, rank, ranks, joining=Seconds(2.0)) as watch:
         train(watch, 10**6, 0.05)
 
 
@@ -217,7 +217,7 @@ def disagrees(folder: str, bad: int, field: str, value: str) -> None:
         "dtype": "float32",
     }
     own = stated | ({field: value} if rank == bad else {})
-    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks):
+    with Watchdog(dist.distributed_c10d._get_default_store(), rank, ranks):
         agree(Statement(ranks=ranks, **own))
 
 
@@ -226,7 +226,7 @@ def miscounts(folder: str, bad: int) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
     store = dist.distributed_c10d._get_default_store()
-    with Watch(store, rank, ranks + (rank == bad), joining=Seconds(3.0)) as watch:
+    with Watchdog(store, rank, ranks + (rank == bad), joining=Seconds(3.0)) as watch:
         train(watch, 5)
 
 
@@ -234,7 +234,7 @@ def hears_too_late(folder: str, cause: bool) -> None:
     """A rank runs into what looks like the loss of another, which is told only then, if at all."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
-    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+    with Watchdog(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
         watch.step(6)
         if rank == 1:
             raise RuntimeError("Connection closed by peer")
@@ -248,7 +248,7 @@ def forks(folder: str, bad: int) -> None:
     """A rank dies that has forked a process which lives on."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     speak_to(folder, rank)
-    with Watch(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
+    with Watchdog(dist.distributed_c10d._get_default_store(), rank, ranks) as watch:
         watch.step(3)
         dist.all_reduce(torch.ones(8))
         if rank == bad:

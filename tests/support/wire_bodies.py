@@ -16,12 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 import meshwright
 from meshwright.base.errors import InputError
 from meshwright.calibrate.comm_overhead import measure_toll
-from meshwright.cluster.model import Toll
+from meshwright.cluster.model import CommOverhead
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
 from meshwright.cost.traffic import ring_parts, sent_bytes
 from meshwright.run.comm import ddp_hook as hook
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.programs import Reducer
 from meshwright.run.launch.gpus import device_of_rank
 
@@ -47,7 +47,7 @@ def summed(parts: Sequence[Tensor]) -> Tensor:
 class _Counted:
     """A wire whose count is compared with the formula after each collective."""
 
-    def __init__(self, wire: Wire, members: tuple[int, ...]) -> None:
+    def __init__(self, wire: Communicator, members: tuple[int, ...]) -> None:
         self.wire, self.before = wire, wire.sent
         self.position = members.index(dist.get_rank())
 
@@ -58,7 +58,7 @@ class _Counted:
 
 def every_collective(groups: Sequence[tuple[int, ...]]) -> int:
     """Check each collective in each group that this rank is in; how many checks there were."""
-    wire, rank, checks = Wire(), dist.get_rank(), 0
+    wire, rank, checks = Communicator(), dist.get_rank(), 0
     wire.prepare(groups)
     wire.prepare(groups)
     for members in groups:
@@ -72,7 +72,7 @@ def every_collective(groups: Sequence[tuple[int, ...]]) -> int:
 
 
 def _check(
-    wire: Wire, members: tuple[int, ...], sizes: tuple[int, ...], dtype: torch.dtype
+    wire: Communicator, members: tuple[int, ...], sizes: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     whole, position = sum(sizes), members.index(dist.get_rank())
     everyone = [drawn(whole, dtype, member) for member in members]
@@ -109,7 +109,7 @@ def _check(
 
 def summed_in_groups(groups: Sequence[tuple[int, ...]]) -> list[int]:
     """The sum of the ranks of each group that this rank is in."""
-    wire, rank = Wire(), dist.get_rank()
+    wire, rank = Communicator(), dist.get_rank()
     wire.prepare(groups)
     found = []
     for members in groups:
@@ -126,7 +126,7 @@ HEADER = 48
 
 def written_bytes() -> list[tuple[int, int]]:
     """For several collectives the bytes that were counted, and how many more were written."""
-    wire, rank, members = Wire(), dist.get_rank(), tuple(range(dist.get_world_size()))
+    wire, rank, members = Communicator(), dist.get_rank(), tuple(range(dist.get_world_size()))
     sizes = [100_000, 7, 30_001][: len(members)]
     data = torch.ones(sum(sizes))
     parts = torch.split(data, sizes)
@@ -155,7 +155,7 @@ def _written() -> int:
 def two_threads() -> list[float]:
     """Two threads, each with a wire of its own, whose collectives meet in any order."""
     world = dist.get_world_size()
-    wires = [Wire(), Wire(dist.new_group())]
+    wires = [Communicator(), Communicator(dist.new_group())]
     members, pair = tuple(range(world)), (0, 1)
     for wire in wires:
         wire.prepare([pair])
@@ -179,7 +179,7 @@ def two_threads() -> list[float]:
 
 def strided() -> None:
     """Tensors that do not lie in one row, or that gradients flow through."""
-    wire, rank, world = Wire(), dist.get_rank(), dist.get_world_size()
+    wire, rank, world = Communicator(), dist.get_rank(), dist.get_world_size()
     members = tuple(range(world))
     ranks = sum(members)
     base = torch.arange(12.0).view(3, 4)
@@ -203,7 +203,7 @@ def strided() -> None:
 
 def exchanged() -> int:
     """Everybody sends to everybody, itself excepted: three messages of different sizes in order."""
-    wire, rank, world = Wire(), dist.get_rank(), dist.get_world_size()
+    wire, rank, world = Communicator(), dist.get_rank(), dist.get_world_size()
     others = [other for other in range(world) if other != rank]
     sizes = (5, 0, 70_000)
     sends = [(to, drawn(size, torch.float32, rank, to)) for to in others for size in sizes]
@@ -224,7 +224,7 @@ def exchanged() -> int:
 
 def sends_that_wait() -> float:
     """The first rank goes on before its messages are received, through a collective too."""
-    wire, rank = Wire(), dist.get_rank()
+    wire, rank = Communicator(), dist.get_rank()
     first, second, total = torch.ones(1000), torch.full((1000,), 2.0), torch.tensor(1.0)
     if rank == 0:
         wire.exchange([(1, first)], [])
@@ -246,7 +246,7 @@ CASES = ((0, torch.int64), (5, torch.int64), (1001, torch.int64), (1001, torch.f
 
 def programs_sum(plans: Sequence[ReductionPlan]) -> int:
     """Each plan sums up what its definition says, by as many bytes as its recipe says."""
-    wire, rank = Wire(), dist.get_rank()
+    wire, rank = Communicator(), dist.get_rank()
     for plan in plans:
         recipe = plan.recipe(rank)
         made = Reducer(wire, recipe)
@@ -354,7 +354,7 @@ def broken_program() -> str:
 
 def busy_wire(kind: str, megabytes: int) -> int:
     """One collective of uneven parts among all; what this rank counts as sent."""
-    wire, rank, members = Wire(), dist.get_rank(), tuple(range(dist.get_world_size()))
+    wire, rank, members = Communicator(), dist.get_rank(), tuple(range(dist.get_world_size()))
     unit = (megabytes << 20) // 4 // sum(range(1, len(members) + 1))
     sizes = [unit * (member + 1) for member in members]
     data = torch.ones(sum(sizes))
@@ -376,19 +376,19 @@ def busy_wire(kind: str, megabytes: int) -> int:
 def holders_of_the_default_group() -> int:
     """How many more hold the default process group once there is a wire that was used."""
     before = sys.getrefcount(dist.group.WORLD)
-    wire = Wire()
+    wire = Communicator()
     wire.all_reduce(torch.ones(2), tuple(range(dist.get_world_size())))
     return sys.getrefcount(dist.group.WORLD) - before
 
 
-def measured_toll() -> Toll:
+def measured_toll() -> CommOverhead:
     """What talking takes of computing here."""
-    return measure_toll(Wire())
+    return measure_toll(Communicator())
 
 
 def policies_of_gloo() -> list[int]:
     """How the threads of gloo are scheduled, of the default group and of another one."""
-    Wire().prepare([(0, 1), (1, 2)])
+    Communicator().prepare([(0, 1), (1, 2)])
     threads = Path("/proc/self/task").glob("*")
     names = {int(own.name): (own / "comm").read_text() for own in threads}
     return [
@@ -405,7 +405,7 @@ def core_of_this_rank() -> set[int]:
 
 def paired() -> None:
     """Complex numbers, some of which are conjugates that nobody has carried out yet."""
-    wire, rank, world = Wire(), dist.get_rank(), dist.get_world_size()
+    wire, rank, world = Communicator(), dist.get_rank(), dist.get_world_size()
     members = tuple(range(world))
     wire.prepare([members])
     whole = [torch.complex(torch.arange(6.0) + r, torch.arange(6.0) - r).conj() for r in members]

@@ -10,12 +10,12 @@ from meshwright.base.units import Bytes, BytesPerSecond, Seconds
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.collectives.dsl import ALL_REDUCE, Program
 from meshwright.collectives.predict import PricedProgram, ProgramStepPrice
-from meshwright.cost.alpha_beta import Line, Pricer, cheapest_line
+from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
 from meshwright.cost.backend import RINGS
 from meshwright.cost.collective import Collective
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.validate.bed_rows import (
-    Calibration,
+    BedCalibration,
     Case,
     LevelTimes,
     Record,
@@ -56,10 +56,10 @@ def three_levels() -> Cluster:
     return Cluster(name="three", levels=levels, device=DEVICE, machine="node")
 
 
-def calibration(*times: tuple[float, float]) -> Calibration:
+def calibration(*times: tuple[float, float]) -> BedCalibration:
     """Measurements of the three levels: a few bytes, the payload."""
     names = three_levels().level_names
-    return Calibration(
+    return BedCalibration(
         network="three",
         payload=PAYLOAD,
         load=1.0,
@@ -84,9 +84,9 @@ def test_the_fitted_cluster_predicts_what_it_was_fitted_to(
     fitted = calibrated(three_levels(), calibration(*zip(few, many, strict=True)))
     pricer = Pricer(fitted, RINGS)
     for own, (small, large) in enumerate(zip(few, many, strict=True)):
-        rest = Use.EVERY if own == 2 else Use.FIRST
+        rest = PatternUse.EVERY if own == 2 else PatternUse.FIRST
         pattern: Pattern = tuple(
-            (Digit(size, Use.MEMBER if depth == own else rest),)
+            (Digit(size, PatternUse.MEMBER if depth == own else rest),)
             for depth, size in enumerate(fitted.hierarchy)
         )
         line = cheapest_line(pricer.lines(Collective.ALL_REDUCE, pattern), PAYLOAD)
@@ -150,7 +150,7 @@ def timing(program: Program, predicted: float, measured: float, spread: float = 
 
 
 def priced(program: Program, seconds: float) -> PricedProgram:
-    line = Line(Seconds(seconds), 0.0, "nic", ())
+    line = CostLine(Seconds(seconds), 0.0, "nic", ())
     return PricedProgram(program, (ProgramStepPrice(program.instructions[0], 0.0, line),))
 
 

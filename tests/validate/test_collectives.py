@@ -21,7 +21,7 @@ from meshwright.cost.protocol import (
     CHUNK,
     MACHINES,
     PUBLISHED_AT,
-    Machine,
+    ProtocolMachine,
     all_reduce_seconds,
     protocol,
     switch,
@@ -119,7 +119,7 @@ def test_constants_are_of_one_machine(rows: list[AllReduceRow]) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=str)
-def test_constants_are_physically_plausible(machine: Machine) -> None:
+def test_constants_are_physically_plausible(machine: ProtocolMachine) -> None:
     own = machine.constants
     assert 10e-6 < own.launch < 60e-6
     assert 10e-6 < own.ll128_launch < 60e-6
@@ -156,7 +156,9 @@ members = st.integers(2, 8)
 
 
 @given(machines, members, st.integers(1, 1 << 31), st.integers(0, 1 << 31))
-def test_more_bytes_take_no_less_time(machine: Machine, n: int, size: int, more: int) -> None:
+def test_more_bytes_take_no_less_time(
+    machine: ProtocolMachine, n: int, size: int, more: int
+) -> None:
     """Within a protocol: where the tuner leaves LL128 too late, the measured time falls too."""
     if protocol(machine, n, Bytes(size)) == protocol(machine, n, Bytes(size + more)):
         less = all_reduce_seconds(machine, n, Bytes(size))
@@ -164,19 +166,19 @@ def test_more_bytes_take_no_less_time(machine: Machine, n: int, size: int, more:
 
 
 @given(machines, members)
-def test_the_published_bandwidth_is_met_at_one_gibibyte(machine: Machine, n: int) -> None:
+def test_the_published_bandwidth_is_met_at_one_gibibyte(machine: ProtocolMachine, n: int) -> None:
     seconds = all_reduce_seconds(machine, n, PUBLISHED_AT)
     bus = 2 * (n - 1) / n * PUBLISHED_AT / seconds
     assert bus == pytest.approx(machine.published[n - 2])
 
 
 @given(machines, members, st.integers(1, 1 << 31))
-def test_one_formula_equals_walking_lap_by_lap(machine: Machine, n: int, size: int) -> None:
+def test_one_formula_equals_walking_lap_by_lap(machine: ProtocolMachine, n: int, size: int) -> None:
     expected = walk(machine, n, size)
     assert all_reduce_seconds(machine, n, Bytes(size)) == pytest.approx(expected, rel=1e-9)
 
 
-def walk(machine: Machine, n: int, size: int) -> float:
+def walk(machine: ProtocolMachine, n: int, size: int) -> float:
     """The slow twin: every lap of every size for itself, in fractions."""
     own, channels = machine.constants, 2 * machine.rings[n - 2]
     if size < switch(machine, n):
@@ -190,7 +192,7 @@ def walk(machine: Machine, n: int, size: int) -> float:
     return waiting + moved * (published - whole_waiting) / whole_moved
 
 
-def laps(machine: Machine, n: int, size: int) -> tuple[float, float]:
+def laps(machine: ProtocolMachine, n: int, size: int) -> tuple[float, float]:
     own, channels = machine.constants, 2 * machine.rings[n - 2]
     left = Fraction(size, channels * n)
     waiting, moved = float(own.launch), 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.sharding.placement import parse_matrix
-from meshwright.validate.p2 import Comparison, compare
+from meshwright.validate.p2 import P2Comparison, compare
 from meshwright.validate.rows import embedded_rows, load_rows
 from meshwright.validate.summary import summarize
 
@@ -19,15 +19,15 @@ HEADER = (
 
 
 @pytest.fixture(scope="module")
-def comparisons() -> list[Comparison]:
+def comparisons() -> list[P2Comparison]:
     return compare(embedded_rows())
 
 
-def test_every_measured_time_is_compared(comparisons: list[Comparison]) -> None:
+def test_every_measured_time_is_compared(comparisons: list[P2Comparison]) -> None:
     assert len(comparisons) == 4 * 62
 
 
-def test_errors_stay_below_what_was_promised(comparisons: list[Comparison]) -> None:
+def test_errors_stay_below_what_was_promised(comparisons: list[P2Comparison]) -> None:
     errors = summarize(comparisons).errors
     assert errors["ring allreduce across nodes"].median <= 0.05
     assert errors["ring allreduce across nodes"].worst <= 0.20
@@ -36,14 +36,14 @@ def test_errors_stay_below_what_was_promised(comparisons: list[Comparison]) -> N
     assert errors["inside a node"].median <= 0.25
 
 
-def test_at_most_three_constants_are_fitted(comparisons: list[Comparison]) -> None:
+def test_at_most_three_constants_are_fitted(comparisons: list[P2Comparison]) -> None:
     fits = summarize(comparisons).fits
     assert {fit.link for fit in fits} == {"nic", "nvswitch"}
     for fit in fits:
         assert fit.used == pytest.approx(fit.implied, rel=0.03)
 
 
-def test_measured_gains_are_those_of_the_paper(comparisons: list[Comparison]) -> None:
+def test_measured_gains_are_those_of_the_paper(comparisons: list[P2Comparison]) -> None:
     measured = summarize(comparisons).measured
     assert measured.cases == 124
     assert measured.improved == pytest.approx(97 / 124)
@@ -51,7 +51,7 @@ def test_measured_gains_are_those_of_the_paper(comparisons: list[Comparison]) ->
     assert measured.largest_speedup == pytest.approx(16.84 / 9.19)
 
 
-def test_hardware_order_mends_the_misaligned_optima(comparisons: list[Comparison]) -> None:
+def test_hardware_order_mends_the_misaligned_optima(comparisons: list[P2Comparison]) -> None:
     """Matrices that reduce over two whole nodes, lined up or not, get one prediction."""
     two_nodes = [
         it

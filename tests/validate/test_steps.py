@@ -15,7 +15,7 @@ from meshwright.cost.collective import Collective
 from meshwright.cost.pattern import groups
 from meshwright.graph.families import family_of
 from meshwright.validate.megatron import (
-    Sizes,
+    MegatronSizes,
     embedding_calls,
     head_calls,
     layer_calls,
@@ -58,27 +58,29 @@ def predictor() -> StepPredictor:
     return StepPredictor(StepConstants())
 
 
-@pytest.mark.parametrize("sizes", [Sizes(1024, 16, 1024, 1, 1), Sizes(2048, 16, 1024, 8, 1)])
-def test_calls_of_a_layer_have_the_shapes_of_their_families(sizes: Sizes) -> None:
+@pytest.mark.parametrize(
+    "sizes", [MegatronSizes(1024, 16, 1024, 1, 1), MegatronSizes(2048, 16, 1024, 8, 1)]
+)
+def test_calls_of_a_layer_have_the_shapes_of_their_families(sizes: MegatronSizes) -> None:
     for call in (*layer_calls(sizes), *embedding_calls(sizes), *head_calls(sizes)):
         assert family_of(call).outputs(call) == call.outputs
 
 
 def test_products_of_a_layer_take_the_flops_of_the_papers() -> None:
     """24 b s h² (1 + s / 6h) forward, as Narayanan et al. count."""
-    sizes = Sizes(2048, 16, 1024, 1, 4)
+    sizes = MegatronSizes(2048, 16, 1024, 1, 4)
     products = [call for call in layer_calls(sizes) if family_of(call).products]
     flops = sum(family_of(call).flops(call) for call in products)
     assert flops == 24 * 4 * 1024 * 2048**2 + 4 * 4 * 1024**2 * 2048
 
 
 def test_softmax_is_fused_where_megatron_can() -> None:
-    count = [len(layer_calls(Sizes(1024, 16, 1024, 8, batch))) for batch in (1, 2)]
+    count = [len(layer_calls(MegatronSizes(1024, 16, 1024, 8, batch))) for batch in (1, 2)]
     assert count[0] == count[1] + 4
 
 
 def test_the_vocabulary_is_padded_except_alone() -> None:
-    found = [Sizes(1024, 16, 1024, tensor, 1).vocabulary for tensor in (1, 2, 8)]
+    found = [MegatronSizes(1024, 16, 1024, tensor, 1).vocabulary for tensor in (1, 2, 8)]
     assert found == [50257, 25216, 6400]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from meshwright.base.errors import InputError
@@ -18,6 +19,9 @@ def write_whole(path: str | Path, content: bytes) -> None:
         part.write_bytes(content)
         part.replace(whole)
     except OSError as error:
+        # On a full disk nothing is left of it.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise InputError(f"cannot write {str(path)!r} ({error.strerror})", REMEDY) from None
 
 

@@ -23,8 +23,12 @@ def leave_interrupts_alone() -> None:
 
 
 def most_processes() -> int:
-    """As many as there are cores; one in a worker, which may have none of its own."""
-    return 1 if multiprocessing.current_process().daemon else os.cpu_count() or 1
+    """As many as this process may use cores; one in a worker, which may have none of its own."""
+    if multiprocessing.current_process().daemon:
+        return 1
+    # Not on every system; where it is, a container or `taskset` may leave fewer than there are.
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def spread(

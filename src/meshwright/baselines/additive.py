@@ -18,18 +18,18 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.lower.bundles import Bundle
+from meshwright.lower.bundles import TensorEdge
 from meshwright.plan.model import Options
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.states import WHOLE
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from meshwright.simulate.additive import Costing, Costs
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import CostGraph
 
 
-class Space(NamedTuple):
+class AdditiveSpace(NamedTuple):
     """Costs, for each node the layouts that are its choices, and for each unit its node."""
 
     costs: CostGraph
@@ -41,11 +41,11 @@ class Space(NamedTuple):
         return [self.layouts[node][choice[node]] for node in self.node]
 
 
-def space(graph: OperatorGraph, cluster: Cluster) -> Space:
+def space(graph: OperatorGraph, cluster: Cluster) -> AdditiveSpace:
     """The costs of all layouts that split samples, attributes and parameters on all devices."""
     own = choices_of(units(graph), cluster)
-    prices = Prices(Pricer(cluster, algorithm="best"))
-    costing = Costing(graph, cluster, prices, pricer_of(cluster.device), Options())
+    prices = CollectivePrices(Pricer(cluster, algorithm="best"))
+    costing = AdditiveCosts(graph, cluster, prices, pricer_of(cluster.device), Options())
     node = _nodes(costing.bundles, own)
     numbered = {
         id(chosen): _numbered(unit, chosen) for unit, chosen in zip(costing.units, own, strict=True)
@@ -71,10 +71,10 @@ def space(graph: OperatorGraph, cluster: Cluster) -> Space:
         else:
             pair, edge = ((i, j), found) if i < j else ((j, i), found.T)
             edges[pair] = edges[pair] + edge if pair in edges else edge
-    return Space(CostGraph(costs, edges), tuple(choosing.values()), tuple(node))
+    return AdditiveSpace(CostGraph(costs, edges), tuple(choosing.values()), tuple(node))
 
 
-def _nodes(joined: Sequence[Bundle], own: Sequence[tuple[Layout, ...]]) -> list[int]:
+def _nodes(joined: Sequence[TensorEdge], own: Sequence[tuple[Layout, ...]]) -> list[int]:
     """The node of each unit: one for all that share a parameter and can be cut alike."""
     first = list(range(len(own)))
     for bundle in joined:
@@ -85,7 +85,7 @@ def _nodes(joined: Sequence[Bundle], own: Sequence[tuple[Layout, ...]]) -> list[
     return [number.setdefault(unit, len(number)) for unit in first]
 
 
-def _numbered(unit: Unit, chosen: Sequence[Layout]) -> NDArray[np.int8]:
+def _numbered(unit: OpGroup, chosen: Sequence[Layout]) -> NDArray[np.int8]:
     """For each layout and factor the number of the split, WHOLE for copies."""
     number = {split.name: n for n, split in enumerate(unit.splits)} | {REPLICA: WHOLE}
     rows = [[number[role] for role in own.roles] for own in chosen]

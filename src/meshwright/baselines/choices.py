@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from meshwright.cluster.model import Cluster
 from meshwright.sharding.layout import Layout, layouts
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 FEW = 400
 """Layouts of a unit, at most, unless those with a single role are more."""
 
 
-def choices_of(parts: Sequence[Unit], cluster: Cluster) -> list[tuple[Layout, ...]]:
+def choices_of(parts: Sequence[OpGroup], cluster: Cluster) -> list[tuple[Layout, ...]]:
     """The choices of each unit; units that can be cut alike share them."""
     known: dict[object, tuple[Layout, ...]] = {}
     found = []
@@ -28,7 +28,7 @@ def choices_of(parts: Sequence[Unit], cluster: Cluster) -> list[tuple[Layout, ..
     return found
 
 
-def choices(unit: Unit, cluster: Cluster) -> tuple[Layout, ...]:
+def choices(unit: OpGroup, cluster: Cluster) -> tuple[Layout, ...]:
     """The layouts on all devices that sum nothing; of many those with the fewest different roles.
 
     A loss sums over samples and may be cut along them all the same. Splits are named in the order
@@ -45,12 +45,12 @@ def choices(unit: Unit, cluster: Cluster) -> tuple[Layout, ...]:
     return tuple(own for own in found if len(set(own.roles)) <= most)
 
 
-def _order(unit: Unit) -> tuple[int, ...]:
+def _order(unit: OpGroup) -> tuple[int, ...]:
     """The splits in the order of the dims of the first output."""
     states: tuple[State, ...] = unit.outputs[0].there if unit.outputs else ()
     return tuple(sorted(range(len(unit.splits)), key=lambda n: (*states[n : n + 1], n)))
 
 
-def _adds_nothing(unit: Unit, number: int) -> bool:
+def _adds_nothing(unit: OpGroup, number: int) -> bool:
     split = unit.splits[number]
     return split.role != "reduction" or split.name == "sample"

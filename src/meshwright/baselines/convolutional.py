@@ -20,7 +20,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 LINEAR = ("linear", "addmm")
@@ -49,7 +49,7 @@ def one_weird_trick(graph: OperatorGraph, cluster: Cluster) -> Plan:
     return Plan.of("expert: one weird trick", graph, cluster, layouts)
 
 
-def _split(unit: Unit, cut: dict[str, State]) -> int | None:
+def _split(unit: OpGroup, cut: dict[str, State]) -> int | None:
     """The split of a linear layer or of what follows one, by number; None elsewhere."""
     if unit.members[0].call.kind in LINEAR:
         return named_split(unit, "channel")

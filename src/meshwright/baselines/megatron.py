@@ -22,8 +22,8 @@ from meshwright.baselines.tensor import ATTENTION, head_splits, tensor_splits
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
-from meshwright.sharding.layout import REPLICA, Factor, Layout, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.layout import REPLICA, Layout, MeshFactor, factors
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 
@@ -40,7 +40,7 @@ def megatron_inside(graph: OperatorGraph, cluster: Cluster) -> Plan:
     return Plan.of("expert: megatron", graph, cluster, planned)
 
 
-def _checked_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]:
+def _checked_splits(graph: OperatorGraph, parts: Sequence[OpGroup]) -> dict[int, int]:
     splits = tensor_splits(graph, parts)
     cut = {member.operator for number in splits for member in parts[number].members}
     heads = [op for op in graph.operators if op.name in cut and op.kind in (ATTENTION, "softmax")]
@@ -53,8 +53,8 @@ def _checked_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, in
 
 
 def _layouts(
-    parts: Sequence[Unit],
-    own: Sequence[Factor],
+    parts: Sequence[OpGroup],
+    own: Sequence[MeshFactor],
     splits: dict[int, int],
     tensor: Sequence[int],
 ) -> list[Layout]:

@@ -21,7 +21,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.sharding.layout import factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 KIND, EXPERT = "routed_experts", "expert"
@@ -50,7 +50,7 @@ def expert_parallel(graph: OperatorGraph, cluster: Cluster) -> Plan:
     return Plan.of("expert parallel", graph, cluster, planned, Options(zero=1))
 
 
-def _split(unit: Unit) -> int | None:
+def _split(unit: OpGroup) -> int | None:
     """The split along experts."""
     routed = unit.members[0].call.kind == KIND
     return named_split(unit, EXPERT) if routed else None

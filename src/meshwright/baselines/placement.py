@@ -31,9 +31,9 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.reshard import SEND
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 
 
 class Schedule(NamedTuple):
@@ -107,7 +107,7 @@ class _Work:
                 ranks[maker] = max(ranks[maker], ranks[unit] + self._distance.least(size))
         return ranks
 
-    def _grouped(self, graph: OperatorGraph, parts: Sequence[Unit]) -> list[int]:
+    def _grouped(self, graph: OperatorGraph, parts: Sequence[OpGroup]) -> list[int]:
         """For each unit the first one that it must stay with."""
         first: dict[str, int] = {}
         group = list(range(len(parts)))
@@ -129,7 +129,7 @@ class _Distance:
     def __init__(self, cluster: Cluster) -> None:
         self._own = factors(cluster)
         self._radices = [factor.size for factor in self._own]
-        self._prices = Prices(Pricer(cluster, algorithm="best"), programs=False)
+        self._prices = CollectivePrices(Pricer(cluster, algorithm="best"), programs=False)
         self._level = cache(self._level_between)
         self._sent = cache(self._send)
 
@@ -153,12 +153,12 @@ class _Distance:
         return way.fixed + way.slope * size
 
 
-def _seconds(unit: Unit, pricer: OperatorPricer) -> float:
+def _seconds(unit: OpGroup, pricer: OperatorPricer) -> float:
     prices = [pricer.price(member.call, member.wanted) for member in unit.members]
     return sum(price.forward.seconds + price.backward.seconds for price in prices)
 
 
-def _updates(graph: OperatorGraph, parts: Sequence[Unit], cluster: Cluster) -> list[float]:
+def _updates(graph: OperatorGraph, parts: Sequence[OpGroup], cluster: Cluster) -> list[float]:
     """For each unit the seconds of updating the weights that it is the first to read."""
     trained = {p.tensor.name: p.tensor.spec.bytes for p in graph.parameters if p.trainable}
     rate = (
@@ -173,7 +173,7 @@ def _updates(graph: OperatorGraph, parts: Sequence[Unit], cluster: Cluster) -> l
     return found
 
 
-def _makers(parts: Sequence[Unit]) -> list[dict[int, int]]:
+def _makers(parts: Sequence[OpGroup]) -> list[dict[int, int]]:
     """For each unit the bytes that it reads of others, twice what has a gradient to return."""
     maker = {port.tensor: number for number, unit in enumerate(parts) for port in unit.outputs}
     found: list[dict[int, int]] = []

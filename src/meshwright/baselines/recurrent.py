@@ -27,7 +27,7 @@ from meshwright.graph.families.recurrent import KINDS
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 
@@ -55,7 +55,7 @@ def layers_on_devices(graph: OperatorGraph, cluster: Cluster) -> Plan:
     return Plan.of("expert: layers on devices", graph, cluster, layouts)
 
 
-def depths(graph: OperatorGraph, parts: Sequence[Unit]) -> list[int]:
+def depths(graph: OperatorGraph, parts: Sequence[OpGroup]) -> list[int]:
     """How deep each unit lies."""
     weights = {parameter.tensor.name for parameter in graph.parameters}
     operators = {operator.name: operator for operator in graph.operators}
@@ -77,7 +77,7 @@ def depths(graph: OperatorGraph, parts: Sequence[Unit]) -> list[int]:
     return _with_sources(parts, found)
 
 
-def _with_sources(parts: Sequence[Unit], found: Sequence[int | None]) -> list[int]:
+def _with_sources(parts: Sequence[OpGroup], found: Sequence[int | None]) -> list[int]:
     """What reads nothing that was made, as zeros, lies where it is first needed."""
     settled = list(found)
     readers: dict[str, list[int]] = {}

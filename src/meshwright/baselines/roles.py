@@ -13,9 +13,9 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import to_digits
 from meshwright.cluster.model import Cluster
 from meshwright.graph.counts import backward, forward
-from meshwright.sharding.layout import IDLE, REPLICA, Factor, Layout, factors
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, MeshFactor, factors
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 SAMPLE = "sample"
 
@@ -43,28 +43,31 @@ def require_few(cluster: Cluster) -> None:
         )
 
 
-def seat(device: int, own: Sequence[Factor]) -> tuple[str, ...]:
+def seat(device: int, own: Sequence[MeshFactor]) -> tuple[str, ...]:
     """The roles of an operator that sits on one device.
 
-    >>> seat(5, [Factor(0, 2), Factor(1, 3)])
+    >>> seat(5, [MeshFactor(0, 2), MeshFactor(1, 3)])
     ('@1', '@2')
     """
     digits = to_digits(device, [factor.size for factor in own])
     return tuple(f"{IDLE}{digit}" for digit in digits)
 
 
-def work(unit: Unit) -> int:
+def work(unit: OpGroup) -> int:
     """Floating-point operations of both passes."""
     return sum(forward(m.call).flops + backward(m.call, m.wanted).flops for m in unit.members)
 
 
-def named_split(unit: Unit, name: str) -> int | None:
+def named_split(unit: OpGroup, name: str) -> int | None:
     """A split by its name."""
     return next((n for n, split in enumerate(unit.splits) if split.name == name), None)
 
 
 def cutting(
-    cuts: Iterable[tuple[Unit, int]], among: Iterable[int], own: Sequence[Factor], already: int = 1
+    cuts: Iterable[tuple[OpGroup, int]],
+    among: Iterable[int],
+    own: Sequence[MeshFactor],
+    already: int = 1,
 ) -> tuple[int, ...]:
     """The factors that can cut all these splits together, the innermost first; sorted.
 
@@ -79,7 +82,10 @@ def cutting(
 
 
 def batch_factors(
-    units: Sequence[Unit], among: Iterable[int], own: Sequence[Factor], micro_batches: int = 1
+    units: Sequence[OpGroup],
+    among: Iterable[int],
+    own: Sequence[MeshFactor],
+    micro_batches: int = 1,
 ) -> tuple[int, ...]:
     """The factors that cut the samples of units with at least half of the work."""
     shares = [(unit, unit.samples, work(unit)) for unit in units]
@@ -96,9 +102,9 @@ def batch_factors(
 
 def with_samples(
     roles: Mapping[int, str],
-    unit: Unit,
+    unit: OpGroup,
     batch: Iterable[int],
-    own: Sequence[Factor],
+    own: Sequence[MeshFactor],
     micro_batches: int = 1,
 ) -> Layout:
     """A layout with some roles given, whose other factors cut samples if they can."""
@@ -112,7 +118,7 @@ def with_samples(
     return Layout(tuple(filled.get(factor, REPLICA) for factor in range(len(own))))
 
 
-def follower(unit: Unit, cut: Mapping[str, State]) -> int | None:
+def follower(unit: OpGroup, cut: Mapping[str, State]) -> int | None:
     """The split that takes the pieces of all cut inputs as they come, by number."""
     ports = [port for port in unit.inputs if port.tensor in cut]
     for number in range(len(unit.splits) if ports else 0):

@@ -23,8 +23,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.families.embedding import KINDS
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
-from meshwright.sharding.layout import Factor, Layout, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.layout import Layout, MeshFactor, factors
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 ATTENDING = ("scaled_dot_product_attention", "softmax")
@@ -80,7 +80,7 @@ def dealt_by_bytes(sizes: Mapping[str, int], devices: int) -> dict[str, int]:
     return home
 
 
-def _cut(unit: Unit, own: Sequence[Factor]) -> dict[int, str]:
+def _cut(unit: OpGroup, own: Sequence[MeshFactor]) -> dict[int, str]:
     """The split, of columns or of rows, that more factors can cut."""
     roles: dict[int, str] = {}
     for name in ("channel", "vocabulary"):

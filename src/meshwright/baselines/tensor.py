@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from meshwright.baselines.roles import follower, named_split
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Member, Unit
+from meshwright.sharding.unit import Member, OpGroup
 
 ATTENTION, EXPERTS = "scaled_dot_product_attention", "routed_experts"
 
 
-def tensor_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]:
+def tensor_splits(graph: OperatorGraph, parts: Sequence[OpGroup]) -> dict[int, int]:
     """The units that are cut inside layers, with their splits, both by number."""
     wiring = _Wiring(graph, parts)
     found: dict[int, int] = {}
@@ -45,7 +45,7 @@ def tensor_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]
     return found
 
 
-def head_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]:
+def head_splits(graph: OperatorGraph, parts: Sequence[OpGroup]) -> dict[int, int]:
     """The units from the last linear layer to the loss, with their splits along classes."""
     wiring = _Wiring(graph, parts)
     for number in reversed(range(len(parts))):
@@ -57,7 +57,7 @@ def head_splits(graph: OperatorGraph, parts: Sequence[Unit]) -> dict[int, int]:
 class _Wiring:
     """Who makes and who reads what, by the numbers of units."""
 
-    def __init__(self, graph: OperatorGraph, parts: Sequence[Unit]) -> None:
+    def __init__(self, graph: OperatorGraph, parts: Sequence[OpGroup]) -> None:
         self._parts, self._graph = parts, graph
         self._parameters = {parameter.tensor.name for parameter in graph.parameters}
         self._maker: dict[str, int] = {}

@@ -27,21 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.integers import divisors, prime_factors
+from meshwright.cost.extents import extents_of, window_of
 from meshwright.cost.operator import (
     EVEN,
     OperatorPricer,
     PassPrice,
     alignment,
-    extents_of,
     half_of,
-    window_of,
 )
 from meshwright.graph.families import family_of
 from meshwright.graph.family import Split
 from meshwright.graph.model import Call
-from meshwright.sharding.unit import SAMPLE, Unit
+from meshwright.sharding.unit import SAMPLE, OpGroup
 from meshwright.simulate.collective_table import NANO
-from meshwright.simulate.operator_table import Durations
+from meshwright.simulate.operator_table import OperatorDurations
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -55,7 +54,7 @@ MANY = 250
 """Ways of a unit without products, up to which all of them are kept."""
 
 
-class Ways(NamedTuple):
+class ShardingDegrees(NamedTuple):
     """The ways to cut a unit; times in nanoseconds."""
 
     degrees: Whole
@@ -68,23 +67,23 @@ class Ways(NamedTuple):
     """Splits of which one stands for the others: what is cut along it may be along any of them."""
 
 
-class Cutter:
+class DegreeEnumerator:
     """Prices the ways of one number of devices and one of micro-batches."""
 
     def __init__(self, pricer: OperatorPricer, devices: int, micro_batches: int = 1) -> None:
         self._pricer, self._devices, self._micro = pricer, devices, micro_batches
 
-    def ways(self, unit: Unit) -> Ways:
+    def ways(self, unit: OpGroup) -> ShardingDegrees:
         """The ways that matter for a bound."""
         return self.few(unit) if self._pricer.estimates else self.every(unit)
 
-    def every(self, unit: Unit) -> Ways:
+    def every(self, unit: OpGroup) -> ShardingDegrees:
         """Every way to cut a unit."""
         legal = list(self._legal(unit, few=False))
         exact = self._exact(unit)
         return self._ways(unit, legal, [exact(own) for own in legal])
 
-    def few(self, unit: Unit) -> Ways:
+    def few(self, unit: OpGroup) -> ShardingDegrees:
         """Ways of which one is at least as good as any of `every`, if prices are rooflines."""
         samples, alike = self._replaceable(unit)
         loose = (samples, *alike) if samples is not None and alike else ()
@@ -104,13 +103,15 @@ class Cutter:
         ]
         return self._ways(unit, kept, rows)._replace(loose=loose)
 
-    def _ways(self, unit: Unit, degrees: list[Degrees], rows: list[tuple[float, float]]) -> Ways:
+    def _ways(
+        self, unit: OpGroup, degrees: list[Degrees], rows: list[tuple[float, float]]
+    ) -> ShardingDegrees:
         there, back = np.array(rows, np.float64).T
         own = np.array(degrees, np.int64).reshape(len(degrees), len(unit.splits))
-        return Ways(own, there, back, own.prod(axis=1) / self._devices)
+        return ShardingDegrees(own, there, back, own.prod(axis=1) / self._devices)
 
-    def _exact(self, unit: Unit) -> Callable[[Degrees], tuple[float, float]]:
-        durations = Durations(unit, self._pricer)
+    def _exact(self, unit: OpGroup) -> Callable[[Degrees], tuple[float, float]]:
+        durations = OperatorDurations(unit, self._pricer)
         micro = [unit.micro_ways(s, self._micro) for s in range(len(unit.splits))]
 
         def exact(degrees: Degrees) -> tuple[float, float]:
@@ -119,7 +120,7 @@ class Cutter:
 
         return exact
 
-    def _legal(self, unit: Unit, *, few: bool) -> Iterator[Degrees]:
+    def _legal(self, unit: OpGroup, *, few: bool) -> Iterator[Degrees]:
         """The degrees that a plan may have, or those of them that are kept."""
         samples, alike = self._replaceable(unit)
         order = sorted(range(len(unit.splits)), key=lambda n: n != samples)
@@ -140,7 +141,7 @@ class Cutter:
 
         return extend(0, self._devices)
 
-    def _replaceable(self, unit: Unit) -> tuple[int | None, list[int]]:
+    def _replaceable(self, unit: OpGroup) -> tuple[int | None, list[int]]:
         """The split of samples, and those of attributes that it may be cut along instead."""
         samples = next((n for n, s in enumerate(unit.splits) if s.name == SAMPLE), None)
         if samples is None:
@@ -148,7 +149,7 @@ class Cutter:
         others = [n for n in range(len(unit.splits)) if n != samples]
         return samples, [n for n in others if _acts_alike(unit, n, samples)]
 
-    def _replaced(self, unit: Unit, number: int, degree: int, chosen: list[int]) -> bool:
+    def _replaced(self, unit: OpGroup, number: int, degree: int, chosen: list[int]) -> bool:
         """Whether samples can be cut instead of an attribute, at least as well."""
         samples = next(n for n, s in enumerate(unit.splits) if s.name == SAMPLE)
         ways = chosen[samples] * unit.micro_ways(samples, self._micro)
@@ -158,7 +159,7 @@ class Cutter:
             for prime in set(prime_factors(degree))
         )
 
-    def _goes_further(self, unit: Unit, degrees: Degrees) -> bool:
+    def _goes_further(self, unit: OpGroup, degrees: Degrees) -> bool:
         left = self._devices // math.prod(degrees)
         return any(
             self._allowed(unit, number, degree * prime)
@@ -166,10 +167,10 @@ class Cutter:
             for number, degree in enumerate(degrees)
         )
 
-    def _allowed(self, unit: Unit, number: int, degree: int) -> bool:
+    def _allowed(self, unit: OpGroup, number: int, degree: int) -> bool:
         return degree == 1 or unit.cuttable(number, degree * unit.micro_ways(number, self._micro))
 
-    def _thin(self, unit: Unit, product: int) -> tuple[float, float]:
+    def _thin(self, unit: OpGroup, product: int) -> tuple[float, float]:
         """No way with this product is faster."""
         there = back = 0.0
         micro = tuple(unit.micro_ways(s, self._micro) for s in range(len(unit.splits)))
@@ -203,7 +204,7 @@ class Cutter:
         return left
 
 
-def _acts_alike(unit: Unit, attribute: int, samples: int) -> bool:
+def _acts_alike(unit: OpGroup, attribute: int, samples: int) -> bool:
     """Whether a split of an attribute does to every port what that of samples does."""
     if unit.splits[attribute].role != "attribute":
         return False

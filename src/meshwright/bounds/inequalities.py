@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.bounds.intervals import Edges, Phases
-from meshwright.bounds.network_traffic import Trips
+from meshwright.bounds.intervals import IntervalEdges, SyncIntervals
+from meshwright.bounds.network_traffic import TensorTransfers
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -42,7 +42,7 @@ class InequalityLoads(NamedTuple):
         return InequalityLoads(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
-class Shares(NamedTuple):
+class LoadShares(NamedTuple):
     """How much everything counts."""
 
     chain: Floats
@@ -58,15 +58,17 @@ class Shares(NamedTuple):
     last: Floats
     """[trips]"""
 
-    def mixed(self, other: Shares, part: float) -> Shares:
+    def mixed(self, other: LoadShares, part: float) -> LoadShares:
         """A weighted mean."""
-        return Shares(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+        return LoadShares(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
 class StepInequalities:
     """The inequalities of one graph."""
 
-    def __init__(self, phases: Phases, edges: Edges, trips: Trips, updates: Floats) -> None:
+    def __init__(
+        self, phases: SyncIntervals, edges: IntervalEdges, trips: TensorTransfers, updates: Floats
+    ) -> None:
         self.phases, self.updates = phases, updates
         self._edges, self._times = edges, trips.times
         units = len(trips.slots)
@@ -82,7 +84,7 @@ class StepInequalities:
         self._begins = np.array([phases.number[t] if t >= 0 else 0 for t in starts], np.int64)
         """[trips] the phase in which it can begin."""
 
-    def worst(self, spent: InequalityLoads) -> tuple[float, Shares]:
+    def worst(self, spent: InequalityLoads) -> tuple[float, LoadShares]:
         """The largest of the sums (1), and what counts in it."""
         own, count, edges = self.phases, self.phases.total, self._edges
         between = np.where(
@@ -104,7 +106,7 @@ class StepInequalities:
         waited, last = (np.zeros(len(self._times)) for _ in range(2))
         np.add.at(waited, edges.trip[on_chain & ~edges.last], 1.0)
         np.add.at(last, edges.trip[on_chain & edges.last], 1.0)
-        shares = Shares(
+        shares = LoadShares(
             (chained[own.number] & chain.task).astype(np.float64),
             (~chained & ~(late & crosses))[own.number].astype(np.float64),
             (late & (not crosses)).astype(np.float64),

@@ -1,5 +1,5 @@
 """Synchronisation points of a step, and the intervals between them: the compute tasks that every
-plan has, in phases. Enters: units and bundles. Leaves: `Phases`.
+plan has, in phases. Enters: units and bundles. Leaves: `SyncIntervals`.
 
 Whatever the plan, a unit's forward task comes after those of the units it reads, its backward task
 after its forward task and after the backward tasks of its readers. A *waist* is a task that comes
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -39,7 +39,7 @@ class LongestChains(NamedTuple):
     """[edges]"""
 
 
-class Edges(NamedTuple):
+class IntervalEdges(NamedTuple):
     """What lies between the tasks of each edge."""
 
     trip: Whole
@@ -48,7 +48,7 @@ class Edges(NamedTuple):
     """[edges] whether it leads to the end of the step."""
 
 
-class Phases(NamedTuple):
+class SyncIntervals(NamedTuple):
     """Tasks: units forward, then the same units backward, both in an order of running; and the end
     of the step, which takes no time.
     """
@@ -82,7 +82,7 @@ class Phases(NamedTuple):
 
 @compiled
 def _chain(
-    own: Phases,
+    own: SyncIntervals,
     duration: Floats,
     between: Floats,
     end: Floats,
@@ -115,7 +115,7 @@ def _chain(
 
 @compiled
 def _marked(
-    own: Phases, link: Whole, last: Whole, out: Whole, in_task: Flags, in_edge: Flags
+    own: SyncIntervals, link: Whole, last: Whole, out: Whole, in_task: Flags, in_edge: Flags
 ) -> None:
     """Mark the tasks and edges of the longest chain of each phase, from its end on."""
     for phase in range(own.total):
@@ -134,11 +134,11 @@ def _marked(
 
 
 def phases(
-    units: Sequence[Unit],
+    units: Sequence[OpGroup],
     reads: Iterable[tuple[int, int, int, bool]],
     sums: Iterable[tuple[int, int]],
     sequential: bool,
-) -> tuple[Phases, Edges]:
+) -> tuple[SyncIntervals, IntervalEdges]:
     """The phases of a graph, only one if micro-batches overlap, that is if not `sequential`.
 
     Enter: for every trip its number, the units that it leads from and to, whether it goes back; and
@@ -165,7 +165,7 @@ def phases(
     step = number[target] - number[source]
     after_waist = alone[number[source]] & (step == 1)
     kept = (step == 0) | (step == 1)
-    order = Phases(
+    order = SyncIntervals(
         unit=np.array([*own, *(reversed(own) if flowing else ()), -1], np.int64),
         back=np.arange(total + 1) >= n,
         number=number,
@@ -174,7 +174,7 @@ def phases(
         leaves=((step == 1) & ~after_waist)[kept],
         total=int(number.max(initial=-1)) + 1,
     )
-    return order, Edges(trips[kept], last[kept] > 0)
+    return order, IntervalEdges(trips[kept], last[kept] > 0)
 
 
 def _numbered(before: list[list[int]]) -> list[int]:

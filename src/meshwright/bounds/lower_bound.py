@@ -26,20 +26,20 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.base.units import Seconds
-from meshwright.bounds.degrees import Cutter
+from meshwright.bounds.degrees import DegreeEnumerator
 from meshwright.bounds.inequalities import StepInequalities
-from meshwright.bounds.intervals import Floats, Phases, phases
+from meshwright.bounds.intervals import Floats, SyncIntervals, phases
 from meshwright.bounds.network_traffic import (
-    Network,
+    NetworkTraffic,
     States,
-    Trips,
+    TensorTransfers,
     networks,
     seats,
     trips,
 )
 from meshwright.bounds.pairwise_bound import PairwiseGame
 from meshwright.bounds.pairwise_tables import choices, effort, travelled
-from meshwright.bounds.unary_bound import AlikeUnits, Alone
+from meshwright.bounds.unary_bound import AlikeOpGroups, UnaryBound
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.memory import Optimizer
@@ -47,11 +47,11 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.cost.training import TRAFFIC
 from meshwright.graph.model import OperatorGraph
-from meshwright.lower.bundles import Bundle, bundles
-from meshwright.sharding.unit import Unit
+from meshwright.lower.bundles import TensorEdge, bundles
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import NANO
-from meshwright.simulate.operator_table import Times
+from meshwright.simulate.operator_table import OperatorTimes
 from meshwright.solvers.fictitious_play import value
 
 ROUNDS = 150
@@ -118,8 +118,8 @@ def lower_bound(
 
 
 def _for_micro_batches(
-    own: tuple[Unit, ...],
-    tied: tuple[Bundle, ...],
+    own: tuple[OpGroup, ...],
+    tied: tuple[TensorEdge, ...],
     cluster: Cluster,
     pricer: OperatorPricer,
     backend: Backend,
@@ -130,8 +130,8 @@ def _for_micro_batches(
     """The larger of the bounds by either network, in nanoseconds, and its name; the first that is
     as large as is wanted.
     """
-    times = Times(own, pricer, cluster.devices, micro)
-    cutter = Cutter(pricer, cluster.devices, micro)
+    times = OperatorTimes(own, pricer, cluster.devices, micro)
+    cutter = DegreeEnumerator(pricer, cluster.devices, micro)
     carried = trips(own, tied, micro)
     order, edges = phases(own, carried.reads(), carried.sums(), sequential=micro == 1)
     alike: dict[tuple[int, tuple[States, ...]], list[int]] = {}
@@ -146,7 +146,7 @@ def _for_micro_batches(
     found: list[tuple[float, str]] = []
     for network in networks(cluster, backend):
         kinds = [
-            AlikeUnits(
+            AlikeOpGroups(
                 np.array(members, np.int64),
                 ways[kind],
                 seats(ways[kind], slots, cluster.devices, network.positions),
@@ -163,9 +163,9 @@ def _for_micro_batches(
 
 def _value(
     schedule: StepInequalities,
-    kinds: list[AlikeUnits],
-    carried: Trips,
-    network: Network,
+    kinds: list[AlikeOpGroups],
+    carried: TensorTransfers,
+    network: NetworkTraffic,
     micro: int,
     wanted: float,
     known: float,
@@ -178,7 +178,7 @@ def _value(
         own = choices(kinds, carried, micro, parts)
         if parts is not None and not alone:
             # What is taken together in pairs may tell less than units by themselves.
-            own_ways = Alone(schedule, kinds, carried, network, micro)
+            own_ways = UnaryBound(schedule, kinds, carried, network, micro)
             alone = value(own_ways, ROUNDS, wanted, known)
             if alone >= wanted:
                 return alone
@@ -188,7 +188,7 @@ def _value(
     return alone
 
 
-def _updates(order: Phases, tied: tuple[Bundle, ...], rate: float) -> Floats:
+def _updates(order: SyncIntervals, tied: tuple[TensorEdge, ...], rate: float) -> Floats:
     """What updates need that can only run from a phase on, by that phase."""
     found = np.zeros(order.total)
     phase = {

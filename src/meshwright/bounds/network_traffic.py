@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.integers import divisors
-from meshwright.bounds.degrees import Ways
+from meshwright.bounds.degrees import ShardingDegrees
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.cost.backend import NCCL, Backend, Shape
 from meshwright.cost.double_tree import tree_depth
-from meshwright.lower.bundles import Bundle
+from meshwright.lower.bundles import TensorEdge
 from meshwright.sharding.states import PARTIAL, WHOLE, State
-from meshwright.sharding.unit import Port, Unit
+from meshwright.sharding.unit import BoundaryTensor, OpGroup
 from meshwright.simulate.collective_table import NANO
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ Flags = NDArray[np.bool_]
 States = tuple[State, ...]
 
 
-class Network(NamedTuple):
+class NetworkTraffic(NamedTuple):
     """Links that everything has to cross that moves between some positions."""
 
     name: str
@@ -56,7 +56,7 @@ class Network(NamedTuple):
     """The same for several such sums, one after the other, whose positions multiply to so many."""
 
 
-def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
+def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[NetworkTraffic, ...]:
     """The outermost level that has several positions; and all levels together, across which every
     device is a position.
 
@@ -65,7 +65,7 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
     """
     depth = next((n for n, size in enumerate(cluster.hierarchy) if size > 1), None)
     if depth is None:
-        return (Network("nothing", 1, 0.0),)
+        return (NetworkTraffic("nothing", 1, 0.0),)
     inner = cluster.levels[-1]
     by_position = cluster.wired or any(link.outward or link.hub for link in inner.links)
     level = cluster.levels[depth]
@@ -81,7 +81,7 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
     # Where positions differ, a program may sum up along one factor of a level after the other.
     told_apart = chains if cluster.wired else sums
     pace = max(paces, default=0.0)
-    outer = Network(level.name, positions, pace, launch + hops[0], told_apart, chains)
+    outer = NetworkTraffic(level.name, positions, pace, launch + hops[0], told_apart, chains)
     links = [link for own in cluster.levels[depth:] for link in own.links]
     if by_position or level is inner or any(link.hub for link in links):
         return (outer,)
@@ -89,7 +89,7 @@ def networks(cluster: Cluster, backend: Backend = NCCL) -> tuple[Network, ...]:
     least = min(hops)
     chains = _chains(_sums(cluster.devices, launch, least, backend, trees=trees))
     pace = NANO / total
-    return outer, Network("all links", cluster.devices, pace, launch + least, chains, chains)
+    return outer, NetworkTraffic("all links", cluster.devices, pace, launch + least, chains, chains)
 
 
 def _latency(level: Level) -> float:
@@ -136,7 +136,7 @@ def _instances(cluster: Cluster, link: Link) -> float:
     return prod(cluster.hierarchy[: cluster.owner_level(link.per) + 1])
 
 
-class Beside(NamedTuple):
+class ReaderExchange(NamedTuple):
     """What parts of a unit exchange among themselves when they read a tensor, by split."""
 
     sums: tuple[int, ...]
@@ -145,7 +145,7 @@ class Beside(NamedTuple):
     """Splits along which parts exchange rows, each message by itself."""
 
 
-class Trips(NamedTuple):
+class TensorTransfers(NamedTuple):
     """Tensors on their way: from one slot to another. A slot is a unit and its states of a tensor,
     by split.
     """
@@ -167,7 +167,7 @@ class Trips(NamedTuple):
     """[trips] whether it is a gradient."""
     parameter: Flags
     """[trips] whether it is the gradient of a parameter."""
-    beside: tuple[Beside | None, ...]
+    beside: tuple[ReaderExchange | None, ...]
     """[trips] what its reader, or where it goes back who has read it, exchanges besides."""
 
     def reads(self) -> Iterator[tuple[int, int, int, bool]]:
@@ -192,10 +192,12 @@ class _Slots:
         return unit, own.setdefault(states, len(own))
 
 
-_Row = tuple[tuple[int, int], tuple[int, int], float, float, bool, bool, Beside | None]
+_Row = tuple[tuple[int, int], tuple[int, int], float, float, bool, bool, ReaderExchange | None]
 
 
-def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) -> Trips:
+def trips(
+    units: Sequence[OpGroup], bundles: Sequence[TensorEdge], micro_batches: int
+) -> TensorTransfers:
     """Everything that is carried."""
     slots = _Slots(len(units))
     rows: list[_Row] = []
@@ -227,7 +229,7 @@ def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) 
     first = np.concatenate(([0], np.cumsum([len(own) for own in slots.found]))).astype(np.int64)
     columns = zip(*rows, strict=True) if rows else ((),) * 7
     source_, target, size_, times, backwards, kept, beside = columns
-    return Trips(
+    return TensorTransfers(
         slots=tuple(tuple(own) for own in slots.found),
         first=first,
         source=np.array([first[unit] + slot for unit, slot in source_], np.int64),
@@ -241,7 +243,7 @@ def trips(units: Sequence[Unit], bundles: Sequence[Bundle], micro_batches: int) 
     )
 
 
-def _beside(port: Port, *, back: bool) -> Beside | None:
+def _beside(port: BoundaryTensor, *, back: bool) -> ReaderExchange | None:
     sums = tuple(
         split
         for split, told in enumerate(port.statistics)
@@ -252,10 +254,10 @@ def _beside(port: Port, *, back: bool) -> Beside | None:
         for own in (port.halo, port.exchanged)
     )
     rows = (*halos, *tokens, *tokens)
-    return Beside(sums, rows) if sums or rows else None
+    return ReaderExchange(sums, rows) if sums or rows else None
 
 
-class Seats(NamedTuple):
+class MeshAssignment(NamedTuple):
     """The ways of a unit with their degrees across the network."""
 
     way: Whole
@@ -268,7 +270,9 @@ class Seats(NamedTuple):
     """[seats, splits + 1] the degrees that lie across the network, and how often all is copied."""
 
 
-def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -> Seats:
+def seats(
+    ways: ShardingDegrees, slots: tuple[States, ...], devices: int, positions: int
+) -> MeshAssignment:
     """Every choice of the degrees that lie across the network, each with the ways that it leaves.
 
     Of the ways that use as many devices one is left out if another is as fast in both passes.
@@ -305,7 +309,7 @@ def seats(ways: Ways, slots: tuple[States, ...], devices: int, positions: int) -
                 copies[number] *= own_[:, split]
             elif state == PARTIAL:
                 parts[number] *= own_[:, split]
-    return Seats(np.concatenate(way), copies, parts, own_.astype(np.int64))
+    return MeshAssignment(np.concatenate(way), copies, parts, own_.astype(np.int64))
 
 
 def _across(possible: Sequence[Sequence[int]], positions: int) -> Iterator[tuple[int, ...]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Number = TypeVar("Number", np.float64, np.int64)
 
 
-class Shelf(Generic[Number]):
+class PackedArrays(Generic[Number]):
     """Arrays one behind the other, each once."""
 
     def __init__(self, kind: type[Number]) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled, inlined
-from meshwright.bounds.inequalities import InequalityLoads, Shares, StepInequalities
-from meshwright.bounds.packed import Shelf
-from meshwright.bounds.pairwise_tables import Choices, Trip
-from meshwright.solvers.cost_network import NONE, Rest, connect, rest_of, restart
+from meshwright.bounds.inequalities import InequalityLoads, LoadShares, StepInequalities
+from meshwright.bounds.packed import PackedArrays
+from meshwright.bounds.pairwise_tables import PairChoices, TransferCosts
+from meshwright.solvers.cost_network import NONE, CostNetwork, connect, rest_of, restart
 from meshwright.solvers.variable_elimination import settled
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,10 @@ class PairwiseGame:
     """The game."""
 
     def __init__(
-        self, schedule: StepInequalities, choices: Sequence[Choices], trips: Sequence[Trip]
+        self,
+        schedule: StepInequalities,
+        choices: Sequence[PairChoices],
+        trips: Sequence[TransferCosts],
     ) -> None:
         """Enter besides: the choices of each unit."""
         self._schedule = schedule
@@ -78,18 +81,18 @@ class PairwiseGame:
         room = int((sizes[pairs[0]] * sizes[pairs[1]]).sum())
         self._rest = rest_of(sizes, len(pairs[0]), 2 * room)
 
-    def first(self) -> Shares:
+    def first(self) -> LoadShares:
         """The weights of devices alone: as if nothing had to move."""
         own = self._schedule.phases
         nothing = np.zeros(len(self._tables.one))
         tasks = len(own.number)
-        weights = Shares(
+        weights = LoadShares(
             np.ones(tasks), np.zeros(tasks), np.zeros(own.total), nothing, nothing, nothing
         )
         spent = self.costs(self.least(weights)[1])
         return self._schedule.worst(spent._replace(moved=nothing, waited=nothing, last=nothing))[1]
 
-    def least(self, weights: Shares) -> tuple[float, Whole]:
+    def least(self, weights: LoadShares) -> tuple[float, Whole]:
         """No more than the least mean, and the seat of every unit."""
         weigh(self._tables, weights, self._rest)
         chosen = np.zeros(len(self._rest.size), np.int64)
@@ -104,15 +107,19 @@ class PairwiseGame:
         spend(self._tables, self._rest.size, chosen, np.zeros_like(chosen), spent)
         return spent
 
-    def worst(self, costs: InequalityLoads) -> tuple[float, Shares]:
+    def worst(self, costs: InequalityLoads) -> tuple[float, LoadShares]:
         """The largest of the inequalities for some costs, and its weights."""
         return self._schedule.worst(costs)
 
 
 def _tables(
-    schedule: StepInequalities, choices: Sequence[Choices], trips: Sequence[Trip]
+    schedule: StepInequalities, choices: Sequence[PairChoices], trips: Sequence[TransferCosts]
 ) -> PairwiseTables:
-    times, first, prices = Shelf(np.float64), Shelf(np.int64), Shelf(np.float64)
+    times, first, prices = (
+        PackedArrays(np.float64),
+        PackedArrays(np.int64),
+        PackedArrays(np.float64),
+    )
     alike = {id(own): own for own in choices}
     rows = {key: np.ascontiguousarray(own.times.T) for key, own in alike.items()}
     ends = {key: np.append(own.first, own.times.shape[1]) for key, own in alike.items()}
@@ -146,7 +153,7 @@ def _whole(numbers: Sequence[int]) -> Whole:
 
 
 @compiled
-def weigh(own: PairwiseTables, weights: Shares, rest: Rest) -> None:
+def weigh(own: PairwiseTables, weights: LoadShares, rest: CostNetwork) -> None:
     """Put what choices and pairs of them cost by some weights into a graph of costs."""
     restart(rest)
     for unit in range(len(rest.size)):
@@ -165,7 +172,7 @@ def weigh(own: PairwiseTables, weights: Shares, rest: Rest) -> None:
 
 
 @inlined
-def _charge(own: PairwiseTables, moved: float, waited: float, n: int, rest: Rest) -> None:
+def _charge(own: PairwiseTables, moved: float, waited: float, n: int, rest: CostNetwork) -> None:
     """Put what a trip costs between its units."""
     one, other, pair, prices = own.one[n], own.other[n], own.pair[n], own.prices
     there, then, width = own.moved[n], own.waited[n], rest.size[other]
@@ -187,7 +194,9 @@ def _charge(own: PairwiseTables, moved: float, waited: float, n: int, rest: Rest
 
 
 @inlined
-def _cheapest(own: PairwiseTables, weights: Shares, unit: int, choice: int) -> tuple[int, float]:
+def _cheapest(
+    own: PairwiseTables, weights: LoadShares, unit: int, choice: int
+) -> tuple[int, float]:
     """The seat of a choice that costs the least by itself, and what it costs."""
     there, back, at = own.there[unit], own.back[unit], own.choices[unit] + choice
     by_pass = (
@@ -207,7 +216,7 @@ def _cheapest(own: PairwiseTables, weights: Shares, unit: int, choice: int) -> t
 
 
 @compiled
-def seat(own: PairwiseTables, weights: Shares, chosen: Whole) -> None:
+def seat(own: PairwiseTables, weights: LoadShares, chosen: Whole) -> None:
     """Turn the choice of every unit into a seat."""
     for unit in range(len(chosen)):
         chosen[unit], _ = _cheapest(own, weights, unit, chosen[unit])

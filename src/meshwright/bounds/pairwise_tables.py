@@ -23,8 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.bounds.network_traffic import Beside, Network, States, Trips
-from meshwright.bounds.unary_bound import AlikeUnits
+from meshwright.bounds.network_traffic import (
+    NetworkTraffic,
+    ReaderExchange,
+    States,
+    TensorTransfers,
+)
+from meshwright.bounds.unary_bound import AlikeOpGroups
 from meshwright.sharding.states import PARTIAL, WHOLE
 
 Floats = NDArray[np.float64]
@@ -48,13 +53,13 @@ class NetworkPlacement(NamedTuple):
     """Dims of which one stands for the others."""
 
 
-class Choices(NamedTuple):
+class PairChoices(NamedTuple):
     """What seats of a unit lie alike across the network, or about alike."""
 
     first: Whole
     """[choices] the number of its first seat: seats are in the order of choices."""
     times: Floats
-    """[4, seats] as of `AlikeUnits.times`, in that order."""
+    """[4, seats] as of `AlikeOpGroups.times`, in that order."""
     lying: tuple[NetworkPlacement, ...]
     """For each slot."""
     together: Whole
@@ -64,7 +69,7 @@ class Choices(NamedTuple):
     loose: tuple[int, ...]
     """Splits of which one stands for the others."""
 
-    def exchanging(self, beside: Beside, network: Network) -> Floats:
+    def exchanging(self, beside: ReaderExchange, network: NetworkTraffic) -> Floats:
         """[choices] nanoseconds for which parts talk among themselves at least."""
         found = np.zeros(len(self.across))
         for split in beside.sums:
@@ -78,7 +83,7 @@ class Choices(NamedTuple):
         return np.minimum.reduceat(found, self.first)
 
 
-class Trip(NamedTuple):
+class TransferCosts(NamedTuple):
     """What a trip takes, by the choices of both units, in nanoseconds."""
 
     units: tuple[int, int]
@@ -90,7 +95,9 @@ class Trip(NamedTuple):
     """[choices] to be summed up."""
 
 
-def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> list[Trip]:
+def travelled(
+    choices: Sequence[PairChoices], trips: TensorTransfers, network: NetworkTraffic
+) -> list[TransferCosts]:
     """What all trips take; trips that take the same share their tables."""
     known: dict[object, tuple[Floats, Floats, Floats]] = {}
     later: dict[object, Floats] = {}
@@ -120,25 +127,28 @@ def travelled(choices: Sequence[Choices], trips: Trips, network: Network) -> lis
                 more = choices[reader].exchanging(beside, network)
                 later[longer] = waited + (more[:, None] if reader == one else more[None, :])
             waited = later[longer]
-        found.append(Trip((one, other), moved, waited, last))
+        found.append(TransferCosts((one, other), moved, waited, last))
     return found
 
 
 def choices(
-    kinds: Sequence[AlikeUnits], trips: Trips, micro_batches: int, parts: int | None = None
-) -> list[Choices]:
+    kinds: Sequence[AlikeOpGroups],
+    trips: TensorTransfers,
+    micro_batches: int,
+    parts: int | None = None,
+) -> list[PairChoices]:
     """The choices of each unit; units of a kind share theirs.
 
     Degrees are told apart by so many parts of their range, and from 1; all of them if None.
     """
-    found: dict[int, Choices] = {}
+    found: dict[int, PairChoices] = {}
     for kind in kinds:
         own = _choices(kind, trips.slots[int(kind.units[0])], micro_batches, parts)
         found |= dict.fromkeys(kind.units.tolist(), own)
     return [found[unit] for unit in range(len(trips.slots))]
 
 
-def effort(own: Sequence[Choices], trips: Trips) -> float:
+def effort(own: Sequence[PairChoices], trips: TensorTransfers) -> float:
     """About how many sums a round of the game takes: where two neighbours are joined."""
     around: dict[int, set[int]] = {}
     for one, other in trips.units:
@@ -152,8 +162,8 @@ def effort(own: Sequence[Choices], trips: Trips) -> float:
 
 
 def _choices(
-    kind: AlikeUnits, slots: tuple[States, ...], micro_batches: int, parts: int | None
-) -> Choices:
+    kind: AlikeOpGroups, slots: tuple[States, ...], micro_batches: int, parts: int | None
+) -> PairChoices:
     seats = kind.seats
     # Seats that are cut and copied alike stand together.
     changes = (seats.across[1:] != seats.across[:-1]).any(axis=1)
@@ -172,7 +182,7 @@ def _choices(
         together = np.flatnonzero(
             np.concatenate(([True], (ranges[:, 1:] != ranges[:, :-1]).any(axis=0)))
         )
-    return Choices(
+    return PairChoices(
         first=starts[together].astype(np.int64),
         times=kind.times(micro_batches)[:, order],
         lying=tuple(

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.bounds.degrees import Ways
+from meshwright.bounds.degrees import ShardingDegrees
 from meshwright.bounds.inequalities import InequalityLoads, StepInequalities
-from meshwright.bounds.network_traffic import Network, Seats, Trips
-from meshwright.bounds.packed import Shelf
+from meshwright.bounds.network_traffic import MeshAssignment, NetworkTraffic, TensorTransfers
+from meshwright.bounds.packed import PackedArrays
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -42,7 +42,7 @@ class BoundWeights(NamedTuple):
         return BoundWeights(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
-class Costs(NamedTuple):
+class UnaryCosts(NamedTuple):
     """What one choice of seats costs, or a mean of several."""
 
     duration: Floats
@@ -54,17 +54,17 @@ class Costs(NamedTuple):
     parts: Floats
     """[slots]"""
 
-    def mixed(self, other: Costs, part: float) -> Costs:
+    def mixed(self, other: UnaryCosts, part: float) -> UnaryCosts:
         """A weighted mean."""
-        return Costs(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
+        return UnaryCosts(*(a + part * (b - a) for a, b in zip(self, other, strict=True)))
 
 
-class AlikeUnits(NamedTuple):
+class AlikeOpGroups(NamedTuple):
     """Units that are alike."""
 
     units: Whole
-    ways: Ways
-    seats: Seats
+    ways: ShardingDegrees
+    seats: MeshAssignment
 
     def times(self, micro_batches: int) -> Floats:
         """[4, seats] how long both passes take, each also by the share of devices in a step."""
@@ -74,15 +74,15 @@ class AlikeUnits(NamedTuple):
         ]
 
 
-class Alone:
+class UnaryBound:
     """The game."""
 
     def __init__(
         self,
         schedule: StepInequalities,
-        kinds: Sequence[AlikeUnits],
-        trips: Trips,
-        network: Network,
+        kinds: Sequence[AlikeOpGroups],
+        trips: TensorTransfers,
+        network: NetworkTraffic,
         micro_batches: int,
     ) -> None:
         self._schedule, self._kinds, self._trips = schedule, kinds, trips
@@ -99,7 +99,7 @@ class Alone:
         """[what a pass takes, units] where it begins, for all seats of a unit."""
         self._parts, self._copies, self._owner = np.zeros((3, trips.first[-1]), np.int64)
         """[slots] where its parts and copies begin, and its unit."""
-        shelf = Shelf(np.float64)
+        shelf = PackedArrays(np.float64)
         for kind, table, own in zip(kinds, self._costs, self._slots, strict=True):
             rows = shelf.place(table) + np.arange(len(table)) * table.shape[1]
             self._passes[:, kind.units] = rows[:4, None]
@@ -116,7 +116,7 @@ class Alone:
         )
         costs = self.costs(self.least(weights)[1])
         free = (np.ones(len(own)) for own in (costs.copies, costs.parts))
-        return self.worst(Costs(costs.duration, costs.work, *free))[1]
+        return self.worst(UnaryCosts(costs.duration, costs.work, *free))[1]
 
     def least(self, weights: BoundWeights) -> tuple[float, Whole]:
         """The least sum over all ways, and the seat of every unit."""
@@ -139,7 +139,7 @@ class Alone:
             total += float(cost[np.arange(len(at)), at][which].sum())
         return total, chosen
 
-    def costs(self, chosen: Whole) -> Costs:
+    def costs(self, chosen: Whole) -> UnaryCosts:
         """What one seat of every unit costs."""
         duration, work = np.zeros((2, len(self._schedule.phases.number)))
         for tasks, first in ((self._schedule.there, 0), (self._schedule.back, 2)):
@@ -149,9 +149,9 @@ class Alone:
             ]
         seat = chosen[self._owner]
         copies, parts = self._flat[self._copies + seat], self._flat[self._parts + seat]
-        return Costs(duration, work, copies, parts)
+        return UnaryCosts(duration, work, copies, parts)
 
-    def worst(self, costs: Costs) -> tuple[float, BoundWeights]:
+    def worst(self, costs: UnaryCosts) -> tuple[float, BoundWeights]:
         """The largest of the inequalities for some costs, and its weights."""
         trips, pace = self._trips, self._pace
         more = costs.copies[trips.target] - costs.copies[trips.source]

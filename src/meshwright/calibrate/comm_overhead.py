@@ -1,5 +1,5 @@
 """CPU overhead of communication (the o of LogP): what talking takes of computing. Enters: a wire,
-on each rank of a process group. Leaves: a `Toll`, the same on every rank.
+on each rank of a process group. Leaves: a `CommOverhead`, the same on every rank.
 
 While one thread multiplies matrices, another gathers what all ranks have, in a ring, as in a step
 of training:
@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 from meshwright.base.units import BytesPerSecond, Seconds
 from meshwright.calibrate.link_fit import rounded
-from meshwright.cluster.model import Toll
-from meshwright.run.comm.communicator import Wire
+from meshwright.cluster.model import CommOverhead
+from meshwright.run.comm.communicator import Communicator
 
 SMALL, LARGE = 1 << 12, 1 << 23
 """Bytes of messages; a large one may be less on a slow link."""
@@ -79,7 +79,7 @@ class Computed(NamedTuple):
         return self.seconds / self.products
 
 
-def measure_toll(wire: Wire) -> Toll:
+def measure_toll(wire: Communicator) -> CommOverhead:
     """Called by all ranks at once; this process has one thread for operators meanwhile."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -91,10 +91,12 @@ def measure_toll(wire: Wire) -> Toll:
     message = max(0.0, _mean(statistics.median(small for small, _ in both)))
     whole = _mean(statistics.median(own for _, own in both))
     byte = max(LEAST, (whole - message) / (large - SMALL))
-    return Toll(message=Seconds(rounded(message)), bandwidth=BytesPerSecond(rounded(1 / byte)))
+    return CommOverhead(
+        message=Seconds(rounded(message)), bandwidth=BytesPerSecond(rounded(1 / byte))
+    )
 
 
-def _large(wire: Wire) -> int:
+def _large(wire: Communicator) -> int:
     """Bytes of the largest message that does not take too long."""
     size = 2 * SMALL
     while size < LARGE:
@@ -106,7 +108,7 @@ def _large(wire: Wire) -> int:
     return size
 
 
-def _lost(wire: Wire, size: int) -> float:
+def _lost(wire: Communicator, size: int) -> float:
     """Seconds of computing that a message takes."""
     gather = _gathering(wire, size)
     gather()
@@ -126,7 +128,7 @@ def _talk(gather: Callable[[], None]) -> None:
         time.sleep(PAUSE)
 
 
-def _gathering(wire: Wire, size: int) -> Callable[[], None]:
+def _gathering(wire: Communicator, size: int) -> Callable[[], None]:
     """What gathers so many bytes from each rank."""
     ranks = dist.get_world_size()
     own = torch.zeros(size, dtype=torch.uint8)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.errors import InputError
-from meshwright.calibrate.link_fit import Found, contradictions, fitted
+from meshwright.calibrate.link_fit import LinkMeasurements, contradictions, fitted
 from meshwright.calibrate.link_rates import measure_links, require_world
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.toml import dump_cluster
@@ -43,7 +43,7 @@ def calibrate_links_here(cluster: Cluster, command: str) -> Calibrated:
         start = torchrun_words(cluster)
         raise InputError(many if machines > 1 else gpus, f"on each machine give: {start} {command}")
     found = run_ranks(measure_links, cluster, ranks=cluster.devices)
-    return _calibrated(cluster, cast("Found", found[0]), "gloo")
+    return _calibrated(cluster, cast("LinkMeasurements", found[0]), "gloo")
 
 
 def calibrate_links_together(load: Callable[[], Cluster], device: torch.device) -> Calibrated:
@@ -96,7 +96,7 @@ def _refuse_different(cluster: Cluster) -> None:
             )
 
 
-def _calibrated(cluster: Cluster, found: Found, backend: str) -> Calibrated:
+def _calibrated(cluster: Cluster, found: LinkMeasurements, backend: str) -> Calibrated:
     today, version = date.today().isoformat(), torch.__version__
     how = f"on {today} by {cluster.devices} ranks with {backend} (torch {version})"
     measured = fitted(cluster, found, how)

@@ -22,7 +22,7 @@ import msgspec
 
 from meshwright.base.units import BytesPerSecond, Seconds, format_bandwidth
 from meshwright.calibrate.probes import (
-    Line,
+    FittedLine,
     Pairs,
     busiest,
     everyone,
@@ -33,7 +33,7 @@ from meshwright.calibrate.probes import (
     plain_inside,
     seconds_per_byte,
 )
-from meshwright.cluster.model import Cluster, Level, Link, Toll
+from meshwright.cluster.model import Cluster, CommOverhead, Level, Link
 
 CONTRADICTION = 1.5
 """How much slower than the links tell transfers must be to say so."""
@@ -43,14 +43,14 @@ SOURCE = "Links measured "
 ELSE = " All else: "
 
 
-class Found(NamedTuple):
+class LinkMeasurements(NamedTuple):
     """What was measured."""
 
     latencies: tuple[Seconds | None, ...]
     """Of a small message, by level; None where there is nobody to send to."""
     paces: Mapping[Pairs, float]
     """Seconds for a byte of each of some transfers at once."""
-    toll: Toll | None = None
+    toll: CommOverhead | None = None
     """What talking takes of computing, where it was measured."""
 
 
@@ -66,7 +66,7 @@ def probes(cluster: Cluster) -> tuple[Pairs, ...]:
     return tuple(found | dict.fromkeys(everyone(cluster, level) for level in levels))
 
 
-def fitted(cluster: Cluster, found: Found, how: str) -> Cluster:
+def fitted(cluster: Cluster, found: LinkMeasurements, how: str) -> Cluster:
     """The cluster with the figures that were found; `how` they were ends up in its source."""
     levels = list(cluster.levels)
     outward = 0.0
@@ -86,12 +86,14 @@ def _measured(cluster: Cluster) -> bool:
     return cluster.source.startswith(SOURCE)
 
 
-def _fitted_level(cluster: Cluster, depth: int, found: Found, latency: float | None) -> Level:
+def _fitted_level(
+    cluster: Cluster, depth: int, found: LinkMeasurements, latency: float | None
+) -> Level:
     level = cluster.levels[depth]
     described = sum(link.latency for link in level.links)
     links: list[Link] = []
     for number, link in enumerate(level.links):
-        line = Line(depth, number)
+        line = FittedLine(depth, number)
         if not filling(cluster, line):
             links.append(link)
             continue
@@ -101,7 +103,7 @@ def _fitted_level(cluster: Cluster, depth: int, found: Found, latency: float | N
     return msgspec.structs.replace(level, links=tuple(links))
 
 
-def _seen(cluster: Cluster, line: Line, found: Found) -> float:
+def _seen(cluster: Cluster, line: FittedLine, found: LinkMeasurements) -> float:
     """The most that was seen to cross a link, as a multiple of what is described."""
     link, own = line.of(cluster), filling(cluster, line)
     telling = [
@@ -126,7 +128,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def contradictions(measured: Cluster, found: Found) -> Iterator[str]:
+def contradictions(measured: Cluster, found: LinkMeasurements) -> Iterator[str]:
     """Sentences about what the description of a cluster, with its measured rates, does not tell."""
     for line in lines(measured):
         pairs = filling(measured, line)
@@ -140,7 +142,7 @@ def contradictions(measured: Cluster, found: Found) -> Iterator[str]:
             yield _together(measured, depth, found, pairs)
 
 
-def _slower(measured: Cluster, found: Found, pairs: Pairs) -> bool:
+def _slower(measured: Cluster, found: LinkMeasurements, pairs: Pairs) -> bool:
     expected = pace(measured, pairs)
     return 0 < CONTRADICTION * expected < found.paces[pairs]
 
@@ -149,7 +151,7 @@ def _total(pairs: Pairs, seconds: float) -> str:
     return format_bandwidth(len(pairs) / seconds)
 
 
-def _unmeasured(measured: Cluster, line: Line) -> str:
+def _unmeasured(measured: Cluster, line: FittedLine) -> str:
     link = line.of(measured)
     inner = line.level == len(measured.levels) - 1
     wired = inner and not plain_inside(measured)
@@ -157,7 +159,7 @@ def _unmeasured(measured: Cluster, line: Line) -> str:
     return f"link {link.name!r} keeps its described figures: {why}."
 
 
-def _alone(measured: Cluster, line: Line, found: Found, pairs: Pairs) -> str:
+def _alone(measured: Cluster, line: FittedLine, found: LinkMeasurements, pairs: Pairs) -> str:
     link = line.of(measured)
     return (
         f"all {len(pairs)} transfers that share link {link.name!r} (per {link.per!r}) move "
@@ -167,7 +169,7 @@ def _alone(measured: Cluster, line: Line, found: Found, pairs: Pairs) -> str:
     )
 
 
-def _together(measured: Cluster, depth: int, found: Found, pairs: Pairs) -> str:
+def _together(measured: Cluster, depth: int, found: LinkMeasurements, pairs: Pairs) -> str:
     level = measured.levels[depth]
     named = " and ".join(f"{link.name!r} (per {link.per!r})" for link in level.links)
     return (

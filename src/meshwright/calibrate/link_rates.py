@@ -1,5 +1,6 @@
 """How long messages between real ranks take. Enters: a `Cluster`, on each rank of a process group
-of as many. Leaves: what was `Found`, the same on every rank. Rank i is device i, row-major.
+of as many. Leaves: what was `LinkMeasurements`, the same on every rank. Rank i is device i,
+row-major.
 
     seconds per byte = (seconds of a large message - seconds of a part of it) / difference in bytes
 
@@ -27,11 +28,11 @@ from torch import Tensor
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.calibrate.comm_overhead import Products, measure_toll
-from meshwright.calibrate.link_fit import Found, probes
+from meshwright.calibrate.link_fit import LinkMeasurements, probes
 from meshwright.calibrate.probes import Pair, Pairs, firsts
-from meshwright.cluster.model import Cluster, Toll
+from meshwright.cluster.model import Cluster, CommOverhead
 from meshwright.cost.backend import BACKENDS
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 
 BUDGET = Seconds(15.0)
 """What all readings of rates together should take."""
@@ -58,7 +59,7 @@ GROWTH = 8
 
 def measure_links(
     cluster: Cluster, device: torch.device | None = None, budget: Seconds = BUDGET
-) -> Found:
+) -> LinkMeasurements:
     """Measure what there is to measure; called by all ranks at once."""
     require_world(cluster, dist.get_world_size())
     meter = _Meter(device or torch.device("cpu"))
@@ -68,7 +69,7 @@ def measure_links(
     readings = 1.3 * (READINGS * (1 + 1 / PART) + 3)
     each = min(LONG, budget / (readings * max(1, len(wanted))))
     paces = {pairs: meter.pace(pairs, each) for pairs in wanted}
-    return Found(latencies, paces, meter.toll())
+    return LinkMeasurements(latencies, paces, meter.toll())
 
 
 def require_world(cluster: Cluster, ranks: int) -> None:
@@ -86,7 +87,7 @@ class _Meter:
     """Times messages; every method is called by all ranks with the same arguments."""
 
     def __init__(self, device: torch.device) -> None:
-        self._wire, self._rank, self._device = Wire(), dist.get_rank(), device
+        self._wire, self._rank, self._device = Communicator(), dist.get_rank(), device
         self._out = torch.zeros(MESSAGE, dtype=torch.uint8, device=device)
         self._into = torch.zeros_like(self._out)
         self._products = Products(device)
@@ -113,7 +114,7 @@ class _Meter:
         # On a machine that is busy with other things a part may take as long as the whole.
         return max(whole - less, whole / 2) / (size - part)
 
-    def toll(self) -> Toll | None:
+    def toll(self) -> CommOverhead | None:
         """What talking takes of computing; a GPU has others do it, and a rank alone never talks."""
         if self._device.type == "cuda" or dist.get_world_size() < 2:
             return None

@@ -24,7 +24,7 @@ Pairs = tuple[Pair, ...]
 """Transfers of equal size at the same time."""
 
 
-class Line(NamedTuple):
+class FittedLine(NamedTuple):
     """A link of a cluster by its place."""
 
     level: int
@@ -35,17 +35,17 @@ class Line(NamedTuple):
         return cluster.levels[self.level].links[self.number]
 
 
-class Crossing(NamedTuple):
+class ProbeCrossing(NamedTuple):
     """How many transfers leave and enter one instance of a link; all leave a shared medium."""
 
     out: int
     into: int
 
 
-def lines(cluster: Cluster) -> Iterator[Line]:
+def lines(cluster: Cluster) -> Iterator[FittedLine]:
     """All links, outer levels first."""
     for level, own in enumerate(cluster.levels):
-        yield from (Line(level, number) for number in range(len(own.links)))
+        yield from (FittedLine(level, number) for number in range(len(own.links)))
 
 
 def partner(cluster: Cluster, device: int, level: int, step: int = 1) -> int:
@@ -78,11 +78,11 @@ def everyone(cluster: Cluster, level: int) -> Pairs:
     return tuple((d, partner(cluster, d, level)) for d in range(cluster.devices))
 
 
-def filling(cluster: Cluster, line: Line) -> Pairs:
+def filling(cluster: Cluster, line: FittedLine) -> Pairs:
     """The transfers that share the first instance of a link; none if it cannot be filled.
 
     >>> cluster = Cluster.named("gcp-a100", node=2, gpu=2)
-    >>> filling(cluster, Line(0, 0)), filling(cluster, Line(1, 0))
+    >>> filling(cluster, FittedLine(0, 0)), filling(cluster, FittedLine(1, 0))
     (((0, 2), (1, 3)), ((0, 1),))
     """
     link = line.of(cluster)
@@ -105,7 +105,7 @@ def plain_inside(cluster: Cluster) -> bool:
     return not any(link.kind == "ring" or link.hub for link in cluster.levels[-1].links)
 
 
-def _leaving(cluster: Cluster, line: Line) -> tuple[int, int] | None:
+def _leaving(cluster: Cluster, line: FittedLine) -> tuple[int, int] | None:
     """At which level, and by how many steps, transfers leave the owner of a link."""
     step = dict(cluster.levels[line.level].blocks).get(line.of(cluster).per, 1)
     if cluster.hierarchy[line.level] > step:
@@ -125,13 +125,13 @@ def _owner(cluster: Cluster, per: str, device: int) -> int:
     return device // (block or stride)
 
 
-def _is_medium(cluster: Cluster, line: Line) -> bool:
+def _is_medium(cluster: Cluster, line: FittedLine) -> bool:
     return cluster.owner_level(line.of(cluster).per) < line.level
 
 
-def busiest(cluster: Cluster, pairs: Sequence[Pair]) -> dict[Line, Crossing]:
+def busiest(cluster: Cluster, pairs: Sequence[Pair]) -> dict[FittedLine, ProbeCrossing]:
     """For each link that is crossed, what crosses its slowest instance."""
-    found: dict[Line, Crossing] = {}
+    found: dict[FittedLine, ProbeCrossing] = {}
     for line in lines(cluster):
         instances = _instances(cluster, line, pairs)
         if instances:
@@ -140,7 +140,7 @@ def busiest(cluster: Cluster, pairs: Sequence[Pair]) -> dict[Line, Crossing]:
     return found
 
 
-def seconds_per_byte(link: Link, crossing: Crossing) -> float:
+def seconds_per_byte(link: Link, crossing: ProbeCrossing) -> float:
     """How long an instance of a link needs for a byte of each transfer that crosses it."""
     if link.duplex == "half":
         return (crossing.out + crossing.into) / link.out
@@ -153,7 +153,7 @@ def pace(cluster: Cluster, pairs: Sequence[Pair]) -> float:
     return max((seconds_per_byte(line.of(cluster), loads[line]) for line in loads), default=0.0)
 
 
-def _instances(cluster: Cluster, line: Line, pairs: Sequence[Pair]) -> list[Crossing]:
+def _instances(cluster: Cluster, line: FittedLine, pairs: Sequence[Pair]) -> list[ProbeCrossing]:
     link, medium = line.of(cluster), _is_medium(cluster, line)
     inner = line.level == len(cluster.levels) - 1
     out: dict[int, int] = defaultdict(int)
@@ -170,7 +170,7 @@ def _instances(cluster: Cluster, line: Line, pairs: Sequence[Pair]) -> list[Cros
         elif leaves != enters:
             out[leaves] += 1
             into[enters] += 1
-    return [Crossing(out[owner], into[owner]) for owner in sorted({*out, *into})]
+    return [ProbeCrossing(out[owner], into[owner]) for owner in sorted({*out, *into})]
 
 
 def outermost(cluster: Cluster, a: int, b: int) -> int:

@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True):
         return f"{self.call.kind}({shapes}) cannot be measured: {self.reason}"
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+class CallCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """What a calibration did, and why it stopped."""
 
     measured: int
@@ -63,7 +63,7 @@ def calibrate(
     each: Seconds | None = None,
     total: Seconds | None = None,
     ranks: int | None = None,
-) -> Calibration:
+) -> CallCalibration:
     """Measure what the file does not hold yet, until all is done, `total` is spent or Ctrl-C.
 
     An operator that fails is named in the result and left out. `ranks` is how many compute at once,
@@ -95,7 +95,7 @@ def calibrate(
                     break
         except KeyboardInterrupt:
             stopped = "interrupted"
-    return Calibration(
+    return CallCalibration(
         measured=len(measured), known=known, failures=tuple(failures), stopped=stopped
     )
 

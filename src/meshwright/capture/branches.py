@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
+from meshwright.capture.finiteness import is_of_finiteness
 from meshwright.capture.judged import UndecidedError
-from meshwright.capture.reading import Read
+from meshwright.capture.reading import ValueRead
 from meshwright.capture.tracing import Trace, rehearsed, replayed
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.model import OperatorGraph
 
-Graph = Callable[[Trace, Sequence[Read | None]], OperatorGraph]
+Graph = Callable[[Trace, Sequence[ValueRead | None]], OperatorGraph]
 """The graph of a trace, with a guard for each read that is given."""
 
 
@@ -30,16 +31,29 @@ def decided(example: Example, trace: Trace, graph: Graph) -> tuple[OperatorGraph
         undecided = error.reads
     plain = graph(trace, (None,) * len(trace.reads))
     asserted: dict[str, None] = {}
+    finite: dict[str, None] = {}
     for number in undecided:
+        line = trace.reads[number].line
+        asks = is_of_finiteness(trace.program, number - len(trace.reads))
+        if asks and line in finite:
+            continue
         if _is_assertion(example, trace, number):
-            asserted[trace.reads[number].line] = None
+            asserted[line] = None
+        elif asks:
+            finite[line] = None
         elif not _is_idle(example, trace, number, plain, graph):
             raise _refusal(plain.name, trace.reads[number])
     kept = [None if number in undecided else read for number, read in enumerate(trace.reads)]
-    return graph(trace, kept), tuple(
-        f"what model {plain.name!r} asserts{_at(line)} is not checked when it runs"
-        for line in asserted
-    )
+    told = [
+        f"what model {plain.name!r} asserts{_at(own)} is not checked when it runs"
+        for own in asserted
+    ]
+    told += [
+        f"model {plain.name!r} asks{_at(own)} whether its numbers are finite: a plan always does "
+        "what is done for the example's"
+        for own in finite
+    ]
+    return graph(trace, kept), tuple(told)
 
 
 def warnings_of(trace: Trace, title: str) -> Iterator[str]:
@@ -81,11 +95,21 @@ def _is_idle(
     return canonical_hash(turned) == canonical_hash(plain)
 
 
-def _refusal(title: str, read: Read) -> InputError:
+def _refusal(title: str, read: ValueRead) -> InputError:
+    if read.counts:
+        return depends_on_data(title, _at(read.line))
     return InputError(
         f"model {title!r} branches on the values of a tensor{_at(read.line)}, and they depend on "
         "its parameters or on random numbers",
         "choose with torch.where, or by inputs, shapes and settings, which are known beforehand",
+    )
+
+
+def depends_on_data(title: str, place: str) -> InputError:
+    """The sentence for a model that selects as many elements as its data says."""
+    return InputError(
+        f"the shape of what model {title!r} selects depends on data{place}",
+        "select with a mask or with torch.where, which keep the shape",
     )
 
 

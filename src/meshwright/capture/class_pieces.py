@@ -13,14 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from meshwright.capture.together import Counted, Together, cross_entropy, in_float32, softmax
+from meshwright.capture.together import Counted, JointReductions, cross_entropy, in_float32, softmax
 from meshwright.graph.model import Call
 
 NONE, MEAN = 0, 1
 """ATen's numbers for a loss that is not reduced, and for a mean."""
 
 
-def loss(call: Call, operands: Sequence[Tensor | None], together: Together) -> Tensor:
+def loss(call: Call, operands: Sequence[Tensor | None], together: JointReductions) -> Tensor:
     """What the classes of a piece add to the loss."""
     scores, targets, weights = (*operands, None)[:3]
     assert scores is not None
@@ -88,7 +88,7 @@ def _targets(call: Call, targets: Tensor, rows: int, here: _Classes) -> _Targets
 
 
 def _by_target(
-    call: Call, scores: Tensor, targets: Tensor, here: _Classes, together: Together
+    call: Call, scores: Tensor, targets: Tensor, here: _Classes, together: JointReductions
 ) -> tuple[Tensor, Tensor | float]:
     """The loss of each row, and what a mean divides by, of targets that are classes."""
     dtype, ignored = in_float32(scores).dtype, call.get("ignore_index", -100)
@@ -108,7 +108,7 @@ def _by_target(
 
 
 def _by_share(
-    call: Call, scores: Tensor, targets: Tensor, here: _Classes, together: Together
+    call: Call, scores: Tensor, targets: Tensor, here: _Classes, together: JointReductions
 ) -> tuple[Tensor, Tensor | float]:
     """The same of targets that are probabilities."""
     real = in_float32(scores)

@@ -86,14 +86,15 @@ class CtcLoss(TorchFunctionMode):
         return result
 
     def gathered(self, values: Any) -> Any:
-        """The same values with all selections made that were put off."""
+        """The same values with all selections made that were put off; outside of this context, or
+        while it answers a call.
+        """
 
         def made(tensor: Tensor) -> Tensor:
             if tensor not in self._selected:
                 return tensor
-            with torch._C.DisableTorchFunction():
-                labels, mask, _ = self._selected[tensor]
-                return torch.masked_select(labels, mask)
+            labels, mask, _ = self._selected[tensor]
+            return torch.masked_select(labels, mask)
 
         return pytree.tree_map_only(Tensor, made, values)
 

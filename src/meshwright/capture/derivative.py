@@ -28,7 +28,7 @@ MAGNITUDES = ((1.0, 1.0), (0.1, 1e-4), (10.0, 1e4), (1.0, 1e-8))
 """Of inputs, and of gradients that arrive."""
 
 
-class Entering(NamedTuple):
+class EnteringTensor(NamedTuple):
     """A tensor argument without its values."""
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Entering(NamedTuple):
 
 
 class FunctionCall(NamedTuple):
-    """A call of an `autograd.Function` as a trace saw it; tensors are `Entering`."""
+    """A call of an `autograd.Function` as a trace saw it; tensors are `EnteringTensor`."""
 
     function: type[Function]
     arguments: tuple[object, ...]
@@ -51,7 +51,7 @@ def described_call(
     def described(value: object) -> object:
         if not isinstance(value, Tensor):
             return value
-        return Entering(tuple(map(int, value.shape)), value.dtype)
+        return EnteringTensor(tuple(map(int, value.shape)), value.dtype)
 
     return FunctionCall(function, tuple(pytree.tree_map(described, list(arguments))), line)
 
@@ -109,19 +109,19 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {said[0] if said else 'no message'}"
 
 
-def _entering(call: FunctionCall) -> list[Entering]:
+def _entering(call: FunctionCall) -> list[EnteringTensor]:
     leaves = pytree.tree_leaves(call.arguments, is_leaf=_is_entering)
     return [leaf for leaf in leaves if _is_entering(leaf)]
 
 
 def _is_entering(value: object) -> bool:
-    return isinstance(value, Entering)
+    return isinstance(value, EnteringTensor)
 
 
-def _mapped(call: FunctionCall, change: Callable[[Entering], object]) -> list[Any]:
+def _mapped(call: FunctionCall, change: Callable[[EnteringTensor], object]) -> list[Any]:
     """The arguments with something in place of each tensor."""
     arguments: list[Any] = pytree.tree_map(
-        lambda own: change(own) if isinstance(own, Entering) else own,
+        lambda own: change(own) if isinstance(own, EnteringTensor) else own,
         list(call.arguments),
         is_leaf=_is_entering,
     )
@@ -134,7 +134,7 @@ def _smaller(call: FunctionCall) -> FunctionCall:
             size //= 2
         return size
 
-    def small(own: Entering) -> Entering:
+    def small(own: EnteringTensor) -> EnteringTensor:
         return own._replace(shape=tuple(map(halved, own.shape)))
 
     return call._replace(arguments=tuple(_mapped(call, small)))
@@ -151,7 +151,7 @@ def _same(call: FunctionCall, inputs: float, arriving: float) -> bool:
     )
 
 
-def _drawn(own: Entering, scale: float, dtype: torch.dtype) -> Tensor:
+def _drawn(own: EnteringTensor, scale: float, dtype: torch.dtype) -> Tensor:
     """Random values, those that are real or complex in the precision of a dtype."""
     if own.dtype.is_complex:
         return torch.randn(own.shape, dtype=dtype.to_complex()) * scale

@@ -80,7 +80,9 @@ def parameter_dims(kind: str, position: int, rank: int) -> Names:
 def output_dims(call: Call, inputs: Sequence[Names | None]) -> tuple[Names, ...]:
     """Names for every output of an operator, unique within each."""
     rule = _RULES.get(call.kind, _kept)
-    return tuple(_unique(rule(call, inputs, spec.shape)) for spec in call.outputs)
+    made = [(rule(call, inputs, spec.shape), len(spec.shape)) for spec in call.outputs]
+    # A rule may not know the form of this call, as that of a product with a vector.
+    return tuple(_unique(own if len(own) == rank else numbered(rank)) for own, rank in made)
 
 
 Rule = Callable[[Call, Sequence[Names | None], tuple[int, ...]], Names]

@@ -51,7 +51,10 @@ class Step(nn.Module):
         targets: tuple[Tensor, ...],
     ) -> object:
         """The loss, or if there is none whatever the model gives."""
-        output = self.model(*inputs, **named)
+        return self.loss_of(self.model(*inputs, **named), targets)
+
+    def loss_of(self, output: object, targets: tuple[Tensor, ...]) -> object:
+        """The loss of what the model gave, or if there is none all of it."""
         if self._loss is not None:
             return _scalar(self._loss(output, *targets))
         if isinstance(output, Mapping) and output.get("loss") is not None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from meshwright.base.errors import InputError
-from meshwright.graph.expert_body import ENDS, IDS, OPERANDS, ROWS, Stage, operand, parse_body
+from meshwright.graph.expert_body import ENDS, IDS, OPERANDS, ROWS, ExpertStage, operand, parse_body
 from meshwright.graph.model import Attributes, Value
 
 Compute = Callable[[Tensor, Tensor], Tensor]
@@ -68,7 +68,11 @@ def routed(
 
 
 def _computed(
-    run: Run, stages: Sequence[Stage], rows: Tensor, counts: Tensor, operands: Sequence[Tensor]
+    run: Run,
+    stages: Sequence[ExpertStage],
+    rows: Tensor,
+    counts: Tensor,
+    operands: Sequence[Tensor],
 ) -> Tensor:
     """The body on rows in the order of experts."""
     experts = torch.arange(len(counts), device=rows.device)

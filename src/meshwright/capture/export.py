@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from meshwright.base.errors import InputError
-from meshwright.capture.branches import decided, warnings_of
+from meshwright.capture.branches import decided, depends_on_data, warnings_of
 from meshwright.capture.example import MODEL, Example
 from meshwright.capture.lines import user_line
 from meshwright.capture.modes import decides, differing, other_mode
@@ -28,7 +28,7 @@ from meshwright.capture.names import leaf_names
 from meshwright.capture.own_backward import own_backward_noted
 from meshwright.capture.own_functions import as_operators
 from meshwright.capture.program import graph_of
-from meshwright.capture.reading import Read, ValuesNeededError
+from meshwright.capture.reading import ValueRead, ValuesNeededError, values_needed
 from meshwright.capture.settings import (
     changed_settings,
     constant_text,
@@ -74,8 +74,15 @@ def captured(example: Example, name: str = "") -> Capture:
         )
     names, before = input_names(example), settings_of(example.model)
 
-    def graph(own: Trace, reads: Sequence[Read | None]) -> OperatorGraph:
-        return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
+    def graph(own: Trace, reads: Sequence[ValueRead | None]) -> OperatorGraph:
+        return graph_of(
+            own.program,
+            title,
+            root=MODEL,
+            input_names=names,
+            reads=reads,
+            returned=own.returned,
+        )
 
     with _sentences(example, title), ExitStack() as meanwhile:
         trace = _whole_trace(example, meanwhile)
@@ -125,11 +132,23 @@ def _traced_module(
         def other_graph() -> OperatorGraph:
             with other_mode(example.model), _sentences(example, title):
                 own = traced(example)
-            names, reads = input_names(example), (None,) * len(own.reads)
-            return graph_of(own.program, title, root=MODEL, input_names=names, reads=reads)
+            return graph_of(
+                own.program,
+                title,
+                root=MODEL,
+                input_names=input_names(example),
+                reads=(None,) * len(own.reads),
+                returned=own.returned,
+            )
 
         other = differing(graph, trace.modes.line or "", training=training, other=other_graph)
-    return Traced(modules=modules, training=training, other_mode=other, fixed=_fixed(example))
+    return Traced(
+        modules=modules,
+        training=training,
+        other_mode=other,
+        fixed=_fixed(example),
+        returned=None if graph.traced is None else graph.traced.returned,
+    )
 
 
 def _fixed(example: Example) -> tuple[tuple[str, str], ...]:
@@ -182,6 +201,8 @@ def input_names(example: Example) -> tuple[str, ...]:
 def _sentence(error: Exception, title: str, example: Example) -> InputError:
     """A failed trace as a sentence for the user."""
     place = user_line(error)
+    if (needed := values_needed(error)) is not None and needed.counts:
+        return depends_on_data(title, place)
     if _depends_on_data(error):
         return InputError(
             f"model {title!r} branches on the values of a tensor{place}",

@@ -14,13 +14,13 @@ import msgspec
 import torch
 
 from meshwright.capture.aten import overloads
-from meshwright.capture.reading import Read
+from meshwright.capture.reading import ValueRead
 from meshwright.capture.translate import Applied, Translation
 from meshwright.graph.chance import draws
 from meshwright.graph.model import Call, Guard
 
 
-class Judged(NamedTuple):
+class JudgedGuards(NamedTuple):
     """Guards with the operators that make their tensors."""
 
     guards: tuple[Guard, ...]
@@ -35,7 +35,7 @@ class UndecidedError(Exception):
         self.reads = reads
 
 
-def judged(found: Translation, reads: Sequence[tuple[str, Read | None]]) -> Judged:
+def judged(found: Translation, reads: Sequence[tuple[str, ValueRead | None]]) -> JudgedGuards:
     """The guards of all reads that inputs or buffers decide; None is one that needs no guard."""
     guards: list[Guard] = []
     needed: dict[str, Applied] = {}
@@ -45,7 +45,11 @@ def judged(found: Translation, reads: Sequence[tuple[str, Read | None]]) -> Judg
         sources = {name, *(given for own in chain for given in own.described.inputs)}
         if read is None:
             continue
-        if not sources.isdisjoint(found.parameters) or any(map(_by_chance, chain)):
+        if (
+            not sources.isdisjoint(found.parameters)
+            or any(map(_by_chance, chain))
+            or (read.counts and not sources.isdisjoint(_fractions(found)))
+        ):
             undecided.append(number)
         elif not sources.isdisjoint([*found.inputs, *found.buffers]):
             guards.append(Guard(tensor=name, value=read.value, line=read.line or "PyTorch"))
@@ -53,6 +57,11 @@ def judged(found: Translation, reads: Sequence[tuple[str, Read | None]]) -> Judg
     if undecided:
         raise UndecidedError(tuple(undecided))
     return _merged(guards, [own for own in found.operators if own.name in needed])
+
+
+def _fractions(found: Translation) -> set[str]:
+    """Inputs that are no whole numbers: how many of them pass a test differs in every batch."""
+    return {name for name in found.inputs if "float" in found.specs[name].dtype}
 
 
 def needed_for(outputs: Iterable[str], operators: Sequence[Applied]) -> list[Applied]:
@@ -73,7 +82,7 @@ def _by_chance(own: Applied) -> bool:
     return any(torch.Tag.nondeterministic_seeded in one.tags for one in overloads(call.kind))
 
 
-def _merged(guards: Sequence[Guard], operators: Sequence[Applied]) -> Judged:
+def _merged(guards: Sequence[Guard], operators: Sequence[Applied]) -> JudgedGuards:
     """The same with nothing computed twice: every layer looks at the one mask that all have."""
     names: dict[str, str] = {}
     made: dict[object, Applied] = {}
@@ -89,4 +98,4 @@ def _merged(guards: Sequence[Guard], operators: Sequence[Applied]) -> Judged:
         msgspec.structs.replace(guard, tensor=names.get(guard.tensor, guard.tensor))
         for guard in guards
     )
-    return Judged(tuple(dict.fromkeys(renamed)), tuple(made.values()))
+    return JudgedGuards(tuple(dict.fromkeys(renamed)), tuple(made.values()))

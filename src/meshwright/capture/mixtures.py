@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.capture.routing import Ends, Ids, Mixed, Part, Row, parts_of
-from meshwright.graph.expert_body import ENDS, IDS, ROWS, Stage, format_body, operand
+from meshwright.capture.routing import Part, RoutedEnds, RoutedIds, RoutedMix, RoutedRow, parts_of
+from meshwright.graph.expert_body import ENDS, IDS, ROWS, ExpertStage, format_body, operand
 from meshwright.graph.families import family_of
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Call, Operator, OperatorGraph, Spec
@@ -32,7 +32,7 @@ def with_routed_experts(graph: OperatorGraph) -> OperatorGraph:
         return graph
     parts = parts_of(graph)
     for name, part in parts.items():
-        if isinstance(part, Mixed):
+        if isinstance(part, RoutedMix):
             graph = _replaced(graph, name, part, parts)
     return graph
 
@@ -42,14 +42,14 @@ class _Region(NamedTuple):
 
     tokens: str
     operands: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[ExpertStage, ...]
     experts: int
     products: frozenset[str]
     """The operators that are grouped products."""
 
 
 def _replaced(
-    graph: OperatorGraph, name: str, mixed: Mixed, parts: dict[str, Part]
+    graph: OperatorGraph, name: str, mixed: RoutedMix, parts: dict[str, Part]
 ) -> OperatorGraph:
     region = _region(graph, mixed, parts)
     if region is None:
@@ -71,7 +71,7 @@ def _replaced(
     return graph if region.products & found.named.keys() else found
 
 
-def _region(graph: OperatorGraph, mixed: Mixed, parts: dict[str, Part]) -> _Region | None:
+def _region(graph: OperatorGraph, mixed: RoutedMix, parts: dict[str, Part]) -> _Region | None:
     collected = _Collected(graph, parts)
     collected.visit(mixed.value)
     counts = {own.experts for own in collected.ends}
@@ -101,22 +101,22 @@ class _Collected:
         self.operators: list[Operator] = []
         self.operands: dict[str, None] = {}
         self.tokens: set[str] = set()
-        self.ends: set[Ends] = set()
+        self.ends: set[RoutedEnds] = set()
 
     def visit(self, name: str) -> None:
         """Collect what a value of the body is made of."""
         if name in self._named:
             return
         match self._parts.get(name):
-            case Row(_, str(tokens)):
+            case RoutedRow(_, str(tokens)):
                 self.tokens.add(tokens)
                 self._named[name] = ROWS
-            case Ids():
+            case RoutedIds():
                 self._named[name] = IDS
-            case Ends() as ends:
+            case RoutedEnds() as ends:
                 self.ends.add(ends)
                 self._named[name] = ENDS
-            case Row():
+            case RoutedRow():
                 self._take(self._graph.producers[name])
             case _:
                 self._operand(name)
@@ -144,10 +144,10 @@ class _Collected:
             self._named[tensor.name] = f"v{self._values}"
             self._values += 1
 
-    def stages(self) -> Iterator[Stage]:
+    def stages(self) -> Iterator[ExpertStage]:
         """What was collected, by the names of the body."""
         for own in self.operators:
-            yield Stage(
+            yield ExpertStage(
                 tuple(self._named[tensor.name] for tensor in own.outputs),
                 own.kind,
                 tuple(self._named[name] for name in own.inputs if name is not None),

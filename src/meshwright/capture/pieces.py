@@ -2,8 +2,8 @@
 
 A whole call runs by the capture's table of kernels. A piece may carry attributes that ATen does
 not have (`first`, `edges`, `divisor` ...: see `graph.family`), lack what another piece adds, or
-have to talk to the other pieces (`Together`); here is what PyTorch runs instead. Only grouped
-products, whose sizes are data, wait for the device.
+have to talk to the other pieces (`JointReductions`); here is what PyTorch runs instead. Only
+grouped products, whose sizes are data, wait for the device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from meshwright.capture import class_pieces, recurrent_pieces
 from meshwright.capture.kernels import prepared_operator, run_operator
-from meshwright.capture.together import ALONE, Attending, Together, attention, softmax
+from meshwright.capture.together import ALONE, Attending, JointReductions, attention, softmax
 from meshwright.graph.model import Attributes, Call, Value
 
 Operands = tuple[Tensor | None, ...]
@@ -34,7 +34,9 @@ LYING = {"first", "first_class", "first_key", "first_hidden", "edges", "divisor"
 SOFTMAX = {"softmax", "log_softmax", "_softmax", "_log_softmax"}
 
 
-def run_call(call: Call, operands: Operands, together: Together = ALONE) -> tuple[Tensor, ...]:
+def run_call(
+    call: Call, operands: Operands, together: JointReductions = ALONE
+) -> tuple[Tensor, ...]:
     """The results of a call, which may talk to the other pieces of its operator.
 
     >>> from meshwright.graph.model import Spec
@@ -66,7 +68,7 @@ def run_call(call: Call, operands: Operands, together: Together = ALONE) -> tupl
 
 
 def prepared_call(
-    call: Call, together: Together = ALONE
+    call: Call, together: JointReductions = ALONE
 ) -> Callable[[Operands], tuple[Tensor, ...]]:
     """What gives the results of a call, again and again."""
     special = call.kind == "_grouped_mm" or any(key in LYING for key, _ in call.attributes)
@@ -156,7 +158,7 @@ def _groups(operands: Operands, attributes: Mapping[str, Value]) -> Tensor:
     return functional.pad(made, (0, 0, begin, rows.shape[0] - last))
 
 
-def _softmax(call: Call, operands: Operands, together: Together) -> Tensor:
+def _softmax(call: Call, operands: Operands, together: JointReductions) -> Tensor:
     (x,) = _given(operands)
     dim = call.get("dim")
     assert isinstance(dim, int)
@@ -164,7 +166,7 @@ def _softmax(call: Call, operands: Operands, together: Together) -> Tensor:
     return softmax(real, dim, together, log="log" in call.kind)
 
 
-def _keys(call: Call, operands: Operands, together: Together) -> Tensor:
+def _keys(call: Call, operands: Operands, together: JointReductions) -> Tensor:
     """Attention to a piece of the keys."""
     q, k, v, mask = (*operands, None)[:4]
     assert q is not None

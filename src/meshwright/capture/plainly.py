@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,15 +18,19 @@ from torch._functorch import apis
 from torch._functorch.vmap import vmap_impl
 from torch._higher_order_ops.flex_attention import math_attention
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
+from torch.nn import functional
 from torch.nn.attention import flex_attention
 from torch.utils import _pytree as pytree
+
+from meshwright.capture.attention_masks import as_in_training
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
     """Trace within."""
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in _REPLACED]
-    for owner, name, function in _REPLACED:
+    replaced = (*_REPLACED, *as_in_training())
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, function in replaced:
         setattr(owner, name, function)
     try:
         with torch.compiler.set_stance("force_eager"):
@@ -99,6 +104,16 @@ def _to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     return _TO(module, *args, **kwargs)
 
 
+def _opened(function: Any) -> Any:
+    """A function of `torch.nn.functional` that is seen operator by operator, not as a whole, so
+    that what it reads out of tensors is read as anywhere else.
+    """
+    seen = {**function.__globals__, "has_torch_function_variadic": lambda *_: False}
+    opened = FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
+    opened.__kwdefaults__ = function.__kwdefaults__
+    return opened
+
+
 @contextmanager
 def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
     before = getattr(owner, name)
@@ -115,6 +130,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (torch, "_check_with", _check_with),
     (nn.Module, "to", _to),
     (apis, "vmap_impl", _vmapped),
+    (functional, "gaussian_nll_loss", _opened(functional.gaussian_nll_loss)),
     (flex_attention, "_validate_device", lambda *_: None),
     (flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
     (flex_attention, "flex_attention_hop", _flex),

@@ -9,16 +9,19 @@ normalisation's counters, which change no value of this step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from meshwright.capture.dims import Names, input_dims, numbered, output_dims, parameter_dims
 from meshwright.capture.judged import judged, needed_for
-from meshwright.capture.reading import Read
+from meshwright.capture.reading import ValueRead
 from meshwright.capture.translate import Applied, State, Translation
 from meshwright.graph.gates import with_gates
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
+from meshwright.graph.returned import Returned
+from meshwright.graph.traced import Traced
 
 
 def graph_of(
@@ -27,16 +30,19 @@ def graph_of(
     *,
     root: str = "",
     input_names: Sequence[str] = (),
-    reads: Sequence[Read | None] = (),
+    reads: Sequence[ValueRead | None] = (),
+    returned: Returned | None = None,
 ) -> OperatorGraph:
     """The graph of an exported program.
 
     `root` is the path of the user's model in the program, which no name repeats; `input_names`
-    are the user's names of the program's inputs; `reads` tell of its last outputs.
+    are the user's names of the program's inputs; `reads` tell of its last outputs, and `returned`,
+    which becomes a part of `traced`, of those before.
     """
     found = Translation(program, root, input_names)
     ends = tuple(_outputs(program, found))
-    outputs, seen = ends[: len(ends) - len(reads)], ends[len(ends) - len(reads) :]
+    ends, seen = _parted(ends, len(reads))
+    outputs, given = _parted(ends, 0 if returned is None else len(tuple(returned.tensors())))
     needed = needed_for(outputs, found.operators)
     checked = judged(found, tuple(zip(seen, reads, strict=True)))
     kept = {own.name for own in (*needed, *checked.operators)}
@@ -61,6 +67,7 @@ def graph_of(
             layer=own.layer,
         )
 
+    made_by = {made for own in needed for made, _ in own.outputs}
     made = OperatorGraph(
         name=name,
         inputs=tensors(found.inputs.values()),
@@ -78,8 +85,19 @@ def graph_of(
         loss=_loss(found, outputs),
         checks=tuple(map(operator, checked.operators)),
         guards=checked.guards,
+        traced=None if returned is None else _traced(returned, given, made_by),
     )
     return with_gates(made)
+
+
+def _parted(ends: tuple[str, ...], last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return ends[: len(ends) - last], ends[len(ends) - last :]
+
+
+def _traced(returned: Returned, given: Sequence[str], known: AbstractSet[str]) -> Traced:
+    """What was returned, as far as the graph computes it."""
+    numbered = {str(number): name for number, name in enumerate(given) if name in known}
+    return Traced(modules=(), returned=returned.named(numbered))
 
 
 def _outputs(program: ExportedProgram, found: Translation) -> Iterator[str]:

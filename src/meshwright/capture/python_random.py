@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.capture.lines import model_line
-from meshwright.capture.reading import Reader
+from meshwright.capture.reading import ValueReader
 
 _FLOATS: tuple[tuple[ModuleType, str], ...] = (
     (random, "random"),
@@ -32,7 +32,7 @@ _FLOATS: tuple[tuple[ModuleType, str], ...] = (
 class _Draw(float):
     """A number drawn by Python, whose comparisons the reader decides."""
 
-    reader: Reader
+    reader: ValueReader
     compared = False
 
     def _compare(self, other: object) -> bool:
@@ -43,7 +43,7 @@ class _Draw(float):
 
 
 @contextmanager
-def watched(reader: Reader) -> Iterator[None]:
+def watched(reader: ValueReader) -> Iterator[None]:
     """Tell a reader which lines draw in Python otherwise than to compare, once the context ends;
     nothing for a line that is not known. Random states are as before.
     """
@@ -62,7 +62,7 @@ def watched(reader: Reader) -> Iterator[None]:
 
 
 def _drawing(
-    function: Callable[..., Any], reader: Reader, drawn: list[tuple[str, _Draw]]
+    function: Callable[..., Any], reader: ValueReader, drawn: list[tuple[str, _Draw]]
 ) -> Callable[..., Any]:
     def draw(*args: Any, **named: Any) -> Any:
         line = model_line()

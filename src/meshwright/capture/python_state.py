@@ -44,7 +44,7 @@ class Attribute(NamedTuple):
         return f"{self.path}.{self.name}" if self.path else self.name
 
 
-class Memory:
+class ChangedAttributes:
     """What a module's forward changes of its own attributes while it is traced."""
 
     def __init__(self, model: nn.Module, root: str) -> None:
@@ -106,7 +106,7 @@ class Memory:
         self._state = _state(model)
         leaves = pytree.tree_leaves((inputs, named))
         tensors = [leaf for leaf in (*leaves, *model.parameters()) if isinstance(leaf, Tensor)]
-        self._varying = {node for own in tensors if (node := _node_of(own)) is not None}
+        self._varying = {node for own in tensors if (node := node_of(own)) is not None}
 
     def _leave(self, model: nn.Module, inputs: object, output: object) -> None:
         self._refuse_new_state(model)
@@ -149,7 +149,7 @@ class Memory:
         return not any(self._varies(leaf) for leaf in leaves)
 
     def _varies(self, value: Tensor) -> bool:
-        node = _node_of(value)
+        node = node_of(value)
         if node is None:
             return isinstance(value, torch._subclasses.FakeTensor)
         waiting, seen = [node], {node}
@@ -214,7 +214,7 @@ def _state(model: nn.Module) -> Mapping[str, object]:
     return {name: own.untyped_storage()._cdata for name, own in tensors}
 
 
-def _node_of(value: Tensor) -> fx.Node | None:
+def node_of(value: Tensor) -> fx.Node | None:
     """The node of a trace that makes a tensor."""
     mode = get_proxy_mode()
     if mode is None:

@@ -1,6 +1,6 @@
 """Numbers that a forward pass reads out of tensors: `if mask.all()`, `range(lengths.max())`.
 
-Enters: a forward pass, as a context around it. Leaves: a `Read` for each value that Python has
+Enters: a forward pass, as a context around it. Leaves: a `ValueRead` for each value that Python has
 seen, with the scalar tensor that it came from. While a trace has no values, they come from an
 earlier run of the same model on the same inputs, read by read (`known`).
 
@@ -23,6 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from meshwright.base.errors import InputError
 from meshwright.capture.lines import model_line
+from meshwright.capture.selections import at_fixed_size
 
 Number = bool | int | float
 
@@ -59,13 +60,14 @@ _FORGETS = {
 
 
 _SIZED = {
-    *("arange", "empty", "expand", "full", "narrow", "new_empty", "new_full", "new_ones"),
-    *("new_zeros", "ones", "rand", "randn", "repeat", "reshape", "view", "zeros"),
+    *("arange", "empty", "expand", "full", "interpolate", "multinomial", "narrow", "new_empty"),
+    *("new_full", "new_ones", "new_zeros", "ones", "pad", "rand", "randn", "repeat", "reshape"),
+    *("view", "zeros"),
 }
 """Functions whose further arguments are sizes, in which a whole scalar tensor is a number too."""
 
 
-class Read(NamedTuple):
+class ValueRead(NamedTuple):
     """A value that Python has seen."""
 
     tensor: Tensor
@@ -74,17 +76,26 @@ class Read(NamedTuple):
     """FILE:LINE of the model, or nothing."""
     asserted: bool = False
     """Whether the model raises an error where it is not so."""
+    counts: bool = False
+    """Whether it is how many elements the model selects."""
 
 
 class ValuesNeededError(Exception):
     """A trace without values has come to where Python needs one."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, *, counts: bool = False) -> None:
         super().__init__(line)
-        self.line = line
+        self.line, self.counts = line, counts
 
 
-class Reader(TorchFunctionMode):
+def values_needed(error: BaseException | None) -> ValuesNeededError | None:
+    """The want of a value that an error followed from."""
+    if error is None or isinstance(error, ValuesNeededError):
+        return error
+    return values_needed(error.__cause__ or error.__context__)
+
+
+class ValueReader(TorchFunctionMode):
     """What a forward pass reads while this is the context around it."""
 
     def __init__(
@@ -95,7 +106,7 @@ class Reader(TorchFunctionMode):
         turned: int | None = None,
     ) -> None:
         super().__init__()
-        self.reads: list[Read] = []
+        self.reads: list[ValueRead] = []
         self.decided: dict[str, bool] = {}
         """Branches on random numbers, with the side that was taken."""
         self.drawing: list[str] = []
@@ -115,7 +126,7 @@ class Reader(TorchFunctionMode):
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
         if name == "__get__":
             return func(*args, **named)
-        special = self._special(name, args)
+        special = self._special(name, args) or at_fixed_size(name, args, named, self._count)
         if special is not None:
             return special()
         if name not in _ARITHMETIC:
@@ -174,8 +185,18 @@ class Reader(TorchFunctionMode):
         value = self._value(tensor, kind, line)
         if len(self.reads) == self._turned:
             value = not value
-        self.reads.append(Read(_constant(tensor).reshape(()).clone(), value, line))
+        self.reads.append(ValueRead(_constant(tensor).reshape(()).clone(), value, line))
         return value
+
+    def _count(self, tensor: Tensor) -> int:
+        """How many elements are selected, which decides a shape."""
+        before = len(self.reads)
+        try:
+            number = self._read(tensor, int)
+        except ValuesNeededError as error:
+            raise ValuesNeededError(error.line, counts=True) from error
+        self.reads[before:] = [read._replace(counts=True) for read in self.reads[before:]]
+        return int(number)
 
     def _assert(self, condition: Tensor, message: object = "") -> None:
         """What is asserted holds in a trace, which needs no value for it."""
@@ -183,7 +204,7 @@ class Reader(TorchFunctionMode):
         if len(self.reads) == self._turned or not holds:
             raise AssertionError(message)
         tensor = _constant(condition).reshape(()).clone()
-        self.reads.append(Read(tensor, True, model_line(), asserted=True))
+        self.reads.append(ValueRead(tensor, True, model_line(), asserted=True))
 
     def _value(self, tensor: Tensor, kind: Callable[[Any], Number], line: str) -> Number:
         if not _has_no_value(tensor):

@@ -20,7 +20,7 @@ from torch.autograd.function import Function
 from torch.nn import functional
 
 from meshwright.capture.kernels import STATES, stacked
-from meshwright.capture.together import Together, in_float32
+from meshwright.capture.together import JointReductions, in_float32
 from meshwright.graph.model import Call
 
 
@@ -30,7 +30,7 @@ class _Units(NamedTuple):
     first: int
     size: int
     every: int
-    together: Together
+    together: JointReductions
 
 
 class _Whole(Function):
@@ -77,7 +77,9 @@ class _Cell(NamedTuple):
         return torch.sigmoid(o) * torch.tanh(cell), cell
 
 
-def states(call: Call, operands: Sequence[Tensor | None], together: Together) -> tuple[Tensor, ...]:
+def states(
+    call: Call, operands: Sequence[Tensor | None], together: JointReductions
+) -> tuple[Tensor, ...]:
     """The results of a piece, as the library orders them."""
     count = STATES[call.kind]
     x, whole, *rest = stacked(operands, 1 + count)

@@ -22,72 +22,72 @@ from meshwright.graph.families import family_of
 from meshwright.graph.model import Operator, OperatorGraph, Value
 
 
-class Flat(NamedTuple):
+class RoutedFlat(NamedTuple):
     """A tensor of [t, k] in a row."""
 
     source: str
 
 
-class Repeated(NamedTuple):
+class RoutedRepeat(NamedTuple):
     """Each token k times in a row."""
 
     tokens: str
     times: int
 
 
-class OneHot(NamedTuple):
+class RoutedOneHot(NamedTuple):
     """A one at the expert of each choice."""
 
     choices: str
     experts: int
 
 
-class Counts(NamedTuple):
+class RoutedCounts(NamedTuple):
     """How many rows each expert has."""
 
     choices: str
     experts: int
 
 
-class Ends(NamedTuple):
+class RoutedEnds(NamedTuple):
     """Where the rows of each expert end."""
 
     choices: str
     experts: int
 
 
-class Order(NamedTuple):
+class RoutedOrder(NamedTuple):
     """What sorts choices by expert."""
 
     choices: str
 
 
-class Ids(NamedTuple):
+class RoutedIds(NamedTuple):
     """The experts of sorted choices."""
 
     choices: str
 
 
-class Tokens(NamedTuple):
+class RoutedTokens(NamedTuple):
     """The tokens of sorted choices."""
 
     choices: str
 
 
-class Inverse(NamedTuple):
+class RoutedInverse(NamedTuple):
     """What undoes the sort."""
 
     choices: str
 
 
-class Row(NamedTuple):
+class RoutedRow(NamedTuple):
     """A value of the body: one row for each sorted choice; the tokens themselves are named."""
 
     choices: str
     tokens: str | None = None
 
 
-class Share(NamedTuple):
+class RoutedShare(NamedTuple):
     """The weights of choices: sorted or not, in a row or as a column beside rows."""
 
     source: str
@@ -95,7 +95,7 @@ class Share(NamedTuple):
     column: bool
 
 
-class Made(NamedTuple):
+class RoutedMade(NamedTuple):
     """What the experts made, perhaps weighted: sorted, in the order of choices, or [t, k, h]."""
 
     value: str
@@ -104,7 +104,7 @@ class Made(NamedTuple):
     place: str
 
 
-class Mixed(NamedTuple):
+class RoutedMix(NamedTuple):
     """The weighted sum for each token."""
 
     value: str
@@ -113,9 +113,20 @@ class Mixed(NamedTuple):
 
 
 Part = (
-    Flat | Repeated | OneHot | Counts | Ends | Order | Ids | Tokens | Inverse | Row | Share
-    | Made | Mixed
-)  # fmt: skip
+    RoutedFlat
+    | RoutedRepeat
+    | RoutedOneHot
+    | RoutedCounts
+    | RoutedEnds
+    | RoutedOrder
+    | RoutedIds
+    | RoutedTokens
+    | RoutedInverse
+    | RoutedRow
+    | RoutedShare
+    | RoutedMade
+    | RoutedMix
+)
 
 SORTED, CHOICES, SLOTS = "sorted", "choices", "slots"
 """Places of what was made."""
@@ -150,8 +161,8 @@ class _Reading:
 
     def _alike(self, operator: Operator, own: list[Part | None]) -> Part | None:
         """A value of the body, if all operands are and each row is computed by itself."""
-        rows = {part.choices for part in own if isinstance(part, Row)}
-        if len(rows) != 1 or not all(isinstance(part, Row) for part in own):
+        rows = {part.choices for part in own if isinstance(part, RoutedRow)}
+        if len(rows) != 1 or not all(isinstance(part, RoutedRow) for part in own):
             return None
         call, family = self.graph.call(operator), family_of(operator)
         if family.products or draws(call):
@@ -164,7 +175,7 @@ class _Reading:
             and not split.statistics
             for split in family.splits(call)
         )
-        return Row(rows.pop()) if alone else None
+        return RoutedRow(rows.pop()) if alone else None
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of a tensor."""
@@ -198,33 +209,37 @@ def _reshaped(
     before, after = reading.shape(names[0]), operator.outputs[0].shape
     match own[0]:
         case None if len(before) == 2 and after == (before[0] * before[1],):
-            return Flat(names[0])
+            return RoutedFlat(names[0])
         case None if len(before) == 2 and after == (*before, 1):
-            return Share(names[0], None, column=True)
-        case Share(source, str(index), False) if after == (*before, 1):
-            return Share(source, index, column=True)
-        case Made(value, index, weights, place) if place == CHOICES:
+            return RoutedShare(names[0], None, column=True)
+        case RoutedShare(source, str(index), False) if after == (*before, 1):
+            return RoutedShare(source, index, column=True)
+        case RoutedMade(value, index, weights, place) if place == CHOICES:
             wanted = (*reading.shape(index), *before[1:])
-            return Made(value, index, weights, SLOTS) if after == wanted else None
+            return RoutedMade(value, index, weights, SLOTS) if after == wanted else None
         case _:
             return None
 
 
 def _cast(reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]) -> _Made:
     """Whole numbers are the same in any dtype that holds them."""
-    return own[0] if isinstance(own[0], Ids | Order | Counts | Ends | OneHot) else None
+    return (
+        own[0]
+        if isinstance(own[0], RoutedIds | RoutedOrder | RoutedCounts | RoutedEnds | RoutedOneHot)
+        else None
+    )
 
 
 def _sort(reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]) -> _Made:
     if _attributes(operator).get("descending", False) is not False:
         return None
     match own[0], operator.kind:
-        case Flat(source), "sort":
-            return [Ids(source), Order(source)]
-        case Flat(source), _:
-            return Order(source)
-        case Order(index), "argsort":
-            return Inverse(index)
+        case RoutedFlat(source), "sort":
+            return [RoutedIds(source), RoutedOrder(source)]
+        case RoutedFlat(source), _:
+            return RoutedOrder(source)
+        case RoutedOrder(index), "argsort":
+            return RoutedInverse(index)
         case _:
             return None
 
@@ -235,8 +250,8 @@ def _divided(
     told = _attributes(operator)
     floors = operator.kind == "floor_divide" or told.get("rounding_mode") == "floor"
     match own:
-        case [Order(index)] if floors and told.get("other") == reading.shape(index)[1]:
-            return Tokens(index)
+        case [RoutedOrder(index)] if floors and told.get("other") == reading.shape(index)[1]:
+            return RoutedTokens(index)
         case _:
             return None
 
@@ -248,20 +263,24 @@ def _indexed(
         return None
     shape = reading.shape(names[0])
     match own:
-        case [None, Tokens(index)] if shape[:1] == reading.shape(index)[:1] and len(shape) == 2:
-            return Row(index, names[0])
-        case [Repeated(tokens, times), Order(index)] if times == reading.shape(index)[1]:
-            return Row(index, tokens)
-        case [Flat(source), Order(index)] if source == index:
-            return Ids(index)
-        case [Flat(source), Order(index)] if reading.shape(source) == reading.shape(index):
-            return Share(source, index, column=False)
-        case [None, Ids(index)] if len(shape) > 1:
-            return Row(index)
-        case [Row(index, None), Inverse(other)] if index == other:
-            return Made(names[0], index, None, CHOICES)
-        case [Made(value, index, weights, place), Inverse(other)] if index == other:
-            return Made(value, index, weights, CHOICES) if place == SORTED else None
+        case [None, RoutedTokens(index)] if (
+            shape[:1] == reading.shape(index)[:1] and len(shape) == 2
+        ):
+            return RoutedRow(index, names[0])
+        case [RoutedRepeat(tokens, times), RoutedOrder(index)] if times == reading.shape(index)[1]:
+            return RoutedRow(index, tokens)
+        case [RoutedFlat(source), RoutedOrder(index)] if source == index:
+            return RoutedIds(index)
+        case [RoutedFlat(source), RoutedOrder(index)] if reading.shape(source) == reading.shape(
+            index
+        ):
+            return RoutedShare(source, index, column=False)
+        case [None, RoutedIds(index)] if len(shape) > 1:
+            return RoutedRow(index)
+        case [RoutedRow(index, None), RoutedInverse(other)] if index == other:
+            return RoutedMade(names[0], index, None, CHOICES)
+        case [RoutedMade(value, index, weights, place), RoutedInverse(other)] if index == other:
+            return RoutedMade(value, index, weights, CHOICES) if place == SORTED else None
         case _:
             return None
 
@@ -272,7 +291,7 @@ def _repeated(
     times = _attributes(operator).get("repeats")
     if own != [None] or not isinstance(times, int) or len(reading.shape(names[0])) != 2:
         return None
-    return Repeated(names[0], times) if _along(operator, 2, 9) == 0 else None
+    return RoutedRepeat(names[0], times) if _along(operator, 2, 9) == 0 else None
 
 
 def _one_hot(
@@ -280,8 +299,8 @@ def _one_hot(
 ) -> _Made:
     classes = _attributes(operator).get("num_classes")
     match own[0]:
-        case Flat(source) if isinstance(classes, int):
-            return OneHot(source, classes)
+        case RoutedFlat(source) if isinstance(classes, int):
+            return RoutedOneHot(source, classes)
         case _:
             return None
 
@@ -293,10 +312,10 @@ def _summed(
         return None
     dim = _along(operator, len(reading.shape(names[0])))
     match own[0]:
-        case OneHot(index, experts) if dim == 0:
-            return Counts(index, experts)
-        case Made(value, index, str(weights), place) if place == SLOTS and dim == 1:
-            return Mixed(value, index, weights)
+        case RoutedOneHot(index, experts) if dim == 0:
+            return RoutedCounts(index, experts)
+        case RoutedMade(value, index, str(weights), place) if place == SLOTS and dim == 1:
+            return RoutedMix(value, index, weights)
         case _:
             return None
 
@@ -310,8 +329,8 @@ def _counted(
     if not isinstance(bins, int) or (told.get("min", 0), told.get("max", 0)) != (0, bins - 1):
         return None
     match own[0]:
-        case Ids(index) | Flat(index):
-            return Counts(index, bins)
+        case RoutedIds(index) | RoutedFlat(index):
+            return RoutedCounts(index, bins)
         case _:
             return None
 
@@ -320,8 +339,8 @@ def _accumulated(
     reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
 ) -> _Made:
     match own[0]:
-        case Counts(index, experts) if _along(operator, 1) == 0:
-            return Ends(index, experts)
+        case RoutedCounts(index, experts) if _along(operator, 1) == 0:
+            return RoutedEnds(index, experts)
         case _:
             return None
 
@@ -330,8 +349,8 @@ def _product(
     reading: _Reading, operator: Operator, names: list[str], own: list[Part | None]
 ) -> _Made:
     match own:
-        case [Row(index), None, Ends(other, experts)] if index == other:
-            return Row(index) if reading.shape(names[1])[:1] == (experts,) else None
+        case [RoutedRow(index), None, RoutedEnds(other, experts)] if index == other:
+            return RoutedRow(index) if reading.shape(names[1])[:1] == (experts,) else None
         case _:
             return None
 
@@ -343,10 +362,10 @@ def _column(
     if _along(operator, rank + 1) != rank:
         return None
     match own[0]:
-        case Share(source, str(index), False):
-            return Share(source, index, column=True)
+        case RoutedShare(source, str(index), False):
+            return RoutedShare(source, index, column=True)
         case None if rank == 2:
-            return Share(names[0], None, column=True)
+            return RoutedShare(names[0], None, column=True)
         case _:
             return None
 
@@ -356,15 +375,15 @@ def _multiplied(
 ) -> _Made:
     if len(own) != 2:
         return None
-    if isinstance(own[0], Share):
+    if isinstance(own[0], RoutedShare):
         own, names = own[::-1], names[::-1]
     match own:
-        case [Row(index, None), Share(source, str(other), True)] if index == other:
+        case [RoutedRow(index, None), RoutedShare(source, str(other), True)] if index == other:
             flat = len(reading.shape(names[0])) == 2
-            return Made(names[0], index, source, SORTED) if flat else None
-        case [Made(value, index, None, place), Share(source, None, True)]:
+            return RoutedMade(names[0], index, source, SORTED) if flat else None
+        case [RoutedMade(value, index, None, place), RoutedShare(source, None, True)]:
             alike = reading.shape(source) == reading.shape(index)
-            return Made(value, index, source, SLOTS) if place == SLOTS and alike else None
+            return RoutedMade(value, index, source, SLOTS) if place == SLOTS and alike else None
         case _:
             return None
 
@@ -377,11 +396,11 @@ def _inverted(
         return None
     counting = reading.graph.producers.get(names[2])
     match own[1]:
-        case Order(index) if counting is not None and counting.kind == "arange":
+        case RoutedOrder(index) if counting is not None and counting.kind == "arange":
             told = _attributes(counting)
             wanted = (0, reading.choices(index), 1)
             alike = (told.get("start", 0), told.get("end"), told.get("step", 1)) == wanted
-            return Inverse(index) if alike else None
+            return RoutedInverse(index) if alike else None
         case _:
             return None
 
@@ -396,9 +415,9 @@ def _added(
     if _along(operator, 2, 9) != 0 or _attributes(operator).get("alpha", 1) != 1:
         return None
     match own[1:]:
-        case [Tokens(index), Made(value, other, str(weights), place)] if index == other:
+        case [RoutedTokens(index), RoutedMade(value, other, str(weights), place)] if index == other:
             rows = reading.shape(names[0])[:1] == reading.shape(index)[:1]
-            return Mixed(value, index, weights) if place == SORTED and rows else None
+            return RoutedMix(value, index, weights) if place == SORTED and rows else None
         case _:
             return None
 

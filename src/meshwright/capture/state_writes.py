@@ -39,6 +39,10 @@ LOST = (
     "(x.detach().requires_grad_(), say)"
 )
 KEPT = "call requires_grad_ on nothing there; torch.func.grad differentiates without it"
+PARAMETRIZED = ".parametrizations."
+FOLLOWED = (
+    "leave spectral_norm out, and divide the weight by its norm in the loop after each update"
+)
 COUNTED = "give the normalisation a momentum, which is the same in every step"
 REMEDY = "give it to the model as an input, and write it in the loop, outside of the model"
 
@@ -71,6 +75,8 @@ def refuse_lost_origins(program: ExportedProgram) -> None:
 def _remedy(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> str:
     if _is_counter(spec, program):
         return COUNTED
+    if PARAMETRIZED in (spec.target or ""):
+        return FOLLOWED
     return REMEDIES.get(kind_of_node(write) or "", REMEDY)
 
 

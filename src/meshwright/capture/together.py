@@ -25,7 +25,7 @@ Reduced = Callable[[Tensor], Tensor]
 """An all-reduce over the devices that hold the other pieces. It may write into what it is given."""
 
 
-class Together(NamedTuple):
+class JointReductions(NamedTuple):
     """How the pieces of an operator talk to each other inside it."""
 
     summed: Reduced
@@ -36,7 +36,7 @@ def _as_it_is(data: Tensor) -> Tensor:
     return data
 
 
-ALONE = Together(_as_it_is, _as_it_is)
+ALONE = JointReductions(_as_it_is, _as_it_is)
 """Of an operator that is whole."""
 
 
@@ -45,7 +45,7 @@ def in_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _log_softmax(x: Tensor, dim: int, together: Together) -> Tensor:
+def _log_softmax(x: Tensor, dim: int, together: JointReductions) -> Tensor:
     real = in_float32(x)
     largest = together.largest(real.amax(dim, keepdim=True))
     made = real - largest
@@ -54,7 +54,7 @@ def _log_softmax(x: Tensor, dim: int, together: Together) -> Tensor:
 
 class _LogSoftmax(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, together: Together) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, together: JointReductions) -> Tensor:
         made = _log_softmax(x, dim, together).to(x.dtype)
         ctx.save_for_backward(made)
         ctx.told = dim, together
@@ -71,7 +71,7 @@ class _LogSoftmax(Function):
 
 class _Softmax(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, together: Together) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, together: JointReductions) -> Tensor:
         made = _log_softmax(x, dim, together).exp_().to(x.dtype)
         ctx.save_for_backward(made)
         ctx.told = dim, together
@@ -86,7 +86,7 @@ class _Softmax(Function):
         return (made * (gradient - total)).to(made.dtype), None, None
 
 
-def softmax(x: Tensor, dim: int, together: Together, *, log: bool = False) -> Tensor:
+def softmax(x: Tensor, dim: int, together: JointReductions, *, log: bool = False) -> Tensor:
     """A piece of a softmax along a dim that is cut."""
     own = _LogSoftmax if log else _Softmax
     made: Tensor = own.apply(x, dim, together)  # type: ignore[no-untyped-call]
@@ -125,7 +125,7 @@ class _CrossEntropy(Function):
     """Keeps the scores, as they are, and two numbers of each row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, counted: Counted, together: Together) -> Tensor:
+    def forward(ctx: Any, x: Tensor, counted: Counted, together: JointReductions) -> Tensor:
         largest = together.largest(in_float32(x.amax(1, keepdim=True)))
         total = torch.zeros_like(largest)
         for rows in _rows_at_once(x):
@@ -159,7 +159,7 @@ class _CrossEntropy(Function):
         return found, None, None
 
 
-def cross_entropy(x: Tensor, counted: Counted, together: Together) -> Tensor:
+def cross_entropy(x: Tensor, counted: Counted, together: JointReductions) -> Tensor:
     """What the classes of a piece add to the loss of each row."""
     made: Tensor = _CrossEntropy.apply(x, counted, together)  # type: ignore[no-untyped-call]
     return made
@@ -178,7 +178,7 @@ class Attending(NamedTuple):
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, own: Attending, together: Together
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, own: Attending, together: JointReductions
 ) -> Tensor:
     """What this device's keys add to the attention of its queries, with the scores in the open."""
     heads = q.shape[-3] // k.shape[-3] if q.dim() > 2 else 1

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +25,10 @@ from meshwright.capture.faked import faked, is_on_meta
 from meshwright.capture.modes import Reads
 from meshwright.capture.plainly import plainly
 from meshwright.capture.python_random import watched
-from meshwright.capture.python_state import Memory
-from meshwright.capture.reading import Number, Read, Reader, ValuesNeededError
+from meshwright.capture.python_state import ChangedAttributes
+from meshwright.capture.reading import Number, ValueRead, ValueReader, values_needed
+from meshwright.capture.returning import taken_apart
+from meshwright.graph.returned import Returned
 
 Sides = Mapping[str, bool]
 """Of branches on random numbers, by line, which side is taken."""
@@ -39,14 +41,16 @@ class Trace(NamedTuple):
     """What `torch.export` gave, and what it rests on."""
 
     program: ExportedProgram
-    """Its last outputs are the tensors of the reads."""
-    reads: tuple[Read, ...]
+    """Its first output is the loss, its last ones are what else is returned and the reads."""
+    returned: Returned | None
+    """What the model returned, by the numbers of those outputs; None if there is no loss."""
+    reads: tuple[ValueRead, ...]
     known: Known | None
     """The values that were known of the reads."""
     decided: Sides
     drawing: tuple[str, ...]
     """Lines that draw random numbers in Python, which stay what they were in this trace."""
-    memory: Memory
+    memory: ChangedAttributes
     """What the forward pass keeps for its next call."""
     modes: Reads
     """Who asked for the mode, training or evaluation."""
@@ -55,24 +59,35 @@ class Trace(NamedTuple):
 class _Watch:
     """What makes the reader of each call of a step, and the reader of its last one."""
 
-    def __init__(self, reader: Callable[[], Reader]) -> None:
+    def __init__(self, reader: Callable[[], ValueReader]) -> None:
         self.fresh, self.reader = reader, reader()
+        self.returned: Returned | None = None
 
 
 class _Watched(Step):
     """A step that gives what was read besides its output."""
 
-    def __init__(self, example: Example, reader: Callable[[], Reader]) -> None:
+    def __init__(self, example: Example, reader: Callable[[], ValueReader]) -> None:
         super().__init__(example)
         # In an object of its own: an attribute that forward writes is state of a model.
         self.watch = _Watch(reader)
 
-    def forward(self, *arguments: object) -> object:
-        """The output, and the tensors that were read."""
+    def forward(self, *arguments: Any) -> object:
+        """The output, what else is returned with a loss, and the tensors that were read."""
         self.watch.reader = reader = self.watch.fresh()
-        with plainly(), watched(reader), reader, CtcLoss() as ctc:
-            output = ctc.gathered(super().forward(*arguments))  # type: ignore[arg-type]
-        return output, tuple(read.tensor for read in reader.reads)
+        with plainly(), watched(reader), reader:
+            with CtcLoss() as ctc:
+                inputs, named, targets = arguments
+                output = self.model(*inputs, **named)
+                loss = self.loss_of(output, targets)
+                returned, tensors = (None, ()) if loss is output else taken_apart(output)
+            self.watch.returned, loss = returned, ctc.gathered(loss)
+        return pytree.tree_map(_plain, loss), tensors, tuple(read.tensor for read in reader.reads)
+
+
+def _plain(output: object) -> object:
+    """An output that a trace can give; nothing for a cache or another object."""
+    return output if isinstance(output, Tensor | bool | int | float | str) else None
 
 
 def traced(example: Example) -> Trace:
@@ -89,7 +104,7 @@ def traced(example: Example) -> Trace:
 def _operations(example: Example, sides: Sides) -> int:
     """How many operations an example does if random branches take these sides; 0 if it cannot."""
     try:
-        return _run(example, lambda: Reader(sides=sides)).operations
+        return _run(example, lambda: ValueReader(sides=sides)).operations
     except Exception:
         # This side cannot be taken here, whatever the reason.
         return 0
@@ -97,11 +112,11 @@ def _operations(example: Example, sides: Sides) -> int:
 
 def rehearsed(example: Example, sides: Sides, *, turned: int | None = None) -> Known:
     """What a model reads on its real inputs; a read may be turned, to see what it decides."""
-    reader = _run(example, lambda: Reader(sides=sides, turned=turned))
+    reader = _run(example, lambda: ValueReader(sides=sides, turned=turned))
     return [(read.line, read.value) for read in reader.reads]
 
 
-def _run(example: Example, reader: Callable[[], Reader]) -> Reader:
+def _run(example: Example, reader: Callable[[], ValueReader]) -> ValueReader:
     """Run a model as in training, and leave its state and random states as they were."""
     step = _Watched(example, reader)
     arguments = example.inputs, dict(example.named), example.targets
@@ -109,7 +124,7 @@ def _run(example: Example, reader: Callable[[], Reader]) -> Reader:
     kept = [(own, own.clone()) for own in state]
     with torch.random.fork_rng(), silent(), redirect_stdout(StringIO()):
         try:
-            with faked(step, arguments) as given, Memory(step, MODEL).watched():
+            with faked(step, arguments) as given, ChangedAttributes(step, MODEL).watched():
                 step(*given)
         finally:
             for own, value in kept:
@@ -119,14 +134,15 @@ def _run(example: Example, reader: Callable[[], Reader]) -> Reader:
 
 def replayed(example: Example, known: Known | None, sides: Sides) -> Trace:
     """The trace in which reads have these values; None if there are none."""
-    step = _Watched(example, lambda: Reader(known, sides))
+    step = _Watched(example, lambda: ValueReader(known, sides))
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
-    memory, modes = Memory(step, MODEL), Reads()
+    memory, modes = ChangedAttributes(step, MODEL), Reads()
     with silent(), faked(step, arguments) as given, memory.watched(), modes.noted():
         program = torch.export.export(step, given, strict=False)
     reader = step.watch.reader
     return Trace(
         program=program,
+        returned=step.watch.returned,
         reads=tuple(reader.reads),
         known=known,
         decided=reader.decided,
@@ -145,17 +161,9 @@ def _with_values(example: Example, sides: Sides) -> Trace:
     try:
         return replayed(example, None, sides)
     except Exception as error:
-        if not _needs_values(error) or not has_values(example):
+        if values_needed(error) is None or not has_values(example):
             raise
     return replayed(example, rehearsed(example, sides), sides)
-
-
-def _needs_values(error: BaseException | None) -> bool:
-    if error is None:
-        return False
-    return isinstance(error, ValuesNeededError) or _needs_values(
-        error.__cause__ or error.__context__
-    )
 
 
 @contextmanager

@@ -208,6 +208,8 @@ class Translation:
                 return Described("zeros_like", inputs, ())
             case "convolution", (str(), str(weight), *_):
                 return convolution_form(inputs, call.attributes, len(self.specs[weight].shape) - 2)
+            case "linear", (str(), str(weight)) if len(self.specs[weight].shape) == 1:
+                return Described("matmul", inputs, call.attributes)
             case "cat", _:
                 # Tensors of shape (0,) take no part, whatever the shape of the others.
                 inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))

@@ -25,3 +25,20 @@ ZOO = (
     "vit-large",
     "xdl",
 )
+
+PUBLISHED = (
+    "deepseek-v3",
+    "gemma3-1b",
+    "gemma3-27b",
+    "gpt-oss-120b",
+    "gpt-oss-20b",
+    "llama3.1-405b",
+    "llama3.1-8b",
+    "llama3.3-70b",
+    "qwen3-235b-a22b",
+    "qwen3-30b-a3b",
+    "qwen3-32b",
+    "qwen3-8b",
+    "whisper-large-v3",
+)
+"""Configurations of Transformers that come along: hf:NAME."""

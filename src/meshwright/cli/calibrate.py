@@ -14,7 +14,7 @@ from meshwright.cli.console import new_console, print_json, progress
 from meshwright.cli.options import BatchOption, JsonOption, chosen
 
 if TYPE_CHECKING:
-    from meshwright.calibrate.profile_calls import Calibration
+    from meshwright.calibrate.profile_calls import CallCalibration
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import Call
 
@@ -141,7 +141,7 @@ def _calls(model: str, batch: int | None, dtype: str, largest: int) -> tuple[Cal
 
 def _measure_operators(
     calls: tuple[Call, ...], device: str, out: Path, budget: float | None, ranks: int | None
-) -> Calibration:
+) -> CallCalibration:
     import torch
 
     from meshwright.base.units import Seconds

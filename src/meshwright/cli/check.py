@@ -24,7 +24,6 @@ from meshwright.cli.options import (
     chosen_budget,
     chosen_cluster,
     in_precision,
-    with_sequence,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ def check(
     """
     from meshwright.configs.judge import judge
     from meshwright.cost.backend import backend_named
+    from meshwright.search.find import with_sequence
 
     machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
     library = backend_named(backend)
@@ -113,10 +113,10 @@ def _with_plan(
     from meshwright.base.processes import most_processes
     from meshwright.plan.model import Options
     from meshwright.search.joint.planner import best_plan
-    from meshwright.search.joint.question import Question
+    from meshwright.search.joint.question import PlanRequest
 
     config, start = checked.config, checked.best and checked.best.plan
-    question = Question(
+    question = PlanRequest(
         graph=graph,
         cluster=checked.cluster,
         memory=checked.memory,

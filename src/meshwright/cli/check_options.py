@@ -136,13 +136,23 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
     import math
 
     import msgspec
+    from msgspec.structs import replace
 
     from meshwright.baselines.degrees.config import ParallelConfig
-    from meshwright.configs.written import Written
+    from meshwright.configs.written import Written, megatron_software
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
     rest = {"data": max(1, devices // taken), "sequence": degrees.get("tensor", 1) > 1}
-    return Written(form="options", config=msgspec.convert(rest | degrees, ParallelConfig))
+    config = msgspec.convert(rest | degrees, ParallelConfig)
+    if taken * config.expert == 1:
+        return Written(form="options", config=config)
+    return Written(
+        form="options",
+        config=replace(config, early=True),
+        software=megatron_software(tensor_overlap=config.sequence),
+        notes=("degrees of tensor, context, pipeline and experts are priced as Megatron runs them: "
+               "fused kernels, gradients in float32, tensor-parallel collectives that overlap",),
+    )  # fmt: skip
 
 
 def _text(file: str) -> str:

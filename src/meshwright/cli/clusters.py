@@ -8,10 +8,18 @@ import typer
 
 from meshwright.cli import completion
 from meshwright.cli.console import new_console, print_json
-from meshwright.cli.options import GpusOption, JsonOption, NodesOption, ResizeOption, chosen_cluster
+from meshwright.cli.options import (
+    GpusOption,
+    JsonOption,
+    NodesOption,
+    ResizeOption,
+    SlowOption,
+    WithoutOption,
+    chosen_machine,
+)
 
 if TYPE_CHECKING:
-    from meshwright.cluster.model import Cluster
+    from meshwright.cluster.islands import Machine
 
 
 def clusters(
@@ -21,6 +29,8 @@ def clusters(
     nodes: NodesOption = None,
     gpus: GpusOption = None,
     resize: ResizeOption = None,
+    without: WithoutOption = None,
+    slow: SlowOption = None,
     like: Annotated[
         str | None,
         typer.Option(metavar="WORD", help="Only those whose name, device or text has this word."),
@@ -33,42 +43,49 @@ def clusters(
     Example:  meshwright clusters gcp-v100
     """
     from meshwright.base.errors import InputError
-    from meshwright.cluster.catalogue import catalogue_names, catalogued
-    from meshwright.cluster.toml import dump_cluster
-    from meshwright.report.documents import cluster_document
-    from meshwright.report.drawing import draw_cluster
-    from meshwright.report.tables import table_of_clusters
+    from meshwright.cluster.catalogue import catalogue_names, catalogued, irregular_names
+    from meshwright.cluster.island_toml import dump_machine, named_machine
 
     if name is None:
-        if toml or resize or nodes is not None or gpus is not None:
+        if toml or resize or without or slow or nodes is not None or gpus is not None:
             raise InputError(
-                "--nodes, --gpus, --resize and --toml are about one cluster",
+                "--nodes, --gpus, --resize, --without, --slow and --toml are about one cluster",
                 "name it, as 'meshwright clusters gcp-a100 --nodes 2'",
             )
-        everything = [catalogued(known) for known in catalogue_names()]
+        everything: list[Machine] = [catalogued(known) for known in catalogue_names()]
+        everything += [named_machine(known) for known in irregular_names()]
         if like is not None:
             everything = _alike(everything, like)
         if json:
-            print_json({"clusters": [cluster_document(cluster) for cluster in everything]})
+            from meshwright.report.documents import machine_document
+
+            print_json({"clusters": [machine_document(cluster) for cluster in everything]})
         else:
+            from meshwright.report.tables import table_of_clusters
+
             new_console().print(table_of_clusters(everything))
         return
-    cluster = chosen_cluster(name, nodes, gpus, resize)
+    from meshwright.report.documents import machine_document
+    from meshwright.report.drawing import draw_machine
+
+    cluster = chosen_machine(name, nodes, gpus, resize, without, slow)
     if toml:
-        print(dump_cluster(cluster), end="")
+        print(dump_machine(cluster), end="")
     elif json:
-        print_json(cluster_document(cluster))
+        print_json(machine_document(cluster))
     else:
         source = cluster.source and f"Source: {cluster.source}"
-        print(*filter(None, (draw_cluster(cluster), cluster.description, source)), sep="\n")
+        print(*filter(None, (draw_machine(cluster), cluster.description, source)), sep="\n")
 
 
-def _alike(everything: list[Cluster], word: str) -> list[Cluster]:
+def _alike(everything: list[Machine], word: str) -> list[Machine]:
     """The clusters that a word is said of; refuses a word that is said of none."""
     from meshwright.base.errors import InputError, nearest
+    from meshwright.cluster.islands import regular_parts
 
-    def said(own: Cluster) -> str:
-        return f"{own.name} {own.device.name} {own.description} {own.source}".lower()
+    def said(own: Machine) -> str:
+        devices = (part.device.name for part in regular_parts(own))
+        return f"{own.name} {' '.join(devices)} {own.description} {own.source}".lower()
 
     found = [own for own in everything if word.lower() in said(own)]
     if not found:

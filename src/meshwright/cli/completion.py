@@ -29,9 +29,10 @@ def zoo_names(incomplete: str) -> list[str]:
 
 def clusters(incomplete: str) -> list[str]:
     """Clusters of the catalogue."""
-    from meshwright.cluster.catalogue import catalogue_names
+    from meshwright.cluster.catalogue import catalogue_names, irregular_names
 
-    return [name for name in catalogue_names() if name.startswith(incomplete)]
+    known = (*catalogue_names(), *irregular_names())
+    return [name for name in known if name.startswith(incomplete)]
 
 
 def answered(answer: Callable[[], int]) -> int:

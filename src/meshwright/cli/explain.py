@@ -14,33 +14,53 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from meshwright.explain.explanation import Explained
+    from meshwright.search.budget import Budget
 
 SECONDS = 20.0
-"""How long an explanation may take."""
+"""How long an explanation may take, without its searches."""
+
+SEARCHES = "3s"
+"""Of each search, unless something else is said."""
+
+SearchesOption = Annotated[
+    str,
+    typer.Option(
+        help="Of each search (runner-ups of the largest decisions, what-ifs): a time, a number of "
+        "proposals, or 0 for none."
+    ),
+]
 
 
 def explain(
     plan: Annotated[str, typer.Argument(help="A plan that 'plan' or 'compare --out' wrote.")],
     memory: MemoryOption = None,
+    budget: SearchesOption = SEARCHES,
     top: TopOption = 12,
     json: JsonOption = False,
 ) -> None:
     """Tell why a plan is what it is: decisions, critical path, what costs, what would help.
 
-    Ctrl-C ends it with what is known so far.
+    The five largest decisions are searched again with their runner-up fixed; twice the batch, more
+    nodes, other devices, longer samples and more memory are planned anew. Ctrl-C ends it with
+    what is known so far.
 
-    Example:  meshwright explain plan.json --top 20
+    Example:  meshwright explain plan.json --top 20 --budget 1s
     """
+    from meshwright.cli.plan_islands import explain_islands
     from meshwright.plan.file import load_plan
+    from meshwright.plan.island_plan import is_island_plan
 
     require_lines(top)
+    if is_island_plan(plan):
+        explain_islands(plan, json=json)
+        return
     loaded = load_plan(plan)
-    limit = chosen_memory(memory, loaded.cluster)
+    limit, searches = chosen_memory(memory, loaded.cluster), chosen_searches(budget)
 
     from meshwright.explain.explanation import explained
 
     with share_bar("explaining (the first time compiles for a minute or two)") as show:
-        found = explained(loaded, seconds=SECONDS, memory=limit, progress=show)
+        found = explained(loaded, seconds=SECONDS, memory=limit, budget=searches, progress=show)
     if json:
         from meshwright.report.explained_documents import explained_document
 
@@ -49,15 +69,23 @@ def explain(
         print_parts(*_parts(found, top))
 
 
+def chosen_searches(text: str) -> Budget | None:
+    """What each search may take; None for no search."""
+    from meshwright.cli.options import chosen_budget
+
+    return None if text.strip() == "0" else chosen_budget(text)
+
+
 def _parts(found: Explained, top: int) -> list[str | Table]:
     """What is printed, part by part."""
     from meshwright.report import explained as report
-    from meshwright.report.planned import describe_decisions, table_of_decisions
+    from meshwright.report import what_ifs
+    from meshwright.report.decisions import describe_decisions, table_of_decisions
 
     spent, step = found.spending, found.planned.best.prediction.step
     parts: list[str | Table] = [report.describe_explained(found)]
     if found.decisions:
-        parts.append(table_of_decisions(found.decisions, step, top))
+        parts.append(table_of_decisions(found.decisions, step, top, found.planned.plan))
         told = describe_decisions(found.decisions, top)
         parts.append(f"{told} {report.describe_better(found.decisions, step)}")
     parts.append(report.table_of_stretches(spent.stretches, top))
@@ -69,6 +97,8 @@ def _parts(found: Explained, top: int) -> list[str | Table]:
     parts.append(report.describe_costs(found, top))
     if found.helps:
         parts += [report.table_of_helps(found.helps), report.describe_helps()]
+    if found.what_ifs:
+        parts += [what_ifs.table_of_what_ifs(found), what_ifs.describe_what_ifs()]
     if found.stopped in report.STOPPED:
         parts.append(report.STOPPED[found.stopped])
     return parts

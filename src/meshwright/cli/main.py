@@ -30,6 +30,7 @@ from meshwright.cli.place import place
 from meshwright.cli.plan import plan
 from meshwright.cli.plans import compare, simulate
 from meshwright.cli.reduce import reduce
+from meshwright.cli.replan import replan
 from meshwright.cli.report import report
 from meshwright.cli.rules import rules
 from meshwright.cli.run import run
@@ -49,8 +50,8 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(map(str, Exit))}.",
 )
 for verb in (
-    plan, explain, report, diff, check, export, run, sweep, compare, simulate, models, capture,
-    calibrate, clusters, place, reduce, demo,
+    plan, replan, explain, report, diff, check, export, run, sweep, compare, simulate, models,
+    capture, calibrate, clusters, place, reduce, demo,
 ):  # fmt: skip
     app.command()(verb)
 app.add_typer(rules, name="rules")

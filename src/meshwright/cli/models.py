@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli import completion
-from meshwright.cli.console import new_console, print_json, progress
+from meshwright.cli.console import new_console, print_json, print_parts
 from meshwright.cli.options import BatchOption, JsonOption, ModelArgument, captured_graph, chosen
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from meshwright.cost.figures import ModelFigures
+    from rich.table import Table
 
 OptimizerOption = Annotated[str, typer.Option(help="sgd, momentum or adam, for the memory.")]
 
@@ -29,21 +27,30 @@ def models(
 ) -> None:
     """List the models that come with Meshwright: parameters, flops a step, memory.
 
-    Each is captured anew at its published size, without weights, which takes seconds.
+    Each at its published size. Any class of Transformers is a model too: hf:ClassName.
 
     Example:  meshwright models bert-large resnet-50
     """
-    from meshwright.capture.zoo import ENTRIES, entry
-    from meshwright.report.documents import figures_document
-    from meshwright.report.tables import table_of_models
+    from meshwright.capture.zoo_names import PUBLISHED
+    from meshwright.cost.memory import OPTIMIZERS
+    from meshwright.cost.zoo_figures import figures_of, zoo_figures
 
-    chosen_entries = [entry(name) for name in names] if names else list(ENTRIES)
-    batches = {known.name: known.batch for known in chosen_entries}
-    figures = _figures([f"zoo:{name}" for name in batches], optimizer)
+    kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
+    known = {name: figures_of(name) for name in names} if names else zoo_figures()
+    figures = [own.with_optimizer(kind) for own in known.values()]
+    batches = {name: own.batch for name, own in known.items()}
     if json:
+        from meshwright.report.documents import figures_document
+
         print_json({"models": [figures_document(one, batches[one.name]) for one in figures]})
     else:
-        new_console().print(table_of_models(figures, batches))
+        from meshwright.report.tables import table_of_models
+
+        parts: list[str | Table] = [table_of_models(figures, batches)]
+        if not names:
+            others = ", ".join(f"hf:{name}" for name in PUBLISHED)
+            parts.append(f"Of Transformers, with their published configurations: {others}.")
+        print_parts(*parts)
 
 
 def capture(
@@ -64,7 +71,7 @@ def capture(
     """Capture a PyTorch model as an operator graph and sum it up.
 
     A model is zoo:NAME[/tiny][?size=value], path/to/file.py:function, package.module:function,
-    hf:ClassName[?key=value], a .pt2 program or a graph saved with --save.
+    hf:ClassName[?key=value], a .pt2 program, a graph saved with --save or a plan.
 
     Example:  meshwright capture zoo:bert-large --batch 8
     """
@@ -90,22 +97,3 @@ def capture(
         print(graph)
     else:
         new_console().print(describe_model(graph, figures))
-
-
-def _figures(sources: Iterable[str], optimizer: str) -> list[ModelFigures]:
-    """Figures of each model; those there are when interrupted."""
-    from meshwright.capture.load import load_model
-    from meshwright.cost.figures import model_figures
-    from meshwright.cost.memory import OPTIMIZERS
-
-    kind = chosen(optimizer, OPTIMIZERS, "--optimizer")
-    found: list[ModelFigures] = []
-    try:
-        with progress("models captured") as tick:
-            for source in sources:
-                found.append(model_figures(load_model(source).graph, kind))
-                tick()
-    except KeyboardInterrupt:
-        if not found:
-            raise
-    return found

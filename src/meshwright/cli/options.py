@@ -11,6 +11,7 @@ from meshwright.cli import completion
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from meshwright.cluster.islands import Machine
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import OperatorGraph
     from meshwright.graph.notation import Definition
@@ -40,6 +41,16 @@ GpusOption = Annotated[int | None, typer.Option(help="How many instances of the 
 ResizeOption = Annotated[
     list[str] | None,
     typer.Option("--resize", metavar="LEVEL=N", help="Cardinality of any level; repeatable."),
+]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option("--without", metavar="PART", help="Leave out node3 or node3.gpu5; repeatable."),
+]
+SlowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slow", metavar="PART=SHARE", help="A straggler: node3=0.8 computes at 80 %; repeatable."
+    ),
 ]
 AxesOption = Annotated[
     str, typer.Option(metavar="NAME=SIZE,...", help="Parallelism axes, as data=4,tensor=16.")
@@ -77,10 +88,75 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, see 
 def chosen_cluster(
     name: str, nodes: int | None, gpus: int | None, resize: list[str] | None
 ) -> Cluster:
-    """The cluster that the options name, resized."""
+    """The regular cluster that the options name, resized."""
+    from meshwright.base.errors import InputError
+    from meshwright.cluster.model import Cluster
+
+    machine = chosen_machine(name, nodes, gpus, resize, None, None)
+    if not isinstance(machine, Cluster):
+        islands = ", ".join(own.name for own in machine.islands)
+        raise InputError(
+            f"cluster {machine.name!r} is a sum of islands ({islands}), and not regular",
+            f"name one island, as {name}#{machine.islands[0].name}, or take 'meshwright plan'",
+        )
+    return machine
+
+
+def chosen_machine(
+    name: str,
+    nodes: int | None,
+    gpus: int | None,
+    resize: list[str] | None,
+    without: list[str] | None,
+    slow: list[str] | None,
+) -> Machine:
+    """The cluster that the options name, resized, without what is out."""
+    from meshwright.base.errors import InputError
+    from meshwright.cluster.catalogue import irregular_names
+    from meshwright.cluster.degraded import degraded
+    from meshwright.cluster.island_toml import load_machine, named_machine
+    from meshwright.cluster.model import Cluster
+
+    sizes = _sizes(nodes, gpus, resize)
+    first, _, _ = name.partition("#")
+    machine: Machine
+    if first.endswith(".toml"):
+        machine = load_machine(name)
+    elif first in irregular_names():
+        machine = named_machine(name)
+    else:
+        machine = Cluster.named(name)
+    if isinstance(machine, Cluster):
+        machine = machine.resized(sizes)
+    elif sizes:
+        raise InputError(
+            f"--nodes, --gpus and --resize are about one island, and {machine.name!r} has several",
+            "write the sizes into its file, or leave parts out with --without",
+        )
+    gone = [part for text in without or () for part in text.split(",")]
+    return degraded(machine, gone, slow_parts(slow))
+
+
+def slow_parts(slow: list[str] | None) -> dict[str, float]:
+    """Parts of a machine and their speed, from PART=SHARE."""
+    from meshwright.base.errors import InputError, shown
+
+    found: dict[str, float] = {}
+    for text in slow or ():
+        part, _, share = text.partition("=")
+        try:
+            found[part.strip()] = float(share)
+        except ValueError:
+            raise InputError(
+                f"--slow {shown(text)} is no PART=SHARE", "write it as 'node3.gpu5=0.8'"
+            ) from None
+    return found
+
+
+def _sizes(nodes: int | None, gpus: int | None, resize: list[str] | None) -> dict[str, int]:
+    """Cardinalities by the name of the level."""
     from meshwright.base.errors import InputError, shown
     from meshwright.base.integers import parse_whole
-    from meshwright.cluster.model import Cluster
 
     sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
     for text in resize or ():
@@ -91,8 +167,7 @@ def chosen_cluster(
             sizes[level.strip()] = parse_whole(number)
         except InputError as error:
             raise error.at(f"--resize {level.strip()}") from None
-    cluster = Cluster.load(name) if name.endswith(".toml") else Cluster.named(name)
-    return cluster.resized(sizes)
+    return sizes
 
 
 def chosen(given: str, allowed: tuple[_T, ...], option: str) -> _T:
@@ -111,9 +186,19 @@ def captured_graph(
     dtype: str | None = None,
     operators: Mapping[str, Definition] | None = None,
 ) -> OperatorGraph:
-    """The graph of a model, cast if asked; what its user should know goes to standard error."""
+    """The graph of a model, or of a plan as it was rewritten, cast if asked; what its user should
+    know goes to standard error.
+    """
     from meshwright.base.errors import InputError
     from meshwright.graph.dtypes import FP8, dtype_named, in_dtype
+    from meshwright.plan.file import load_plan, looks_like_plan
+
+    if model.endswith(".json") and looks_like_plan(model):
+        if batch is not None or dtype is not None:
+            raise InputError(
+                f"{model!r} is a plan, with its batch and dtype built in", "leave them out"
+            )
+        return load_plan(model).graph
 
     try:
         dtype = dtype_named("bf16" if dtype == FP8 else dtype) if dtype is not None else None
@@ -125,22 +210,6 @@ def captured_graph(
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     return captured.graph if dtype is None else in_dtype(captured.graph, dtype)
-
-
-def with_sequence(model: str, sequence: int | None) -> str:
-    """The text of a model with so many tokens a sample."""
-    from meshwright.base.errors import InputError
-
-    if sequence is None:
-        return model
-    if not model.startswith(("zoo:", "hf:")):
-        raise InputError(
-            f"--seq is {sequence}, and {model!r} decides the length of its samples itself",
-            "give it to your function, as file.py:function?sequence=4096",
-        )
-    name, _, options = model.partition("?")
-    given = [own for own in options.split("&") if own and not own.startswith("sequence=")]
-    return f"{name}?{'&'.join((*given, f'sequence={sequence}'))}"
 
 
 def in_precision(cluster: Cluster, dtype: str | None) -> Cluster:

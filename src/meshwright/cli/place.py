@@ -95,7 +95,8 @@ def place(
 
 def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
     from meshwright.base.units import counted
-    from meshwright.report import documents, drawing, tables, words
+    from meshwright.report import documents, drawing, words
+    from meshwright.report import placements as tables
 
     if json:
         print_json(documents.ranking_document(ranker, ranking))
@@ -117,7 +118,8 @@ def _show_ranking(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> Non
 
 
 def _show_sweep(ranker: Ranker, ranking: Ranking, json: bool) -> None:
-    from meshwright.report import documents, tables
+    from meshwright.report import documents
+    from meshwright.report import placements as tables
     from meshwright.search.rank import sweep
 
     found = [ranked.placement for ranked in ranking.placements]
@@ -129,7 +131,8 @@ def _show_sweep(ranker: Ranker, ranking: Ranking, json: bool) -> None:
 
 
 def _show_pairs(ranker: Ranker, ranking: Ranking, top: int, json: bool) -> None:
-    from meshwright.report import documents, tables
+    from meshwright.report import documents
+    from meshwright.report import placements as tables
     from meshwright.search.rank import rank_pairs
 
     found = [ranked.placement for ranked in ranking.placements]

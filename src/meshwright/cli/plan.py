@@ -17,16 +17,17 @@ from meshwright.cli.options import (
     NodesOption,
     ResizeOption,
     SequenceOption,
+    SlowOption,
+    WithoutOption,
     captured_graph,
     chosen,
     chosen_budget,
-    chosen_cluster,
+    chosen_machine,
     in_precision,
     require_lines,
     require_place,
-    with_sequence,
 )
-from meshwright.cli.report import ReportOption, TraceOption, explained, write
+from meshwright.cli.report import NOTHING, ReportOption, TraceOption, explained, write
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from meshwright.plan.model import Plan
     from meshwright.report.documents import Document
     from meshwright.search.budget import Budget
-    from meshwright.search.joint.planner import Doing
-    from meshwright.search.joint.question import Planned, Question
-    from meshwright.simulate.collective_table import Prices
+    from meshwright.search.joint.planner import SearchStatus
+    from meshwright.search.joint.question import PlanRequest, PlanResult
+    from meshwright.simulate.collective_table import CollectivePrices
 
 
 def plan(
@@ -50,6 +51,8 @@ def plan(
     nodes: NodesOption = None,
     gpus: GpusOption = None,
     resize: ResizeOption = None,
+    without: WithoutOption = None,
+    slow: SlowOption = None,
     batch: BatchOption = None,
     seq: SequenceOption = None,
     dtype: DtypeOption = None,
@@ -70,6 +73,7 @@ def plan(
     rules: own.RulesOption = None,
     certificates: own.CertificatesOption = None,
     start: own.StartOption = None,
+    target: own.ForOption = None,
     out: own.OutOption = None,
     report: ReportOption = None,
     trace: TraceOption = None,
@@ -90,31 +94,70 @@ def plan(
     import msgspec
 
     from meshwright.base.processes import most_processes
+    from meshwright.cli.plan_islands import (
+        islands_in_precision,
+        plan_on_islands,
+        refuse_regular_options,
+    )
+    from meshwright.cluster.model import Cluster
     from meshwright.cost.backend import backend_named
+    from meshwright.explain.confirm import start_under
     from meshwright.plan.file import save_plan
     from meshwright.rewrite.verify.user_rules import user_rules
+    from meshwright.search.find import with_sequence
     from meshwright.search.joint.constraints import parse_constraints
-    from meshwright.search.joint.question import MINIMIZE, Question
+    from meshwright.search.joint.question import MINIMIZE, PlanRequest
     from meshwright.simulate.simulation import prices_of
 
     require_lines(top)
     require_place("--report", report)
     require_place("--trace", trace)
     path, goal = own.chosen_place(out), chosen(minimize, MINIMIZE, "--minimize")
-    machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
+    described = chosen_machine(cluster, nodes, gpus, resize, without, slow)
     model = with_sequence(model, seq)
+    if not isinstance(described, Cluster):
+        refuse_regular_options(
+            described,
+            {
+                "memory": memory,
+                "exclude-rule": exclude_rule,
+                "minimize": goal != "time",
+                "pareto": pareto,
+                "papers": papers,
+            }
+            | {"devices": devices, "pin": pin, "forbid": forbid, "fix": fix, "rules": rules}
+            | {"start": start, "report": report, "trace": trace, "explain": explain},
+        )
+        plan_on_islands(
+            captured_graph(model, batch, dtype, defined_operators(operators)),
+            islands_in_precision(described, dtype),
+            chosen_budget(budget),
+            own.chosen_training(optimizer, mixed),
+            model=model,
+            backend=backend,
+            seed=seed,
+            cores=cores or most_processes(),
+            path=path,
+            json=json,
+        )
+        return
+    machine = in_precision(described, dtype)
     own.require_devices(devices, machine)
     if goal == "device-hours" and devices is None:
         devices = machine.devices
     workers = cores or most_processes()
+    own.require_target(target, devices, start)
+    programs = programs and target is None
     how = _How(
-        chosen_budget(budget), backend_named(backend), programs, seed, workers, devices, papers
-    )
+        chosen_budget(budget), backend_named(backend), programs, seed, workers, devices, papers,
+        target,
+    )  # fmt: skip
     first, limit = own.chosen_start(start, devices), own.chosen_memory(memory, machine)
     training = own.chosen_training(optimizer, mixed)
     constraints = parse_constraints(pin or (), forbid or (), fix or (), exclude_rule or ())
+    first = None if first is None else start_under(first, constraints)
     graph = captured_graph(model, batch, dtype, defined_operators(operators))
-    question = Question(
+    question = PlanRequest(
         graph=graph,
         cluster=machine,
         memory=limit,
@@ -125,11 +168,15 @@ def plan(
     )
     found = _searched(question, how, first)
     before = own.set_aside(path)
-    save_plan(msgspec.structs.replace(found[0].best.plan, model=model, batch=batch), path)
+    saved = msgspec.structs.replace(found[0].best.plan, model=model, batch=batch)
+    found = (found[0]._replace(best=found[0].best._replace(plan=saved)), *found[1:])
+    save_plan(saved, path)
     prices = prices_of(found[0].plan, programs=programs)
     wanted = explain or report is not None
-    decisions = explained(found[0], prices) if wanted else ()
-    write(found[0], decisions, prices, report, trace)
+    searches = own.searches(how.budget) if report is not None else None
+    reasons = explained(found[0], prices, searches) if wanted else NOTHING
+    decisions = reasons.decisions
+    write(found[0], reasons, prices, report, trace)
     if json:
         asked = {"backend": backend, "programs": programs, "seed": seed, "budget": budget}
         document = _document(found, decisions, how, pareto)
@@ -138,7 +185,8 @@ def plan(
     parts = _parts(found, prices, how, pareto)
     if explain:
         parts += _explained(found[0], decisions, prices, top)
-    print_parts(*parts, _next(path, report, trace, before, found[0].question.cluster.devices))
+    ranks = found[0].question.cluster.devices
+    print_parts(*parts, _next(path, report, trace, before, ranks, target))
 
 
 class _How(NamedTuple):
@@ -153,14 +201,28 @@ class _How(NamedTuple):
     """Smaller machines are tried too, up to so many devices."""
     papers: bool
     """Whether the strategies that papers compare with are shown too."""
+    target: str | None
+    """The system that must be able to say the plan."""
 
 
-def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planned, ...]:
+def _searched(question: PlanRequest, how: _How, start: Plan | None) -> tuple[PlanResult, ...]:
     """The best plan; with `--devices` that of every machine, the best use of a device first."""
     from meshwright.configs.find_plan import beside, plan_beside_recipes, recipes_for
     from meshwright.search.joint.machines import best_of_devices
 
     with share_bar("planning (the first time compiles for a minute or two)") as show:
+        if how.target is not None:
+            from meshwright.export.plan_for import plan_for
+
+            return (
+                plan_for(
+                    question,
+                    how.target,
+                    how.budget,
+                    backend=how.backend,
+                    progress=_shown(show),
+                ),
+            )
         if how.devices is not None:
             first, *others = best_of_devices(
                 question,
@@ -188,11 +250,11 @@ def _searched(question: Question, how: _How, start: Plan | None) -> tuple[Planne
         return (best,)
 
 
-def _shown(show: Callable[[float, str], None]) -> Callable[[Doing], None]:
+def _shown(show: Callable[[float, str], None]) -> Callable[[SearchStatus], None]:
     """Shows on a bar how a search goes on."""
     from meshwright.base.units import counted, format_seconds
 
-    def told(now: Doing) -> None:
+    def told(now: SearchStatus) -> None:
         words = f"{now.doing}: {counted(now.simulated, 'plan')} simulated"
         if now.step is not None:
             words += f", {format_seconds(now.step)} predicted"
@@ -201,13 +263,22 @@ def _shown(show: Callable[[float, str], None]) -> Callable[[Doing], None]:
     return told
 
 
-def _next(path: str, report: str | None, trace: str | None, before: str, ranks: int) -> str:
+def _next(
+    path: str,
+    report: str | None,
+    trace: str | None,
+    before: str,
+    ranks: int,
+    target: str | None,
+) -> str:
     """Where everything is, and what to do with it."""
     places = {"plan": path, "report": report, "trace": trace}
     told = [f"The {what} is in {place}." for what, place in places.items() if place is not None]
+    export = [] if target is None else [f"  meshwright export {path} --to {target}   write it"]
     return "\n".join(
         (
             f"{' '.join(told)}{before} Next:",
+            *export,
             f"  meshwright explain {path}   why, where the time goes, what would help",
             f"  meshwright report {path}    the same as an HTML page",
             f"  torchrun ... -m meshwright run {path}   train by it on {ranks} ranks",
@@ -215,7 +286,9 @@ def _next(path: str, report: str | None, trace: str | None, before: str, ranks: 
     )
 
 
-def _parts(found: Sequence[Planned], prices: Prices, how: _How, pareto: bool) -> list[str | Table]:
+def _parts(
+    found: Sequence[PlanResult], prices: CollectivePrices, how: _How, pareto: bool
+) -> list[str | Table]:
     """What is printed, part by part."""
     from meshwright.explain.step_parts import step_parts
     from meshwright.report import planned as report
@@ -234,24 +307,25 @@ def _parts(found: Sequence[Planned], prices: Prices, how: _How, pareto: bool) ->
 
 
 def _explained(
-    planned: Planned, decisions: Sequence[Decision], prices: Prices, top: int
+    planned: PlanResult, decisions: Sequence[Decision], prices: CollectivePrices, top: int
 ) -> list[str | Table]:
     """Every decision with its runner-up, and the plan as its graph."""
-    from meshwright.report import planned as report
     from meshwright.report.annotated import annotated, describe_lines, table_of_lines
+    from meshwright.report.decisions import describe_decisions, table_of_decisions
     from meshwright.simulate.simulation import simulate
 
     lines = annotated(simulate(planned.plan, prices), top)
     parts: list[str | Table] = []
     if decisions:
-        parts.append(report.table_of_decisions(decisions, planned.best.prediction.step, top))
-        parts.append(report.describe_decisions(decisions, top))
+        plan, prediction = planned.best
+        parts.append(table_of_decisions(decisions, prediction.step, top, plan))
+        parts.append(describe_decisions(decisions, top))
     parts.append(table_of_lines(lines, planned.question.cluster, top))
     return [*parts, describe_lines(lines, top)]
 
 
 def _document(
-    found: Sequence[Planned], decisions: Sequence[Decision], how: _How, pareto: bool
+    found: Sequence[PlanResult], decisions: Sequence[Decision], how: _How, pareto: bool
 ) -> Document:
     """What a script gets."""
     from meshwright.report import planned_documents as documents

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from meshwright.base.units import Bytes
     from meshwright.cluster.model import Cluster
     from meshwright.plan.model import Options, Plan
+    from meshwright.search.budget import Budget
+
+EXPLAINING = 20
+"""Of a budget, the part that each search of an explanation gets."""
 
 DEFAULT = "plan.json"
 """Where a plan is written unless something else is said."""
@@ -76,6 +80,14 @@ PapersOption = Annotated[
 ProgramsOption = Annotated[
     bool, typer.Option(help="Synthesize reduction programs, or take single collectives.")
 ]
+ForOption = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="TARGET",
+        help="Search only what a system can be told: pytorch, megatron, torchtitan ...",
+    ),
+]
 ExplainOption = Annotated[
     bool, typer.Option(help="Tell also the runner-up of every decision, and the graph.")
 ]
@@ -92,10 +104,12 @@ def chosen_place(out: str | None) -> str:
     from meshwright.base.errors import InputError
     from meshwright.cli.options import require_place
     from meshwright.plan.file import looks_like_plan
+    from meshwright.plan.island_plan import is_island_plan
 
     path = out or DEFAULT
     require_place("--out", path)
-    if out is None and Path(path).exists() and not looks_like_plan(path):
+    known = looks_like_plan(path) or is_island_plan(path)
+    if out is None and Path(path).exists() and not known:
         raise InputError(f"{path!r} is there already and is no plan", "name a file with --out")
     return path
 
@@ -169,3 +183,29 @@ def require_devices(devices: int | None, cluster: Cluster) -> None:
             f"--devices is {devices} and {cluster.name!r} has {cluster.devices}",
             "give at most that, or a larger cluster (--nodes)",
         )
+
+
+def searches(budget: Budget) -> Budget | None:
+    """Of a search's budget, what each search that explains its answer gets; none of a number of
+    proposals, so that what it buys stays what it was.
+    """
+    from meshwright.base.units import Seconds
+    from meshwright.search.budget import Budget
+
+    return None if budget.seconds is None else Budget(seconds=Seconds(budget.seconds / EXPLAINING))
+
+
+def require_target(target: str | None, devices: int | None, start: str | None) -> None:
+    """A target that is known, asked for with what goes with it."""
+    if target is None:
+        return
+    from meshwright.base.errors import InputError
+    from meshwright.export.exported import target_named
+
+    target_named(target)
+    for name, given in (("--devices", devices), ("--start", start)):
+        if given is not None:
+            raise InputError(
+                f"--for {target} is given with {name}, which is for plans of any kind",
+                f"leave {name} or --for out",
+            )

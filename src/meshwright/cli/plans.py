@@ -24,7 +24,6 @@ from meshwright.cli.options import (
     chosen_cluster,
     in_precision,
     require_place,
-    with_sequence,
 )
 from meshwright.cli.plan_options import PapersOption
 from meshwright.cli.rule_options import OperatorsOption, defined_operators
@@ -136,6 +135,7 @@ def compare(
     import msgspec
 
     from meshwright.cost.backend import backend_named
+    from meshwright.search.find import with_sequence
 
     ways: tuple[Engine, ...] = ("delta", "full")
     allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")

@@ -109,7 +109,7 @@ def reduce(
 
 def _show_programs(heading: str, programs: Sequence[PricedProgram], top: int) -> None:
     from meshwright.base.units import counted
-    from meshwright.report import tables
+    from meshwright.report import placements as tables
 
     console = new_console()
     console.print(f"{heading}: {counted(len(programs), 'program')}\n")

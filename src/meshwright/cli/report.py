@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.explain import SEARCHES, SearchesOption, chosen_searches
 from meshwright.cli.options import JsonOption, require_place
 from meshwright.cli.plan_options import PapersOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from meshwright.explain.decisions import Decision
-    from meshwright.search.joint.question import Planned
-    from meshwright.simulate.collective_table import Prices
+    from meshwright.explain.replan import Replanned
+    from meshwright.explain.what_if import Improvement
+    from meshwright.search.budget import Budget
+    from meshwright.search.joint.question import PlanResult
+    from meshwright.simulate.collective_table import CollectivePrices
 
 DEFAULT = "report.html"
 """Where a report is written unless something else is said."""
 
 EXPLAINING = 20.0
-"""Seconds that an explanation may take."""
+"""Seconds that an explanation may take, without its searches."""
 
 ReportOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write a report, one HTML file, here.")
@@ -50,15 +53,16 @@ def report(
     explain: Annotated[
         bool, typer.Option(help="Tell what the runner-up of every decision would cost.")
     ] = True,
+    budget: SearchesOption = SEARCHES,
     json: JsonOption = False,
 ) -> None:
     """Write a report on a plan: one HTML file that opens offline, every figure predicted.
 
-    Example:  meshwright report plan.json --out report.html
+    Example:  meshwright report plan.json --out report.html --budget 0
     """
     from meshwright.plan.file import load_plan
 
-    place = chosen_place(out)
+    place, searches = chosen_place(out), chosen_searches(budget)
     require_place("--trace", trace)
     loaded = load_plan(plan)
 
@@ -79,8 +83,8 @@ def report(
         )
         planned = beside(planned, known, papers=papers)
     prices = prices_of(loaded)
-    decisions = explained(planned, prices) if explain else ()
-    write(planned, decisions, prices, place, trace)
+    reasons = explained(planned, prices, searches) if explain else NOTHING
+    write(planned, reasons, prices, place, trace)
     if json:
         print_json({"report": place, "trace": trace})
     else:
@@ -101,32 +105,62 @@ def chosen_place(out: str | None) -> str:
     return path
 
 
-def explained(planned: Planned, prices: Prices) -> tuple[Decision, ...]:
-    """What the runner-up of each decision costs; nothing if the user has no time."""
+class Reasons(NamedTuple):
+    """Why a plan, and what would be better."""
+
+    decisions: tuple[Decision, ...] = ()
+    helps: tuple[Improvement, ...] = ()
+    what_ifs: tuple[Replanned, ...] = ()
+
+
+NOTHING = Reasons()
+
+
+def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | None) -> Reasons:
+    """What the runner-up of each decision costs and what would help, with so much for each search;
+    what there is if the user has no time.
+    """
     import time
 
     from meshwright.cost.tables import pricer_of
+    from meshwright.explain.confirm import confirmed
     from meshwright.explain.decisions import explain
+    from meshwright.explain.replan import replanned
+    from meshwright.explain.what_if import helps
 
+    found, (plan, prediction), question = NOTHING, planned.best, planned.question
     if planned.stopped == "interrupted":
-        return ()
+        return found
     try:
-        with share_bar("explaining"):
-            return explain(
-                planned.best.plan,
+        with share_bar("explaining") as show:
+            end = time.monotonic() + EXPLAINING
+            found = Reasons(helps=helps(plan, question.memory, lambda: time.monotonic() > end))
+            decisions = explain(
+                plan,
                 prices=prices,
-                operators=pricer_of(planned.question.cluster.device),
-                memory=planned.question.memory,
-                deadline=time.monotonic() + EXPLAINING,
+                operators=pricer_of(question.cluster.device),
+                memory=question.memory,
+                deadline=end,
             )
+            found = found._replace(decisions=decisions)
+            if searches is None:
+                return found
+            told = partial(show, 1.0)
+            decisions = confirmed(
+                plan, question, decisions, searches, step=prediction.step, told=told
+            )
+            found = found._replace(decisions=decisions)
+            for own in replanned(plan, question, searches, told):
+                found = found._replace(what_ifs=(*found.what_ifs, own))
     except KeyboardInterrupt:
-        return ()
+        pass
+    return found
 
 
 def write(
-    planned: Planned,
-    decisions: Sequence[Decision],
-    prices: Prices,
+    planned: PlanResult,
+    reasons: Reasons,
+    prices: CollectivePrices,
     report: str | None,
     trace: str | None,
 ) -> None:
@@ -142,6 +176,13 @@ def write(
         return
     simulation = simulate(planned.best.plan, prices)
     if report is not None:
-        write_whole(report, page(planned, decisions, simulation).encode())
+        text = page(
+            planned,
+            reasons.decisions,
+            simulation,
+            helps=reasons.helps,
+            what_ifs=reasons.what_ifs,
+        )
+        write_whole(report, text.encode())
     if trace is not None:
         write_whole(trace, msgspec.json.encode(trace_document(simulation)))

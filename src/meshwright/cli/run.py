@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from meshwright.plan.model import Measurement, Plan, Prediction
     from meshwright.run.exec.compiled_segments import CompileReport
-    from meshwright.run.training import Task
+    from meshwright.run.training import TrainingTask
 
 MOST_RANKS = 64
 """That one machine is asked to start."""
@@ -92,9 +92,9 @@ def run(
             f"plan {plan!r} does not say which model it is for", "name it with --model"
         )
     from meshwright.run.launch.torchrun import started_by_torchrun
-    from meshwright.run.training import Task, refuse_code_elsewhere, require_sources
+    from meshwright.run.training import TrainingTask, refuse_code_elsewhere, require_sources
 
-    task = Task(
+    task = TrainingTask(
         plan=loaded,
         model=source,
         data=data,
@@ -125,13 +125,13 @@ def run(
             raise typer.Exit(Exit.NO)
 
 
-def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
+def _under_torchrun(task: TrainingTask, backend: str | None) -> _Ran | None:
     """What the first rank has to show."""
     import torch
     import torch.distributed as dist
 
     from meshwright.run.launch.torchrun import joined, ranks_here, together
-    from meshwright.run.training import Told, train
+    from meshwright.run.training import RunListener, train
 
     with joined(backend) as device:
         if device.type == "cpu":
@@ -139,11 +139,11 @@ def _under_torchrun(task: Task, backend: str | None) -> _Ran | None:
         first = dist.get_rank() == 0
         sharing = 1 if device.type == "cuda" else ranks_here()
         found = together(lambda: _predicted(task.plan, device, sharing) if first else None)
-        measured = train(task, Told(_tell_step, _tell_compiled))
+        measured = train(task, RunListener(_tell_step, _tell_compiled))
     return None if found is None else _Ran(found, measured)
 
 
-def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
+def _on_this_machine(task: TrainingTask, ranks_per_gpu: int | None) -> _Ran:
     """Ranks as processes of this machine: on its CPUs, or several on each of its GPUs."""
     import torch
 
@@ -153,9 +153,9 @@ def _on_this_machine(task: Task, ranks_per_gpu: int | None) -> _Ran:
     from meshwright.plan.model import Measurement
     from meshwright.run.launch.gpus import gpus_for, sharing_service
     from meshwright.run.launch.ranks import Home, RankError, run_ranks
-    from meshwright.run.training import Told, train
+    from meshwright.run.training import RunListener, train
 
-    told = Told(_tell_step, _tell_compiled)
+    told = RunListener(_tell_step, _tell_compiled)
     ranks = task.plan.cluster.devices
     if ranks > MOST_RANKS:
         raise InputError(

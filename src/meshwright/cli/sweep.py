@@ -12,7 +12,7 @@ from meshwright.cli.options import JsonOption, chosen
 
 if TYPE_CHECKING:
     from meshwright.report.sweeps import Outcome
-    from meshwright.search.jobs import Job, Row
+    from meshwright.search.jobs import Job, JobRow
     from meshwright.search.sweep import Failed, Stopped, Where
 
 EXAMPLE = """models = ["zoo:lenet/tiny", "zoo:mlp/tiny"]  # whatever 'meshwright capture' takes
@@ -78,18 +78,18 @@ def _outcomes(
     jobs: Sequence[Job], where: Where, cores: int | None, results: str | None
 ) -> tuple[list[Outcome], Stopped]:
     """What became of every job that is finished, now or in an earlier sweep."""
-    from meshwright.search.jobs import Row, planned
+    from meshwright.search.jobs import JobRow, planned
     from meshwright.search.results import Results
     from meshwright.search.sweep import sweep as swept
 
     kept = None if results is None else Results(results)
-    rows: dict[Job, Row | Failed] = {} if kept is None else dict(kept.load())
+    rows: dict[Job, JobRow | Failed] = {} if kept is None else dict(kept.load())
     left = [job for job in jobs if job not in rows]
     with share_bar(f"planning {len(left)} of {len(jobs)} jobs") as show:
 
-        def tell(job: Job, row: Row | Failed) -> None:
+        def tell(job: Job, row: JobRow | Failed) -> None:
             rows[job] = row
-            if kept is not None and isinstance(row, Row):
+            if kept is not None and isinstance(row, JobRow):
                 kept.add(job, row)
             show(sum(one in rows for one in jobs) / len(jobs), f"{job} is finished")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import new_console, print_json, progress
-from meshwright.cli.options import JsonOption
+from meshwright.cli.options import JsonOption, require_place
 
 if TYPE_CHECKING:
     from meshwright.graph.model import OperatorGraph
@@ -202,6 +202,9 @@ def validate_published(
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Each row with rates that were fitted without it.")
     ] = False,
+    bands: Annotated[
+        str | None, typer.Option(help="Write error bands by GPU and kind of model to this file.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare predicted training steps and memory with published ones, through the simulator that
@@ -220,6 +223,7 @@ def validate_published(
     from meshwright.validate.published.rows import embedded_published, load_published
     from meshwright.validate.published.summary import summarize_published
 
+    require_place("--bands", bands)
     table = embedded_published() if rows is None else load_published(rows)
     wanted = [row for row in table if source is None or source in row.source]
     found = []
@@ -232,6 +236,14 @@ def validate_published(
             found.append(it)
             tick()
     summary = summarize_published(found)
+    if bands is not None:
+        import msgspec
+
+        from meshwright.base.files import write_whole
+        from meshwright.validate.bands import bands_of
+
+        text = msgspec.json.format(msgspec.json.encode(bands_of(found)), indent=1)
+        write_whole(bands, text + b"\n")
     if json:
         print_json(published_document(found, summary))
         return
@@ -248,3 +260,37 @@ def validate_published(
     if summary.skipped:
         console.print()
         console.print(table_of_skipped(summary))
+
+
+@validate.command("heterogeneous")
+def validate_heterogeneous(
+    rows: Annotated[
+        str | None, typer.Option(help="A table with the same columns; the embedded one by default.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare predictions with AMP's measured steps on mixed and equal GPUs (NeurIPS 2022).
+
+    Example:  meshwright validate heterogeneous
+    """
+    from meshwright.capture.load import load_model
+    from meshwright.report import heterogeneous as report
+    from meshwright.validate.heterogeneous import Judge, embedded_rows, load_rows
+
+    given = embedded_rows() if rows is None else load_rows(rows)
+    measured = [row for row in given if row.measured is not None]
+
+    def graph_of(source: str, batch: int) -> OperatorGraph:
+        return load_model(source, batch, {}).graph
+
+    judge, found = Judge(graph_of), []
+    with progress("rows judged") as tick:
+        for row in measured:
+            found.append(judge.judged(row))
+            tick()
+    if json:
+        print_json(report.heterogeneous_document(found))
+        return
+    console = new_console()
+    console.print(report.table_of_trials(found))
+    console.print(report.describe_trials(found))

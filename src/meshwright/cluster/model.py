@@ -122,7 +122,7 @@ PEAKS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 """What a device may have a peak rate for."""
 
 
-class Toll(msgspec.Struct, frozen=True, kw_only=True):
+class CommOverhead(msgspec.Struct, frozen=True, kw_only=True):
     """What talking to others takes of a device's own time to compute: a processor sends by itself,
     an accelerator mostly has others do it.
     """
@@ -152,7 +152,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     prices: str = ""
     """Measured prices of operators: a file that 'meshwright calibrate' wrote, or the name of a
     table that comes with Meshwright; empty: all prices are estimated."""
-    toll: Toll | None = None
+    toll: CommOverhead | None = None
     """None: it computes as fast while it talks."""
     rates: Rates | msgspec.UnsetType = msgspec.UNSET
     """What kernels reach of it; unset, and left out of files: the usual."""
@@ -368,7 +368,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return load_cluster(path)
 
 
-def _toll_facts(toll: Toll | None) -> tuple[tuple[str, str], ...]:
+def _toll_facts(toll: CommOverhead | None) -> tuple[tuple[str, str], ...]:
     if toll is None:
         return ()
     each = f"{format_seconds(toll.message)} a message, {format_bandwidth(toll.bandwidth)}"

@@ -13,6 +13,14 @@ from msgspec.structs import fields
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 
+SELECTIVE = 0.4
+"""The share of saved tensors that torchtitan's selective checkpointing keeps (every other product
+and attention), read off the peaks of four published rows (decision 0025)."""
+
+HIDDEN_TENSOR, HIDDEN_EXCHANGE = 0.6, 0.75
+"""The shares of tensor-parallel collectives and of exchanges of tokens that Megatron hides where it
+is told to: read off published steps with tensor 4 and 8, and of DeepSeek-V3 (decision 0025)."""
+
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of a device and its software; by default those of PyTorch on recent GPUs."""
@@ -47,7 +55,10 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of the rate of attention that is not fused if the width of its heads is even and
     8 does not divide it."""
     grouped: float = 1.0
-    """What grouped products (experts) reach of what one large product does."""
+    """What grouped products (experts) reach of what a product of one expert's rows does."""
+    joined: float = 1.6
+    """How many times as fast grouped products are where they, what is between them and scaling are
+    one kernel (`Software.joins`)."""
     scores: float = 5.0
     """How often attention that is not fused reads or writes each score in a forward pass."""
     fused: float = 0.5
@@ -72,3 +83,35 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
     losses are computed from a float32 copy of their 16-bit scores."""
     products: str = ""
     """The precision of products with weights where it is not that of their tensors: "fp8"."""
+    joins: bool = False
+    """Whether grouped products, what is between them and scaling are one kernel (Megatron-Bridge
+    since 26.06)."""
+    adds: bool = False
+    """Whether kernels of their own add up the gradients of micro-batches (DeepSpeed), instead of
+    the products that make them (Megatron)."""
+    dispatched: int = 0
+    """To how many experts a token goes, where what several experts of one machine shall have is
+    sent there once (DeepEP, HybridEP); 0 where it is sent to each."""
+    hidden_exchange: float = 0.0
+    """The share of the exchange of tokens that another micro-batch's computing hides (Megatron's
+    --overlap-moe-expert-parallel-comm)."""
+    hidden_tensor: float = 0.0
+    """The share of tensor-parallel gathers and scatters inside a machine that products hide
+    (Megatron's --tp-comm-overlap, torchtitan's async TP)."""
+    keeps: float = 1.0
+    """The share of what autograd saves for the backward pass that is kept, where some operators run
+    again and others do not (selective activation checkpointing): what is not kept is computed
+    again."""
+    gradient_bytes: float = 0.0
+    """Bytes that gradients of a 16-bit parameter take; 0: 4 where they are `wide`, or 2."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_exchange", "hidden_tensor"):
+            share = getattr(self, name)
+            if not 0 <= share < 1:
+                raise InputError(f"the share {name!r} is {share:g}", "give one from 0 to below 1")
+        if not 0 < self.keeps <= 1:
+            raise InputError(f"the share 'keeps' is {self.keeps:g}", "give one up to 1")
+        for name in ("dispatched", "gradient_bytes"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name!r} is {getattr(self, name):g}", "give 0 or more")

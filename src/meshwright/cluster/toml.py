@@ -22,7 +22,7 @@ from meshwright.base.units import (
     parse_ops,
     parse_seconds,
 )
-from meshwright.cluster.model import Cluster, Device, Duplex, Kind, Level, Link, Toll
+from meshwright.cluster.model import Cluster, CommOverhead, Device, Duplex, Kind, Level, Link
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.rates import Rates, Software
 
@@ -34,20 +34,29 @@ LAUNCH = "launch"
 
 def load_cluster(path: str | Path) -> Cluster:
     """Read a cluster file."""
+    return parse_cluster(text_of(path), str(path))
+
+
+def text_of(path: str | Path) -> str:
+    """What stands in a cluster file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read cluster file {str(path)!r} ({getattr(error, 'strerror', None) or error})",
             "give the path of a readable TOML file or a name that 'meshwright clusters' lists",
         ) from None
-    return parse_cluster(text, str(path))
 
 
 def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
     """Read cluster TOML that came from `file`."""
+    return regular(Table(toml_of(text, file), file, ""), file)
+
+
+def toml_of(text: str, file: str) -> dict[str, object]:
+    """What TOML says."""
     try:
-        content = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file}: not valid TOML ({error})", "correct the line it names") from None
     except ValueError:
@@ -56,7 +65,16 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
         ) from None
     except RecursionError:
         raise InputError(f"{file}: arrays or tables are nested too deep", "flatten them") from None
-    top = _Table(content, file, "")
+
+
+def regular(top: Table, file: str) -> Cluster:
+    """A regular cluster from its table."""
+    if "island" in top.content:
+        raise top.error(
+            "island",
+            "makes it a sum of islands, and here a regular cluster is wanted",
+            f"name one island of it, as {file}#NAME",
+        )
     top.allow("name", "description", "source", "machine", "device", "levels")
     return top.build(
         lambda: Cluster(
@@ -64,13 +82,14 @@ def parse_cluster(text: str, file: str = "cluster.toml") -> Cluster:
             description=top.text("description", ""),
             source=top.text("source", ""),
             machine=top.text("machine", "") or None,
-            device=_device(top.table("device"), Path(file).parent),
-            levels=tuple(_level(level) for level in top.tables("levels")),
+            device=device_of(top.table("device"), Path(file).parent),
+            levels=tuple(level_of(level) for level in top.tables("levels")),
         )
     )
 
 
-def _device(table: _Table, folder: Path) -> Device:
+def device_of(table: Table, folder: Path) -> Device:
+    """A device from its table; files of prices are found from a folder."""
     table.allow(
         "name",
         "memory",
@@ -102,7 +121,7 @@ def _device(table: _Table, folder: Path) -> Device:
     )
 
 
-def _rates(table: _Table) -> Rates:
+def _rates(table: Table) -> Rates:
     names = [field.name for field in fields(Rates)]
     table.allow(*names)
     shares = {name: table.share(name) for name in names if name in table.content and name != LAUNCH}
@@ -110,27 +129,30 @@ def _rates(table: _Table) -> Rates:
     return table.build(lambda: replace(Rates(launch=launch), **shares))
 
 
-def _software(table: _Table) -> Software:
-    table.allow("fuses", "flash", "wide", "products")
-    return Software(
-        fuses=table.flag("fuses"),
-        flash=table.flag("flash", default=True),
-        wide=table.flag("wide"),
-        products=table.text("products", ""),
-    )
+def _software(table: Table) -> Software:
+    flags = ("fuses", "flash", "wide", "joins", "adds")
+    numbers = ("hidden_exchange", "hidden_tensor", "keeps", "gradient_bytes")
+    table.allow(*flags, "products", "dispatched", *numbers)
+    usual = Software()
+    told = {name: table.flag(name, default=getattr(usual, name)) for name in flags}
+    shares = {name: table.share(name) for name in numbers if name in table.content}
+    copies = table.integer("dispatched") if "dispatched" in table.content else 0
+    products = table.text("products", "")
+    others = {**told, **shares, "dispatched": copies, "products": products}
+    return table.build(lambda: replace(Software(), **others))
 
 
-def _toll(table: _Table) -> Toll:
+def _toll(table: Table) -> CommOverhead:
     table.allow("message", "bandwidth")
     return table.build(
-        lambda: Toll(
+        lambda: CommOverhead(
             message=table.quantity("message", parse_seconds),
             bandwidth=table.quantity("bandwidth", parse_bandwidth),
         )
     )
 
 
-def _overhead(table: _Table) -> Overhead:
+def _overhead(table: Table) -> Overhead:
     table.allow("context", "communicator", "unused", "source")
     return table.build(
         lambda: Overhead(
@@ -142,7 +164,8 @@ def _overhead(table: _Table) -> Overhead:
     )
 
 
-def _level(table: _Table) -> Level:
+def level_of(table: Table) -> Level:
+    """A level from its table."""
     table.allow("name", "cardinality", "blocks", "links")
     blocks = table.table("blocks", {})
     return table.build(
@@ -150,12 +173,13 @@ def _level(table: _Table) -> Level:
             name=table.text("name"),
             cardinality=table.integer("cardinality"),
             blocks=tuple((name, blocks.integer(name)) for name in blocks.content),
-            links=tuple(_link(link) for link in table.tables("links")),
+            links=tuple(link_of(link) for link in table.tables("links")),
         )
     )
 
 
-def _link(table: _Table) -> Link:
+def link_of(table: Table) -> Link:
+    """A link from its table."""
     table.allow(
         "name", "per", "bandwidth", "bandwidth_out", "bandwidth_in", "latency", "duplex", "kind",
         "hub", "outward",
@@ -182,7 +206,7 @@ def _link(table: _Table) -> Link:
     )
 
 
-class _Table:
+class Table:
     """A TOML table that knows where it stands."""
 
     def __init__(self, content: dict[str, object], file: str, path: str) -> None:
@@ -199,19 +223,24 @@ class _Table:
             raise self.error(key, "is not a known key", nearest(key, keys))
 
     def text(self, key: str, default: str | None = None) -> str:
+        """A text."""
         return self._typed(key, str, "a text", default)
 
     def integer(self, key: str) -> int:
+        """A whole number."""
         return self._typed(key, int, "a whole number", None)
 
     def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
         return self._typed(key, bool, "true or false", default)
 
     def share(self, key: str) -> float:
+        """A number."""
         value: float | int = self._typed(key, (int, float), "a number", None)
         return float(value)
 
     def one_of(self, key: str, allowed: tuple[_T, ...], default: _T) -> _T:
+        """One of some values."""
         value = self._typed(key, object, "a text", default)
         for choice in allowed:
             if choice == value:
@@ -220,23 +249,24 @@ class _Table:
         raise self.error(key, f"is {shown(value)}", f"expected one of {known}")
 
     def quantity(self, key: str, parse: Callable[[str], _T], default: _T | None = None) -> _T:
+        """A text with a unit, parsed."""
         if key not in self.content and default is not None:
             return default
         text = self._typed(key, str, "a text with a unit", None)
         with self._at(self._place(key)):
             return parse(text)
 
-    def table(self, key: str, default: dict[str, object] | None = None) -> _Table:
-        return _Table(self._typed(key, dict, "a table", default), self._file, self._place(key))
+    def table(self, key: str, default: dict[str, object] | None = None) -> Table:
+        """A table inside of this one."""
+        return Table(self._typed(key, dict, "a table", default), self._file, self._place(key))
 
-    def tables(self, key: str) -> list[_Table]:
+    def tables(self, key: str) -> list[Table]:
+        """An array of tables."""
         items = self._typed(key, list, f"an array of tables, [[{self._place(key)}]]", [])
         for index, item in enumerate(items):
             if not isinstance(item, dict):
                 raise self.error(key, f"holds {shown(item)} at {index}", "expected tables only")
-        return [
-            _Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)
-        ]
+        return [Table(item, self._file, f"{self._place(key)}[{i}]") for i, item in enumerate(items)]
 
     def _typed(
         self, key: str, kind: type[_T] | tuple[type[_T], ...], words: str, default: _T | None
@@ -252,6 +282,7 @@ class _Table:
         return f"{self._path}.{key}" if self._path else key
 
     def error(self, key: str, problem: str, remedy: str) -> InputError:
+        """A mistake at a key."""
         return _PlacedError(f"{self._file}: {self._place(key)} {problem}", remedy)
 
     @contextmanager
@@ -278,19 +309,19 @@ def dump_cluster(cluster: Cluster) -> str:
     """
     device = cluster.device
     lines = [
-        f"name = {_quoted(cluster.name)}",
-        f"description = {_quoted(cluster.description)}",
-        f"source = {_quoted(cluster.source)}",
-        f"machine = {_quoted(cluster.machine or '')}",
+        f"name = {quoted(cluster.name)}",
+        f"description = {quoted(cluster.description)}",
+        f"source = {quoted(cluster.source)}",
+        f"machine = {quoted(cluster.machine or '')}",
         "",
         "[device]",
-        f"name = {_quoted(device.name)}",
+        f"name = {quoted(device.name)}",
         f'memory = "{device.memory} B"',
         f'memory_bandwidth = "{device.memory_bandwidth!r} B/s"',
-        *([f"prices = {_quoted(device.prices)}"] if device.prices else []),
+        *([f"prices = {quoted(device.prices)}"] if device.prices else []),
         "",
         "[device.peak]",
-        *(f'{_quoted(dtype)} = "{rate!r} FLOP/s"' for dtype, rate in device.peak),
+        *(f'{quoted(dtype)} = "{rate!r} FLOP/s"' for dtype, rate in device.peak),
     ]
     if device.toll is not None:
         lines += ["", "[device.toll]", f'message = "{device.toll.message!r} s"']
@@ -300,15 +331,15 @@ def dump_cluster(cluster: Cluster) -> str:
         lines += ["", "[device.overhead]", f'context = "{device.overhead.context} B"']
         lines += [f'communicator = "{device.overhead.communicator} B"']
         lines += [f"unused = {device.overhead.unused!r}"]
-        lines += [f"source = {_quoted(device.overhead.source)}"]
+        lines += [f"source = {quoted(device.overhead.source)}"]
     for level in cluster.levels:
-        lines += ["", "[[levels]]", f"name = {_quoted(level.name)}"]
+        lines += ["", "[[levels]]", f"name = {quoted(level.name)}"]
         lines += [f"cardinality = {level.cardinality}"]
         if level.blocks:
-            blocks = ", ".join(f"{_quoted(name)} = {size}" for name, size in level.blocks)
+            blocks = ", ".join(f"{quoted(name)} = {size}" for name, size in level.blocks)
             lines += [f"blocks = {{ {blocks} }}"]
         for link in level.links:
-            lines += ["", "[[levels.links]]", *_link_lines(link)]
+            lines += ["", "[[levels.links]]", *link_lines(link)]
     return "\n".join(lines) + "\n"
 
 
@@ -320,11 +351,20 @@ def _software_lines(device: Device) -> list[str]:
     if device.fusing is not UNSET:
         lines += ["", "[device.fusing]", *_rate_lines(device.fusing)]
     if device.software is not UNSET:
-        software = device.software
-        lines += ["", "[device.software]", f"fuses = {str(software.fuses).lower()}"]
-        lines += [f"flash = {str(software.flash).lower()}", f"wide = {str(software.wide).lower()}"]
-        lines += [f"products = {_quoted(software.products)}"]
+        lines += ["", "[device.software]"]
+        told = {field.name: getattr(device.software, field.name) for field in fields(Software)}
+        lines += [f"{name} = {_told(value)}" for name, value in told.items()]
     return lines
+
+
+def _told(value: bool | float | str) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return quoted(value)
+        case _:
+            return repr(value)
 
 
 def _rate_lines(rates: Rates) -> list[str]:
@@ -337,10 +377,11 @@ def _rate_lines(rates: Rates) -> list[str]:
     return found
 
 
-def _link_lines(link: Link) -> list[str]:
+def link_lines(link: Link) -> list[str]:
+    """A link as lines of TOML."""
     lines = [
-        f"name = {_quoted(link.name)}",
-        f"per = {_quoted(link.per)}",
+        f"name = {quoted(link.name)}",
+        f"per = {quoted(link.per)}",
         f'bandwidth_out = "{link.out!r} B/s"',
         f'bandwidth_in = "{link.into!r} B/s"',
         f'latency = "{link.latency!r} s"',
@@ -351,6 +392,7 @@ def _link_lines(link: Link) -> list[str]:
     return lines
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as TOML has it."""
     escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return '"' + "".join(escapes.get(c, c) for c in text) + '"'

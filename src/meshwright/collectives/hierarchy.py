@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 from meshwright.base.errors import InputError, nearest
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import ROOT, Form, InsideGroup, Master, Parallel
-from meshwright.cost.pattern import Digit, Pattern, Use
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.sharding.axes import IDLE, axis_indices
 from meshwright.sharding.placement import Placement
 
@@ -86,9 +86,9 @@ class Hierarchy:
         digits: list[list[Digit]] = [[] for _ in self.hardware_names]
         for factor in self._digits:
             idle = self.placement.axes[factor.axis].name == IDLE
-            use = Use.MEMBER if factor in varied else Use.EVERY
+            use = PatternUse.MEMBER if factor in varied else PatternUse.EVERY
             if factor in first or idle:
-                use = Use.FIRST
+                use = PatternUse.FIRST
             digits[factor.level].append(Digit(factor.radix, use))
         return tuple(tuple(level) for level in digits)
 

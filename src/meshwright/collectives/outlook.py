@@ -62,7 +62,7 @@ def follow(
             yield Collective.REDUCE, groups, View(done, opened, empty | varied, late)
 
 
-class Edge(NamedTuple):
+class ProgramEdge(NamedTuple):
     """A move between views, by number."""
 
     move: int
@@ -79,7 +79,7 @@ class SynthesisOutlook:
     ) -> None:
         self._everything, self._limit = (1 << levels) - 1, limit
         self.priced: dict[tuple[int, Levels], int] = {}
-        self.edges: list[list[Edge]] = []
+        self.edges: list[list[ProgramEdge]] = []
         numbers = {move: number for number, move in enumerate(moves)}
         every = tuple(dict.fromkeys(groups for _, groups in moves))
 
@@ -117,7 +117,7 @@ class SynthesisOutlook:
             self._views[target] = len(self._views)
             reached.append(target)
         price = self.priced.setdefault((number, view.open), len(self.priced))
-        self.edges[self._views[view]].append(Edge(number, price, self._views[target]))
+        self.edges[self._views[view]].append(ProgramEdge(number, price, self._views[target]))
 
     def bounds(
         self, price: Callable[[int, Levels], float]

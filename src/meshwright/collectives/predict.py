@@ -23,7 +23,7 @@ from meshwright.collectives.dsl import Program, ReductionInstruction
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.laws import Levels, State, apply, scattered
 from meshwright.collectives.synthesize import SIZE_LIMIT, CollectiveMove, MoveSpace, Rules
-from meshwright.cost.alpha_beta import Line, Pricer, cheapest_line
+from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
 
 
 class NoProgramError(InputError):
@@ -36,7 +36,7 @@ class ProgramStepPrice(NamedTuple):
     instruction: ReductionInstruction
     held: float
     """Bytes on each member before it."""
-    line: Line
+    line: CostLine
     """The price, as a function of the bytes held."""
 
     @property
@@ -190,7 +190,7 @@ class _Prices:
             raise InputError(f"a payload of {payload} bytes", "give a number above 0")
         space.hierarchy.placement.on(pricer.cluster)
         self.space, self._pricer, self._payload = space, pricer, payload
-        self._lines: dict[CollectiveMove, tuple[Line, ...]] = {}
+        self._lines: dict[CollectiveMove, tuple[CostLine, ...]] = {}
         self._steps: dict[tuple[State, CollectiveMove], tuple[ProgramStepPrice, State]] = {}
 
     def step(self, state: State, move: CollectiveMove) -> tuple[ProgramStepPrice, State]:
@@ -222,7 +222,7 @@ class _Prices:
         """Seconds of a move on data scattered along some levels."""
         return self.at(move, opened).at(self.held(opened))
 
-    def at(self, move: CollectiveMove, opened: Levels) -> Line:
+    def at(self, move: CollectiveMove, opened: Levels) -> CostLine:
         """The price of a move on data scattered along some levels."""
         lines = self._lines.get(move)
         if lines is None:

@@ -2,8 +2,8 @@
 accept, in increasing size, in a fixed order; or only how many there are.
 
 Which programs exist depends on the number of levels, never on their sizes. Programs are paths
-from the start state to the goal; `Graph` remembers what follows each state, and for each number
-of steps left how many paths there are, so that only states that lead to the goal are walked.
+from the start state to the goal; `ProgramGraph` remembers what follows each state, and for each
+number of steps left how many paths there are, so that only states that lead to the goal are walked.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def count_programs(
     return MoveSpace(hierarchy, rules).count(limit)
 
 
-class Graph:
+class ProgramGraph:
     """States and what the moves make of them, computed where somebody looks."""
 
     def __init__(self, levels: int, moves: tuple[CollectiveMove, ...]) -> None:
@@ -186,5 +186,5 @@ class Graph:
 
 
 @lru_cache(maxsize=16)
-def _graph(levels: int, moves: tuple[CollectiveMove, ...]) -> Graph:
-    return Graph(levels, moves)
+def _graph(levels: int, moves: tuple[CollectiveMove, ...]) -> ProgramGraph:
+    return ProgramGraph(levels, moves)

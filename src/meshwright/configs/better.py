@@ -1,5 +1,5 @@
 """Configurations near one, and the best that there are. Enters: a graph, a machine, a
-configuration, prices. Leaves: `Trial`s, simulated.
+configuration, prices. Leaves: `ConfigTrial`s, simulated.
 
     fixes         one setting changed: recomputation, ZeRO, micro-batches, a factor of the data axis
                   given to another axis
@@ -29,7 +29,7 @@ from meshwright.configs.written import Form
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, Prediction
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
 
 FINALISTS = 3
@@ -40,7 +40,7 @@ MOST_MICRO = 512
 """Micro-batches that are tried, at most."""
 
 
-class Trial(NamedTuple):
+class ConfigTrial(NamedTuple):
     """A configuration and what is predicted of it."""
 
     config: ParallelConfig
@@ -54,7 +54,7 @@ class Trial(NamedTuple):
         return over, float(held) if over else self.prediction.step
 
 
-class Trials:
+class ConfigTrials:
     """Configurations of one model on one machine, each simulated once."""
 
     def __init__(
@@ -63,13 +63,13 @@ class Trials:
         cluster: Cluster,
         form: Form,
         memory: Bytes,
-        prices: Prices,
+        prices: CollectivePrices,
         operators: OperatorPricer,
     ) -> None:
         self.graph, self.cluster, self.form, self.memory = graph, cluster, form, memory
         self.prices, self.operators = prices, operators
         self.facts = facts_of(graph)
-        self._known: dict[ParallelConfig, Trial] = {}
+        self._known: dict[ParallelConfig, ConfigTrial] = {}
         self._tasks = 0
 
     @property
@@ -82,15 +82,15 @@ class Trials:
         plan = configured(self.graph, self.cluster, config)
         found = simulate(plan, self.prices, self.operators)
         self._tasks += int(found.problem.tasks.live.sum())
-        self._known[config] = Trial(config, plan, found.prediction)
+        self._known[config] = ConfigTrial(config, plan, found.prediction)
         return found
 
-    def fixes(self, config: ParallelConfig) -> list[Trial]:
+    def fixes(self, config: ParallelConfig) -> list[ConfigTrial]:
         """What fits with one setting changed, or without replicas, the fastest first."""
         tried = self._tried((config, *changed(config, self.facts, self.form)))
         return [own for own in tried if not own.order(self.memory)[0]]
 
-    def best(self, config: ParallelConfig) -> Trial | None:
+    def best(self, config: ParallelConfig) -> ConfigTrial | None:
         """The fastest that fits; if nothing does, the smallest."""
         first = self._tried(degrees_of(config, self.facts, self.cluster.devices, self.form))
         finalists: dict[object, ParallelConfig] = {}
@@ -102,7 +102,7 @@ class Trials:
         every = sorted(self._known.values(), key=lambda own: own.order(self.memory))
         return every[0] if every else None
 
-    def _tried(self, configs: Iterable[ParallelConfig]) -> list[Trial]:
+    def _tried(self, configs: Iterable[ParallelConfig]) -> list[ConfigTrial]:
         found = []
         for config in configs:
             if config not in self._known:

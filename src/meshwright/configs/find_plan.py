@@ -1,5 +1,6 @@
 """The planner from Python, and the search beside what people train with. Enters: a model, a
-cluster, what counts. Leaves: a `Planned` whose baselines are the strategies of today (`recipes`).
+cluster, what counts. Leaves: a `PlanResult` whose baselines are the strategies of today
+(`recipes`).
 
 The joint search starts from the fastest of them that fits, so that its answer is no slower.
 """
@@ -17,14 +18,15 @@ from meshwright.cluster.model import Cluster
 from meshwright.configs.recipes import Recipes, recipes
 from meshwright.cost.backend import NCCL, Backend, backend_named
 from meshwright.cost.memory import Optimizer
+from meshwright.explain.confirm import start_under
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
-from meshwright.search.find import cluster_of, graph_of, memory_limit
+from meshwright.search.find import cluster_of, graph_of, memory_limit, with_sequence
 from meshwright.search.joint.constraints import parse_constraints
 from meshwright.search.joint.planner import Progress, best_plan
-from meshwright.search.joint.question import Minimize, Planned, Question
+from meshwright.search.joint.question import Minimize, PlanRequest, PlanResult
 from meshwright.search.joint.warm import warm_up
 
 SHARE = 0.25
@@ -36,6 +38,7 @@ def find_plan(
     cluster: str | Cluster,
     *,
     batch: int | None = None,
+    seq: int | None = None,
     dtype: str | None = None,
     memory: str | Bytes | None = None,
     budget: str | float | Budget = "60s",
@@ -55,7 +58,7 @@ def find_plan(
     programs: bool = True,
     cores: int = 1,
     progress: Progress = lambda _: None,
-) -> Planned:
+) -> PlanResult:
     """The best plan that a budget buys: graph, layouts, placement and reduction programs together.
 
     A budget is seconds (20, "20s") or a number of proposals ("5000"). A model is a text that
@@ -70,14 +73,15 @@ def find_plan(
     (4, ['DDP', 'ZeRO 1', 'FSDP (ZeRO 3)'])
     """
     machine = cluster_of(cluster)
-    graph = graph_of(model, batch, dtype, operators)
-    question = Question(
+    graph = graph_of(with_sequence(model, seq), batch, dtype, operators)
+    constraints = parse_constraints(pin, forbid, fix, exclude_rules)
+    question = PlanRequest(
         graph=graph,
         cluster=machine,
         memory=memory_limit(memory, machine),
         training=Options(optimizer=optimizer, mixed=mixed),
         minimize=minimize,
-        constraints=parse_constraints(pin, forbid, fix, exclude_rules),
+        constraints=constraints,
         added=user_rules(graph, operators, rules, certificates),
     )
     planned = plan_beside_recipes(
@@ -87,16 +91,16 @@ def find_plan(
         programs=programs,
         seed=seed,
         cores=cores,
-        start=start,
+        start=None if start is None else start_under(start, constraints),
         progress=progress,
     )
-    named = model if isinstance(model, str) else ""
-    plan = msgspec.structs.replace(planned.best.plan, model=named)
+    named = with_sequence(model, seq) if isinstance(model, str) else ""
+    plan = msgspec.structs.replace(planned.best.plan, model=named, batch=batch)
     return planned._replace(best=planned.best._replace(plan=plan))
 
 
 def plan_beside_recipes(
-    question: Question,
+    question: PlanRequest,
     budget: Budget,
     *,
     backend: Backend = NCCL,
@@ -106,7 +110,7 @@ def plan_beside_recipes(
     start: Plan | None = None,
     papers: bool = False,
     progress: Progress = lambda _: None,
-) -> Planned:
+) -> PlanResult:
     """The best plan, beside what people train with; with `papers` also beside what papers compare
     with. A search that is told no plan to start from starts from the best of today.
     """
@@ -127,7 +131,7 @@ def plan_beside_recipes(
     return beside(planned, known, papers=papers)
 
 
-def recipes_for(question: Question, budget: Budget, backend: Backend) -> Recipes:
+def recipes_for(question: PlanRequest, budget: Budget, backend: Backend) -> Recipes:
     """The strategies of today for a question, as far as a budget allows."""
     allowed = None if budget.seconds is None else SHARE * budget.seconds
     warm_up()
@@ -142,7 +146,7 @@ def recipes_for(question: Question, budget: Budget, backend: Backend) -> Recipes
     )
 
 
-def beside(planned: Planned, known: Recipes, *, papers: bool) -> Planned:
+def beside(planned: PlanResult, known: Recipes, *, papers: bool) -> PlanResult:
     """A search's answer beside the strategies of today; its own baselines are the papers'."""
     old = ((), ()) if not papers else (planned.baselines, planned.refused)
     return planned._replace(baselines=(*known.fitted, *old[0]), refused=(*known.refused, *old[1]))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines.degrees.config import ParallelConfig
@@ -16,16 +18,17 @@ from meshwright.baselines.degrees.facts import Facts, facts_of
 from meshwright.baselines.degrees.placed import Rows, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
-from meshwright.configs.better import Trial, Trials
+from meshwright.configs.better import ConfigTrial, ConfigTrials
 from meshwright.configs.changes import changes, settings
-from meshwright.configs.written import Written, settled
+from meshwright.configs.written import Written, running, settled
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
 from meshwright.explain.utilisation import occupancies
 from meshwright.graph.model import OperatorGraph
-from meshwright.search.joint.question import Planned
-from meshwright.simulate.collective_table import Prices
+from meshwright.plan.model import LAYERWISE
+from meshwright.search.joint.question import PlanResult
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation
 
 COMPUTING, BUBBLE = "computing", "pipeline bubble"
@@ -34,7 +37,7 @@ FIXES = 3
 """Changes that make a configuration fit which are told, at most."""
 
 
-class Load(NamedTuple):
+class ConfigLoad(NamedTuple):
     """How much of a step something takes."""
 
     what: str
@@ -56,15 +59,15 @@ class Checked(NamedTuple):
     rows: Rows | None
     """The parallelism matrix, if it runs."""
     simulation: Simulation | None
-    loads: tuple[Load, ...]
+    loads: tuple[ConfigLoad, ...]
     """What takes a step's time, the most first: they overlap."""
-    fixes: tuple[Trial, ...]
+    fixes: tuple[ConfigTrial, ...]
     """If it does not fit: one setting changed, so that it does."""
-    best: Trial | None
+    best: ConfigTrial | None
     """The best configuration of the same form; None if nobody asked."""
     tried: int
     """Configurations that were simulated."""
-    planned: Planned | None
+    planned: PlanResult | None
     """The best plan of the joint search; None if nobody asked."""
 
     @property
@@ -84,7 +87,7 @@ class Checked(NamedTuple):
         held = self.simulation.prediction.memory.total + self.copies
         return max(0, held - self.memory)
 
-    def changes(self, to: Trial) -> tuple[str, ...]:
+    def changes(self, to: ConfigTrial) -> tuple[str, ...]:
         """What to write into the file instead; nothing that is tried has replicas of shards."""
         form, samples = self.written.form, self.facts.samples
         found = changes(form, self.config, to.config, samples)
@@ -110,10 +113,11 @@ def judge(
 ) -> Checked:
     """Everything but the joint search."""
     facts = facts_of(graph)
-    config = settled(written, facts)
-    prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=False)
+    config = replace(settled(written, facts), bucket=LAYERWISE)
+    cluster = running(cluster, written.software)
+    prices = CollectivePrices(Pricer(cluster, backend, algorithm="best"), programs=False)
     operators = pricer_of(cluster.device)
-    trials = Trials(graph, cluster, written.form, memory, prices, operators)
+    trials = ConfigTrials(graph, cluster, written.form, memory, prices, operators)
     said = [InputError(*own) for own in written.problems]
     problems = (*said, *refusals(graph, cluster, config))
     simulation = None if problems else trials.simulation(config)
@@ -139,20 +143,20 @@ def judge(
     return checked._replace(tried=trials.simulated)
 
 
-def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[Load, ...]:
+def loads_of(simulation: Simulation, config: ParallelConfig) -> tuple[ConfigLoad, ...]:
     """Computing on the busiest device, every kind of link where it is busiest, and the bubble.
 
     Of a pipeline's slots, c runs of layers for each of m micro-batches, p - 1 are lost to filling
     and draining: (p - 1) / (c m + p - 1).
     """
     step, compute = simulation.prediction.step, simulation.prediction.compute
-    found = [Load(COMPUTING, compute / step, compute)]
+    found = [ConfigLoad(COMPUTING, compute / step, compute)]
     for own in occupancies(simulation)[1:]:
-        found.append(Load(own.kind, own.busiest_share, own.busiest))
+        found.append(ConfigLoad(own.kind, own.busiest_share, own.busiest))
     lost = config.pipeline - 1
     if lost:
         share = lost / (config.chunks * config.micro_batches + lost)
-        found.append(Load(BUBBLE, share, Seconds(share * step)))
+        found.append(ConfigLoad(BUBBLE, share, Seconds(share * step)))
     return tuple(sorted(found, key=lambda own: -own.share))
 
 

@@ -14,7 +14,8 @@ parallelism takes what is left of the devices.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError, nearest
@@ -24,23 +25,29 @@ from meshwright.baselines.degrees.config import (
     PIPELINE_INSIDE,
     ParallelConfig,
 )
+from meshwright.baselines.degrees.configured import run_starts
+from meshwright.cluster.rates import Software
 from meshwright.configs.megatron_model import SIZES, model_named, sizes_said
-from meshwright.configs.written import Written, micro_batches_of
+from meshwright.configs.written import Written, megatron_software, micro_batches_of
 
 DEGREES = (
     "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size",
     "expert-model-parallel-size",
 )  # fmt: skip
+LAYOUT = "pipeline-model-parallel-layout"
 COUNTED = {
     *DEGREES, *SIZES, "num-layers-per-virtual-pipeline-stage",
-    "num-virtual-stages-per-pipeline-rank", "sequence-parallel", "use-distributed-optimizer",
+    "num-virtual-stages-per-pipeline-rank", LAYOUT, "sequence-parallel",
+    "use-distributed-optimizer",
     "data-parallel-sharding-strategy", "use-tp-pp-dp-mapping", "recompute-granularity",
     "recompute-activations", "micro-batch-size", "global-batch-size", "bf16", "fp16", "optimizer",
+    "expert-tensor-parallel-size", "overlap-param-gather", "tp-comm-overlap", "fp8-format",
+    "moe-enable-deepep", "moe-token-dispatcher-type", "overlap-moe-expert-parallel-comm",
 }  # fmt: skip
 SILENT = {
     "use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2", "recompute-method",
     "recompute-num-layers", "recompute-modules", "overlap-p2p-communication",
-    "no-overlap-p2p-communication", "cp-comm-type", "expert-tensor-parallel-size",
+    "no-overlap-p2p-communication", "cp-comm-type",
     "no-async-tensor-model-parallel-allreduce", "num-distributed-optimizer-instances",
     "data-parallel-random-init", "moe-router-topk", "moe-grouped-gemm",
 }  # fmt: skip
@@ -97,6 +104,7 @@ def read_megatron(text: str, devices: int) -> Written:
     micro_batch = max(1, flags.whole("micro-batch-size", 1))
     batch = flags.whole("global-batch-size", micro_batch * data)
     count, problems = micro_batches_of(batch, micro_batch, data, "--global-batch-size")
+    stages = _stages(flags)
     half = "bfloat16" if flags.has("bf16") else "float16" if flags.has("fp16") else None
     config = ParallelConfig(
         data=data,
@@ -104,13 +112,16 @@ def read_megatron(text: str, devices: int) -> Written:
         context=context,
         pipeline=pipeline,
         expert=expert,
-        chunks=flags.whole("num-virtual-stages-per-pipeline-rank", 1),
+        chunks=_virtual(flags, stages, pipeline),
+        uneven=bool(stages),
         micro_batches=count,
         zero=_zero(flags),
         recompute=flags.values.get("recompute-granularity") == "full",
         sequence=flags.has("sequence-parallel") and tensor > 1,
         optimizer="sgd" if flags.values.get("optimizer") == "sgd" else "adam",
         mixed=half is not None,
+        folded=flags.values.get("expert-tensor-parallel-size") == "1",
+        early=flags.has("overlap-param-gather"),
         order=PIPELINE_INSIDE if flags.has("use-tp-pp-dp-mapping") else INNERMOST_FIRST,
     )
     each = flags.whole("num-layers-per-virtual-pipeline-stage", 0)
@@ -123,8 +134,20 @@ def read_megatron(text: str, devices: int) -> Written:
         model=model_named(flags.values),
         sizes=sizes_said(flags.values),
         problems=problems,
-        notes=tuple(_notes(flags, data)),
+        notes=(*_notes(flags, data), *_note_on_stages(stages)),
         ignored=tuple(f"--{name}" for name in flags.values if not _about(name)),
+        software=_software(flags),
+    )
+
+
+def _software(flags: _Flags) -> Software:
+    """How Megatron runs what the flags say."""
+    once = flags.has("moe-enable-deepep") or flags.values.get("moe-token-dispatcher-type") == "flex"
+    return megatron_software(
+        tensor_overlap=flags.has("tp-comm-overlap"),
+        copies=flags.whole("moe-router-topk", 2) if once else 0,
+        exchange_overlap=flags.has("overlap-moe-expert-parallel-comm"),
+        products="fp8" if flags.has("fp8-format") else "",
     )
 
 
@@ -165,6 +188,40 @@ def _zero(flags: _Flags) -> int:
             )
         return SHARDING[strategy]
     return 1 if flags.has("use-distributed-optimizer") else 0
+
+
+def _stages(flags: _Flags) -> tuple[int, ...]:
+    """The layers of each stage that a layout gives (E embedding, t layer, L loss); none without."""
+    text = flags.values.get(LAYOUT) or ""
+    if flags.has(LAYOUT) and not re.fullmatch(r"[Et*0-9,|mL]+", text):
+        raise InputError(f"--{LAYOUT} is {text!r}", 'write each stage, as in "Et*3|t*4|t*4|t*3L"')
+    found = []
+    for stage in text.split("|") if text else ():
+        counted = re.findall(r"t(?:\*(\d+))?", stage)
+        found.append(sum(int(count) if count else 1 for count in counted))
+    return tuple(found)
+
+
+def _virtual(flags: _Flags, stages: tuple[int, ...], pipeline: int) -> int:
+    if stages and len(stages) % pipeline:
+        raise InputError(
+            f"--{LAYOUT} has {len(stages)} stages, which pipeline {pipeline} does not divide",
+            f"give a multiple of {pipeline} stages",
+        )
+    if stages:
+        return max(1, len(stages) // pipeline)
+    return flags.whole("num-virtual-stages-per-pipeline-rank", 1)
+
+
+def _note_on_stages(stages: tuple[int, ...]) -> Iterator[str]:
+    layers = sum(stages)
+    if not stages or layers < max(2, len(stages)):
+        return
+    cuts = [0, *run_starts(range(layers), len(stages)), layers]
+    priced = tuple(second - first for first, second in pairwise(cuts))
+    if priced != stages:
+        said, counted = (" + ".join(map(str, own)) for own in (stages, priced))
+        yield f"stages of {said} layers are priced as {counted}"
 
 
 def _notes(flags: _Flags, data: int) -> list[str]:

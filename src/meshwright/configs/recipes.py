@@ -43,7 +43,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.search.candidate import Candidate
 from meshwright.sharding.layout import factors
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
 LONG = 16_384
@@ -126,7 +126,7 @@ class _Trials:
         self, graph: OperatorGraph, cluster: Cluster, memory: Bytes, backend: Backend
     ) -> None:
         self.memory, self.most = memory, max(1, MOST_TASKS // len(units(graph)))
-        self.prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=False)
+        self.prices = CollectivePrices(Pricer(cluster, backend, algorithm="best"), programs=False)
         self.operators = pricer_of(cluster.device)
 
     def first(self, ways: Iterator[_Way]) -> tuple[str, Candidate]:

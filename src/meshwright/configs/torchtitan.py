@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.cluster.rates import HIDDEN_TENSOR, SELECTIVE, Software
 from meshwright.configs.written import Written, micro_batches_of
 from meshwright.plan.model import Schedule
 
@@ -139,8 +140,9 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
     mode = _text(tables.get("activation_checkpoint", {}), "mode", "selective")
     dtype, mixed, notes = _precision(degrees, training, sharded)
     if mode not in ("none", "full"):
-        notes.append(f"activation_checkpoint.mode {mode!r} is priced as none: attention keeps no "
-                     "scores, and what else it drops is not counted")  # fmt: skip
+        notes.append(f"activation_checkpoint.mode {mode!r} is priced as keeping {SELECTIVE:.0%} of "
+                     "what autograd saves, as published peaks say, and computing the rest "
+                     "again")  # fmt: skip
     if degrees.pipeline > 1 and name not in ALIKE:
         notes.append(f"schedule {name} is priced as Interleaved1F1B, whose bubble is larger")
     if degrees.replicate > 1 and degrees.shard > 1:
@@ -173,6 +175,17 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
         replicas=degrees.replicate if sharded else 1,
         layers_each=layers_each,
         notes=tuple(notes),
+        software=_software(tables, mixed, SELECTIVE if mode not in ("none", "full") else 1.0),
+    )
+
+
+def _software(tables: Mapping[str, Table], mixed: bool, keeps: float) -> Software:
+    """PyTorch's kernels, fused where they are compiled; gradients are reduced in float32."""
+    compiled = tables.get("compile", {}).get("enable") is True
+    compiled |= tables.get("training", {}).get("compile") is True
+    hides = tables.get("parallelism", {}).get("enable_async_tensor_parallel") is True
+    return Software(
+        fuses=compiled, wide=mixed, keeps=keeps, hidden_tensor=HIDDEN_TENSOR if hides else 0.0
     )
 
 

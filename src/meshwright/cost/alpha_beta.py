@@ -31,14 +31,14 @@ from meshwright.cost.link_load import latency, loads
 from meshwright.cost.pattern import Pattern, members, normal
 
 
-class Lost(NamedTuple):
+class LostBandwidth(NamedTuple):
     """Seconds of computing, as a function of the bytes each member holds."""
 
     fixed: float = 0.0
     per_byte: float = 0.0
 
 
-class Line(NamedTuple):
+class CostLine(NamedTuple):
     """Seconds as a function of the bytes each member holds before the collective."""
 
     fixed: Seconds
@@ -47,7 +47,7 @@ class Line(NamedTuple):
     """The link that sets the slope."""
     busy: tuple[tuple[tuple[int, str], float], ...]
     """Seconds for every byte on each link, by its level and name."""
-    lost: Lost = Lost()
+    lost: LostBandwidth = LostBandwidth()
     """What the busiest member cannot compute meanwhile."""
 
     def at(self, held: float) -> Seconds:
@@ -55,7 +55,7 @@ class Line(NamedTuple):
         return Seconds(self.fixed + held * self.per_byte)
 
 
-def cheapest_line(lines: tuple[Line, ...], held: float) -> Line:
+def cheapest_line(lines: tuple[CostLine, ...], held: float) -> CostLine:
     """The algorithm that is fastest for so many bytes."""
     return min(lines, key=lambda line: line.at(held))
 
@@ -70,14 +70,14 @@ class Pricer:
             raise InputError(f"the algorithm is {algorithm!r}", nearest(algorithm, ALGORITHMS))
         self.cluster, self.backend, self.algorithm = cluster, backend, algorithm
         self._networked = 0 if cluster.machine is None else cluster.level_index(cluster.machine) + 1
-        self._lines: dict[tuple[Operation, Pattern], tuple[Line, ...]] = {}
+        self._lines: dict[tuple[Operation, Pattern], tuple[CostLine, ...]] = {}
 
     def signature(self, pattern: Pattern) -> Pattern:
         """The pattern with all that cannot change a price left out."""
         inner = pattern[-1] if self.cluster.wired else normal(pattern[-1])
         return (*map(normal, pattern[:-1]), inner)
 
-    def lines(self, operation: Operation, pattern: Pattern) -> tuple[Line, ...]:
+    def lines(self, operation: Operation, pattern: Pattern) -> tuple[CostLine, ...]:
         """The price by each algorithm that may run; the cheapest one will."""
         key = (operation, self.signature(pattern))
         if key not in self._lines:
@@ -91,7 +91,7 @@ class Pricer:
 
     def _line(
         self, operation: Operation, phases: tuple[Phase, ...], pattern: Pattern, whole: bool
-    ) -> Line:
+    ) -> CostLine:
         """The price by one algorithm; with `whole`, for sizes below a segment."""
         sizes = tuple(members(digits) for digits in pattern)
         count = math.prod(sizes)
@@ -112,7 +112,7 @@ class Pricer:
                 for place, own in found.items():
                     busy[place] += own
         lost = self._lost(operation, phases, sizes)
-        return Line(
+        return CostLine(
             Seconds(max(fixed, lost.fixed)),
             max(sum(slope for slope, _ in slopes), lost.per_byte),
             max(slopes)[1],
@@ -122,18 +122,18 @@ class Pricer:
 
     def _lost(
         self, operation: Operation, phases: tuple[Phase, ...], sizes: tuple[int, ...]
-    ) -> Lost:
+    ) -> LostBandwidth:
         """What talking takes of computing."""
         toll, count = self.cluster.device.toll, math.prod(sizes)
         if toll is None:
-            return Lost()
+            return LostBandwidth()
         fixed, per_byte = 0.0, 0.0
         for phase in phases:
             share, own = phase.share(count), busiest_part(phase.shape, count)
             often = sum(1 for _ in rounds(phase.shape, sizes, self._networked))
             fixed += often * phase.rounds * own.messages * toll.message
             per_byte += often * own.transfers * operation.size(share, count) / toll.bandwidth
-        return Lost(fixed, per_byte)
+        return LostBandwidth(fixed, per_byte)
 
     def _waits(self, found: Mapping[tuple[int, str], float], moved: Round) -> float:
         """Seconds for every byte of a segment that goes through the ports one after the other."""

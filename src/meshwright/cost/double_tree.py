@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 
-class Crossing(NamedTuple):
+class TreeCrossing(NamedTuple):
     """What crosses one level."""
 
     out: float
@@ -29,12 +29,12 @@ class Crossing(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def crossings(sizes: tuple[int, ...]) -> tuple[Crossing, ...]:
+def crossings(sizes: tuple[int, ...]) -> tuple[TreeCrossing, ...]:
     """What crosses each level, outermost first.
 
     >>> crossings((2, 4))
-    (Crossing(out=2.0, among=(4.0,), leaving=2.0, hops=2), \
-Crossing(out=2.0, among=(10.0, 5.0), leaving=2.0, hops=1))
+    (TreeCrossing(out=2.0, among=(4.0,), leaving=2.0, hops=2), \
+TreeCrossing(out=2.0, among=(10.0, 5.0), leaving=2.0, hops=1))
     """
     held = [math.prod(sizes[u + 1 :]) for u in range(len(sizes))]
     every = tree_edges(math.prod(sizes))
@@ -46,7 +46,7 @@ Crossing(out=2.0, among=(10.0, 5.0), leaving=2.0, hops=1))
         beyond = [(a, b) for a, b in every if a // below != b // below]
         among = tuple(_most_in_one(own, size) for size in (math.prod(sizes), *held[:u]))
         out, leaving = _most_at_one(own, below), _most_at_one(beyond, below)
-        found.append(Crossing(out, among, leaving, ways[u]))
+        found.append(TreeCrossing(out, among, leaving, ways[u]))
     return tuple(found)
 
 

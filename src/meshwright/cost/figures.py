@@ -6,7 +6,7 @@ import msgspec
 
 from meshwright.cost.memory import Memory, Optimizer, training_memory
 from meshwright.graph.counts import backward_counts, forward_counts
-from meshwright.graph.layers import Repeat, layers
+from meshwright.graph.layers import LayerRepeat, layers
 from meshwright.graph.model import OperatorGraph
 
 
@@ -19,7 +19,7 @@ class ModelFigures(msgspec.Struct, frozen=True, kw_only=True):
     forward_flops: int
     backward_flops: int
     memory: Memory
-    repeats: tuple[Repeat, ...]
+    repeats: tuple[LayerRepeat, ...]
 
     @property
     def flops(self) -> int:

@@ -77,7 +77,7 @@ class Round(NamedTuple):
     """Whether each piece makes a single transfer: the slowest of `hops` counts, not their sum."""
 
 
-class Part(NamedTuple):
+class FlowPart(NamedTuple):
     """What the busiest member of a group does itself."""
 
     messages: int
@@ -89,21 +89,21 @@ NOTHING = LevelFlows(0, 0, 0, 0)
 SILENCE = PortFlows(0, 0, 0)
 
 
-def busiest_part(shape: Shape, members: int) -> Part:
+def busiest_part(shape: Shape, members: int) -> FlowPart:
     """What a member does in each round of a shape.
 
     >>> busiest_part(Shape.RING, 4), busiest_part(Shape.SCATTER, 4)
-    (Part(messages=3, transfers=1), Part(messages=3, transfers=3))
+    (FlowPart(messages=3, transfers=1), FlowPart(messages=3, transfers=3))
     """
     match shape:
         case Shape.RING:
-            return Part(members - 1, 1)
+            return FlowPart(members - 1, 1)
         case Shape.TREE:
-            return Part(2, 2) if members > 2 else Part(1, 1)
+            return FlowPart(2, 2) if members > 2 else FlowPart(1, 1)
         case Shape.GATHER | Shape.SCATTER | Shape.ALL_TO_ALL:
-            return Part(members - 1, members - 1)
+            return FlowPart(members - 1, members - 1)
         case Shape.CHAIN | Shape.BINOMIAL | Shape.SEND | Shape.SHIFT:
-            return Part(1, 1)
+            return FlowPart(1, 1)
         case _:
             assert_never(shape)
 

@@ -20,7 +20,7 @@ from meshwright.cost.flows import InnerFlows, LevelFlows, PortFlows, Round
 from meshwright.cost.pattern import Digit, Pattern, concurrent, group_positions, members
 
 
-class Load(NamedTuple):
+class LinkLoad(NamedTuple):
     """The busiest instance of a link: seconds for every byte that one transfer carries."""
 
     level: int
@@ -28,7 +28,7 @@ class Load(NamedTuple):
     seconds_per_byte: float
 
 
-def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
+def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[LinkLoad]:
     """The load of every link that the round crosses."""
     sizes = [members(digits) for digits in pattern]
     beside = [concurrent(digits) for digits in pattern]
@@ -43,7 +43,7 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
                     flows = moved.levels[own]
                     transfers = flows.among[owner + 1] if flows.among else flows.within * containers
                     beyond = transfers * math.prod(beside[owner + 1 :])
-                    yield Load(own, link.name, beyond / link.out)
+                    yield LinkLoad(own, link.name, beyond / link.out)
             elif own < innermost or not by_position:
                 port = moved.leaving[own] if link.outward else moved.levels[own]
                 block = dict(cluster.levels[-1].blocks).get(link.per)
@@ -57,7 +57,7 @@ def loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
         yield from _inner_loads(cluster, pattern, moved)
 
 
-def _inner_loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[Load]:
+def _inner_loads(cluster: Cluster, pattern: Pattern, moved: Round) -> Iterator[LinkLoad]:
     """The loads of links owned inside the innermost level, position by position."""
     level = cluster.levels[-1]
     groups = list(group_positions(pattern[-1]))
@@ -110,15 +110,17 @@ def _neighbours(level: Level, a: int, b: int) -> bool:
     return ringed and abs(a - b) in (1, level.cardinality - 1)
 
 
-def _port_load(level: int, link: Link, flows: LevelFlows | PortFlows, share: float = 1.0) -> Load:
+def _port_load(
+    level: int, link: Link, flows: LevelFlows | PortFlows, share: float = 1.0
+) -> LinkLoad:
     if link.duplex == "half":
-        return Load(level, link.name, flows.both * share / link.out)
-    return Load(level, link.name, max(flows.out / link.out, flows.into / link.into) * share)
+        return LinkLoad(level, link.name, flows.both * share / link.out)
+    return LinkLoad(level, link.name, max(flows.out / link.out, flows.into / link.into) * share)
 
 
 def _inner_load(
     depth: int, level: Level, link: Link, groups: Sequence[tuple[int, ...]], inner: InnerFlows
-) -> Load:
+) -> LinkLoad:
     """The load inside one instance of the level above the innermost, position by position."""
     size = dict(level.blocks).get(link.per, 1)
     out: list[float] = [0.0] * (level.cardinality // size)

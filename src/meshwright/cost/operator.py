@@ -28,6 +28,7 @@ import numpy.typing as npt
 from meshwright.base.units import Seconds
 from meshwright.cluster.model import Device
 from meshwright.cluster.rates import Rates
+from meshwright.cost.extents import GROUPED, extents_of, window_of
 from meshwright.cost.table import MeasuredCall, PriceTable
 from meshwright.graph.counts import Counts, backward, forward, is_real
 from meshwright.graph.families import family_of
@@ -52,8 +53,6 @@ SCANNING = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax", "dro
 """Kinds that reach another share of the memory bandwidth than plain element-wise ones."""
 
 ATTENTION = "scaled_dot_product_attention"
-
-GROUPED = "_grouped_mm"
 
 EVEN = 2
 """The alignment of an even extent that 8 does not divide."""
@@ -176,6 +175,7 @@ class OperatorPricer:
         bandwidth = self.device.memory_bandwidth * share
         left = rates.fused if software.fuses and not products else 1.0
         written = self._score_bytes(call) if call.kind == ATTENTION else 0.0
+        added = self._added_bytes(call, wanted) / bandwidth
 
         def estimate(counts: Counts, kernels: int, passes: float) -> Seconds:
             if not counts.bytes and not counts.flops:
@@ -185,7 +185,11 @@ class OperatorPricer:
             return Seconds(rates.launch * kernels + max(counts.flops / rate, moving) + scores)
 
         there, back = forward(call), backward(call, wanted)
-        return estimate(there, 1, 1.0), estimate(back, max(1, sum(wanted)), BACKWARD_SCORES)
+        forth, again = estimate(there, 1, 1.0), estimate(back, max(1, sum(wanted)), BACKWARD_SCORES)
+        if software.keeps < 1 and call.kind != ATTENTION and any(wanted):
+            # What is not kept is computed again; of attention the result is kept.
+            again = Seconds(again + (1 - software.keeps) * forth)
+        return forth, Seconds(again + added)
 
     def _reached(self, call: Call) -> float:
         """The share of its peak that a product reaches on this device."""
@@ -197,7 +201,9 @@ class OperatorPricer:
             return share * rates.attention
         if self._narrowed(call):
             share *= rates.narrow / rates.best
-        return share * (rates.grouped if call.kind == GROUPED else 1.0)
+        if call.kind == GROUPED:
+            share *= rates.grouped * (rates.joined if self.device.running.joins else 1.0)
+        return share
 
     def _score_bytes(self, call: Call) -> float:
         """What attention that is not fused moves of its scores in a forward pass."""
@@ -207,6 +213,16 @@ class OperatorPricer:
         out = call.outputs[0]
         count = math.prod(out.shape[:-1]) * keys.shape[-2]
         return self.rates.scores * count * ITEM_BYTES[out.dtype]
+
+    def _added_bytes(self, call: Call, wanted: tuple[bool, ...]) -> float:
+        """What adding the gradient of a weight to that of earlier micro-batches moves."""
+        software = self.device.running
+        weight = call.inputs[1] if call.kind in WEIGHTED and len(call.inputs) > 1 else None
+        if not software.adds or weight is None or not wanted[1]:
+            return 0.0
+        item = ITEM_BYTES[weight.dtype]
+        held = max(4, item) if software.wide else item
+        return float(weight.elements * (item + 2 * held))
 
     def _point(self, row: MeasuredCall) -> _Point:
         there, back = self._estimates(row.call, all_gradients(row.call))
@@ -308,43 +324,6 @@ def alignment(call: Call) -> int:
     windows = {"parameter": 1, "reduction": window_of(call)}
     inner = [extents[role] // window for role, window in windows.items() if role in extents]
     return min((8 if e % 8 == 0 else 2 if e % 2 == 0 else 1 for e in inner), default=8)
-
-
-def extents_of(call: Call) -> dict[str, int]:
-    """The extents of a call's splits, multiplied by what they do to a kernel.
-
-    Samples and attributes, which play the same part in every kernel, are its rows. A convolution
-    sums over its window in every input channel. What is summed behind a softmax, as keys are, is
-    no dim of one product.
-
-    >>> from meshwright.graph.model import Spec
-    >>> x, w, y = Spec("float32", (8, 16, 3)), Spec("float32", (5, 3)), Spec("float32", (8, 16, 5))
-    >>> extents_of(Call(kind="linear", inputs=(x, w), outputs=(y,)))
-    {'rows': 128, 'parameter': 5, 'reduction': 3}
-    """
-    extents: dict[str, int] = {}
-    for split in family_of(call).splits(call):
-        if split.role == "reduction" and split.statistics:
-            continue
-        name = "rows" if split.role in ("sample", "attribute") else split.role
-        extent = split.extent * (window_of(call) if name == "reduction" else 1)
-        # A product of one row is a slow one.
-        if extent == 1 and name != "rows":
-            continue
-        extents[name] = extents.get(name, 1) * extent
-    return extents
-
-
-def window_of(call: Call) -> int:
-    """How many elements of each input channel a convolution sums up; 1 for all else.
-
-    >>> from meshwright.graph.model import Spec
-    >>> x, w, y = (Spec("float32", shape) for shape in ((8, 3, 9, 9), (5, 3, 7, 7), (8, 5, 3, 3)))
-    >>> window_of(Call(kind="conv2d", inputs=(x, w), outputs=(y,)))
-    49
-    """
-    weight = call.inputs[1] if call.kind.startswith("conv") else None
-    return math.prod(weight.shape[2:]) if weight is not None else 1
 
 
 def features(call: Call) -> dict[str, float]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from meshwright.base.integers import from_digits
 
 
-class Use(enum.Enum):
+class PatternUse(enum.Enum):
     """What a digit does in one collective."""
 
     MEMBER = "member"
@@ -29,7 +29,7 @@ class Digit(NamedTuple):
     """A digit of the position inside a level."""
 
     radix: int
-    use: Use
+    use: PatternUse
 
 
 Pattern = tuple[tuple[Digit, ...], ...]
@@ -38,33 +38,37 @@ Pattern = tuple[tuple[Digit, ...], ...]
 
 def members(digits: tuple[Digit, ...]) -> int:
     """How many positions of a level one group takes."""
-    return math.prod(d.radix for d in digits if d.use is Use.MEMBER)
+    return math.prod(d.radix for d in digits if d.use is PatternUse.MEMBER)
 
 
 def concurrent(digits: tuple[Digit, ...]) -> int:
     """How many groups run side by side because of the digits of a level."""
-    return math.prod(d.radix for d in digits if d.use is Use.EVERY)
+    return math.prod(d.radix for d in digits if d.use is PatternUse.EVERY)
 
 
 def normal(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
     """The digits of a level where only how many positions do what matters, not which ones.
 
-    >>> normal((Digit(2, Use.EVERY), Digit(4, Use.MEMBER), Digit(2, Use.EVERY)))
-    (Digit(radix=4, use=<Use.MEMBER: 'member'>), Digit(radix=4, use=<Use.EVERY: 'every'>))
+    >>> every, member = PatternUse.EVERY, PatternUse.MEMBER
+    >>> normal((Digit(2, every), Digit(4, member), Digit(2, every))) == (
+    ...     Digit(4, member),
+    ...     Digit(4, every),
+    ... )
+    True
     """
-    merged = (Digit(math.prod(d.radix for d in digits if d.use is use), use) for use in Use)
+    merged = (Digit(math.prod(d.radix for d in digits if d.use is use), use) for use in PatternUse)
     return tuple(digit for digit in merged if digit.radix > 1)
 
 
 def group_positions(digits: tuple[Digit, ...]) -> Iterator[tuple[int, ...]]:
     """The positions that each group takes in a level, ascending.
 
-    >>> list(group_positions((Digit(2, Use.MEMBER), Digit(2, Use.EVERY))))
+    >>> list(group_positions((Digit(2, PatternUse.MEMBER), Digit(2, PatternUse.EVERY))))
     [(0, 2), (1, 3)]
     """
     radices = [d.radix for d in digits]
-    outside = [range(d.radix) if d.use is Use.EVERY else (0,) for d in digits]
-    inside = [range(d.radix) if d.use is Use.MEMBER else (0,) for d in digits]
+    outside = [range(d.radix) if d.use is PatternUse.EVERY else (0,) for d in digits]
+    inside = [range(d.radix) if d.use is PatternUse.MEMBER else (0,) for d in digits]
     for base in product(*outside):
         yield tuple(
             from_digits([b + i for b, i in zip(base, offset, strict=True)], radices)
@@ -75,7 +79,8 @@ def group_positions(digits: tuple[Digit, ...]) -> Iterator[tuple[int, ...]]:
 def groups(pattern: Pattern) -> list[tuple[int, ...]]:
     """The groups as device numbers, each ascending.
 
-    >>> node, gpu = (Digit(2, Use.EVERY),), (Digit(2, Use.MEMBER), Digit(2, Use.FIRST))
+    >>> node = (Digit(2, PatternUse.EVERY),)
+    >>> gpu = (Digit(2, PatternUse.MEMBER), Digit(2, PatternUse.FIRST))
     >>> groups((node, gpu))
     [(0, 2), (4, 6)]
     """

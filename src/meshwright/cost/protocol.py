@@ -65,7 +65,7 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True):
     """Of one channel with LL128."""
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class ProtocolMachine(msgspec.Struct, frozen=True, kw_only=True):
     """A machine of up to eight GPUs; the tuples are by members: 2, 3, ..."""
 
     name: str
@@ -91,7 +91,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return CHANNELS_PER_RING * self.rings[members - 2]
 
 
-def switch(machine: Machine, members: int) -> float:
+def switch(machine: ProtocolMachine, members: int) -> float:
     """The bytes from which NCCL uses Simple; below 0 where it always does.
 
     >>> [round(switch(MACHINES["A100"], n) / 2**20, 1) for n in (4, 8)]
@@ -103,12 +103,12 @@ def switch(machine: Machine, members: int) -> float:
     return gain * rate / (1 / TUNER_LL128_SHARE - 1)
 
 
-def protocol(machine: Machine, members: int, size: Bytes) -> Protocol:
+def protocol(machine: ProtocolMachine, members: int, size: Bytes) -> Protocol:
     """Which protocol NCCL uses."""
     return "LL128" if size < switch(machine, members) else "Simple"
 
 
-def all_reduce_seconds(machine: Machine, members: int, size: Bytes) -> Seconds:
+def all_reduce_seconds(machine: ProtocolMachine, members: int, size: Bytes) -> Seconds:
     """The time of one AllReduce.
 
     >>> round(1e6 * all_reduce_seconds(MACHINES["V100"], 8, Bytes(1 << 30)))
@@ -124,7 +124,7 @@ def all_reduce_seconds(machine: Machine, members: int, size: Bytes) -> Seconds:
     return Seconds(float(all_reduce_times(machine, members, np.array([float(size)]))[0]))
 
 
-def all_reduce_times(machine: Machine, members: int, sizes: Floats) -> Floats:
+def all_reduce_times(machine: ProtocolMachine, members: int, sizes: Floats) -> Floats:
     """The times of many sizes at once, unchecked."""
     found: Floats = np.where(
         sizes < switch(machine, members),
@@ -134,14 +134,14 @@ def all_reduce_times(machine: Machine, members: int, sizes: Floats) -> Floats:
     return found
 
 
-def _ll128(machine: Machine, members: int, sizes: Floats) -> Floats:
+def _ll128(machine: ProtocolMachine, members: int, sizes: Floats) -> Floats:
     own, hops = machine.constants, 2 * (members - 1)
     chunk = np.maximum(sizes / (machine.channels(members) * members), own.ll128_least)
     found: Floats = own.ll128_launch + hops * (own.ll128_hop + chunk / own.ll128_rate)
     return found
 
 
-def _simple(machine: Machine, members: int, sizes: Floats) -> Floats:
+def _simple(machine: ProtocolMachine, members: int, sizes: Floats) -> Floats:
     # The last entry is the published size, which sets the bandwidth.
     waiting, moved = _simple_parts(machine, members, np.append(sizes, float(PUBLISHED_AT)))
     share = 2 * (members - 1) / members
@@ -151,7 +151,7 @@ def _simple(machine: Machine, members: int, sizes: Floats) -> Floats:
     return found
 
 
-def _simple_parts(machine: Machine, members: int, sizes: Floats) -> tuple[Floats, Floats]:
+def _simple_parts(machine: ProtocolMachine, members: int, sizes: Floats) -> tuple[Floats, Floats]:
     """Seconds that do not depend on the bandwidth, and bytes that a GPU's port is held for."""
     own, hops, channels = machine.constants, 2 * (members - 1), machine.channels(members)
     full = np.floor(sizes / (channels * members * CHUNK))
@@ -170,7 +170,7 @@ def _gigabytes(*rates: float) -> tuple[BytesPerSecond, ...]:
 # Bandwidths at 1 GiB are those of vTrain's tables, one row of them for each group size. The
 # constants were printed by `validate.protocol_fit` (four digits kept).
 
-_A100 = Machine(
+_A100 = ProtocolMachine(
     name="A100",
     # All GPUs hang on one switch with 12 NVLinks each.
     rings=(12,) * 7,
@@ -192,7 +192,7 @@ _A100 = Machine(
     ),
 )
 
-_V100 = Machine(
+_V100 = ProtocolMachine(
     name="V100",
     # The rings that close on the NVLinks of a DGX-1V between GPUs 0 to n - 1, both ways round
     # where n > 2. Of five, GPU 4 reaches only GPU 0 and no ring closes; two are a guess: the
@@ -216,4 +216,4 @@ _V100 = Machine(
     ),
 )
 
-MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (_A100, _V100)}
+MACHINES: Mapping[str, ProtocolMachine] = {machine.name: machine for machine in (_A100, _V100)}

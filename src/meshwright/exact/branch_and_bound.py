@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled, copy_row
-from meshwright.exact.partial_simulation import Waist, Waits, waited
+from meshwright.exact.partial_simulation import SyncPoint, Waits, waited
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL
 from meshwright.simulate import full
 from meshwright.simulate.assign import lay_bundle, lay_unit
 from meshwright.simulate.edge_collectives import FOUND
-from meshwright.simulate.full import Scratch
-from meshwright.simulate.move import Board
+from meshwright.simulate.full import EngineScratch
+from meshwright.simulate.move import MoveBuffers
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
-from meshwright.solvers.mini_buckets import Buckets, Costs
+from meshwright.solvers.mini_buckets import Costs, MiniBuckets
 
 ROUNDING: Final = 1e-3
 """Nanoseconds by which sums of floats may be off."""
@@ -89,7 +89,7 @@ class Ground(NamedTuple):
     """[units, most] the bundles that are decided with a unit, or -1."""
     sums: Sums
     waits: Waits
-    waist: Waist
+    waist: SyncPoint
 
 
 def planted(sizes: Sequence[int], factors: int, sums: int) -> Tree:
@@ -105,7 +105,7 @@ def planted(sizes: Sequence[int], factors: int, sums: int) -> Tree:
     )
 
 
-def flat(buckets: Sequence[Buckets], sizes: Sequence[int]) -> Sums:
+def flat(buckets: Sequence[MiniBuckets], sizes: Sequence[int]) -> Sums:
     """Several sums side by side."""
     units = len(sizes)
     functions = [(n, own) for n, b in enumerate(buckets) for end in b.ending for own in end]
@@ -188,7 +188,7 @@ def named_in_order(roles: Codes, named: Indices, renamed: Flags) -> bool:
 
 
 @compiled
-def _lay(now: Board, tree: Tree, ground: Ground) -> int:
+def _lay(now: MoveBuffers, tree: Tree, ground: Ground) -> int:
     """Write the layout of the unit at hand into the task graph; FOUND, or what a table lacks."""
     depth = tree.number[DEPTH]
     unit = len(tree.chosen) - 1 - depth
@@ -208,7 +208,7 @@ def _lay(now: Board, tree: Tree, ground: Ground) -> int:
 
 
 @compiled
-def _hopeless(now: Board, tree: Tree, ground: Ground) -> bool:
+def _hopeless(now: MoveBuffers, tree: Tree, ground: Ground) -> bool:
     """Whether no completion is faster than the best; leaves what waiting adds."""
     depth, added = tree.number[DEPTH], tree.added
     waited(now.tasks, ground.waist, len(tree.chosen) - 1 - depth, ground.waits, added)
@@ -221,7 +221,7 @@ def _hopeless(now: Board, tree: Tree, ground: Ground) -> bool:
 
 @compiled
 def grown(
-    now: Board, work: Scratch, timeline: Timeline, tree: Tree, ground: Ground, turn: int
+    now: MoveBuffers, work: EngineScratch, timeline: Timeline, tree: Tree, ground: Ground, turn: int
 ) -> int:
     """Look into so many partial plans, or all left; FOUND, FASTER, or what a table lacks."""
     number, chosen, worst, named = tree.number, tree.chosen, tree.worst, tree.named

@@ -20,8 +20,8 @@ from meshwright.simulate.assign import key_of, lay_bundle
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
-from meshwright.simulate.move import Board, board
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.move import MoveBuffers, board
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.resources import subcube
 from meshwright.simulate.task_template import NONE
 from meshwright.simulate.tasks import Indices
@@ -31,7 +31,7 @@ MOST = 2_000_000
 """Layouts of a bundle's units together."""
 
 
-def choices(problem: Problem) -> tuple[Codes, ...]:
+def choices(problem: StepModel) -> tuple[Codes, ...]:
     """For every unit its legal layouts that are allowed, [layouts, factors]."""
     room, found = space(problem), []
     table, times = problem.prices.table, problem.times.table
@@ -51,7 +51,7 @@ def choices(problem: Problem) -> tuple[Codes, ...]:
     return tuple(found)
 
 
-class UnitTimes(NamedTuple):
+class OpGroupDurations(NamedTuple):
     """For each layout of a unit."""
 
     there: Costs
@@ -60,7 +60,7 @@ class UnitTimes(NamedTuple):
     """Of all devices, how many work for it."""
 
 
-def unit_times(problem: Problem, unit: int, layouts: Codes) -> UnitTimes:
+def unit_times(problem: StepModel, unit: int, layouts: Codes) -> OpGroupDurations:
     """The durations of a unit's tasks in nanoseconds."""
     rows = []
     roles = problem.roles.copy()
@@ -71,10 +71,10 @@ def unit_times(problem: Problem, unit: int, layouts: Codes) -> UnitTimes:
         first, second = problem.bones.forward[unit, 0], problem.bones.backward[unit, 0]
         back = tasks.duration[second] if tasks.live[second] else 0
         rows.append((tasks.duration[first], back, _share(problem, own)))
-    return UnitTimes(*np.array(rows, np.float64).T)
+    return OpGroupDurations(*np.array(rows, np.float64).T)
 
 
-def _share(problem: Problem, roles: Codes) -> float:
+def _share(problem: StepModel, roles: Codes) -> float:
     """The share of the devices that tell themselves apart on which a unit works."""
     own, kind = problem.places, problem.places.kind
     cube = subcube(roles, own.radix)
@@ -82,7 +82,7 @@ def _share(problem: Problem, roles: Codes) -> float:
     return float((kind[used] == COMPUTE).sum() / (kind == COMPUTE).sum())
 
 
-class BundleTimes(NamedTuple):
+class EdgeDurations(NamedTuple):
     """For all layouts of a bundle's units, which are in rising order."""
 
     scope: tuple[int, ...]
@@ -93,18 +93,18 @@ class BundleTimes(NamedTuple):
     update: Costs
     """[layouts of the first unit, ... of the last]"""
 
-    def restricted(self, unit: int, layout: int) -> BundleTimes:
+    def restricted(self, unit: int, layout: int) -> EdgeDurations:
         """The same with one layout left for a unit."""
         if unit not in self.scope:
             return self
         axis = self.scope.index(unit)
-        return BundleTimes(
+        return EdgeDurations(
             self.scope,
             *(np.take(own, [layout], axis) for own in (self.there, self.back, self.update)),
         )
 
 
-def bundle_times(problem: Problem, b: int, layouts: tuple[Codes, ...]) -> BundleTimes | None:
+def bundle_times(problem: StepModel, b: int, layouts: tuple[Codes, ...]) -> EdgeDurations | None:
     """The durations of a bundle's tasks in nanoseconds, or None if there are too many."""
     bundle = problem.bundles[b]
     scope = tuple(sorted({bundle.maker, *(leg.unit for leg in bundle.legs)}))
@@ -123,14 +123,14 @@ def bundle_times(problem: Problem, b: int, layouts: tuple[Codes, ...]) -> Bundle
         if status == FOUND:
             break
         problem.supply(status)
-    return BundleTimes(
+    return EdgeDurations(
         scope, there.reshape(*sizes, legs), back.reshape(*sizes, legs), update.reshape(sizes)
     )
 
 
 @compiled
 def _fill(
-    now: Board,
+    now: MoveBuffers,
     b: int,
     units: Indices,
     counts: Indices,

@@ -48,7 +48,7 @@ from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space, stranger
 from meshwright.simulate.move import board
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Flags, Indices
 
 ROUNDS = 200
@@ -104,7 +104,7 @@ class _Part(NamedTuple):
 
 
 def exhaustive(
-    problem: Problem,
+    problem: StepModel,
     incumbent: Codes | None = None,
     *,
     fits: Callable[[Codes], bool] | None = None,
@@ -148,7 +148,7 @@ class _Search:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: StepModel,
         incumbent: Codes | None,
         fits: Callable[[Codes], bool],
         best: int,
@@ -264,7 +264,7 @@ def _whole(nanoseconds: float) -> int:
     return math.ceil(nanoseconds - ROUNDING)
 
 
-def _renamed(problem: Problem) -> Flags:
+def _renamed(problem: StepModel) -> Flags:
     """[factors] whether the coordinates along a factor can be renamed."""
     cluster, coordinates = problem.cluster, (space(problem).role <= at(0)).sum(axis=2)
     innermost = len(cluster.levels) - 1

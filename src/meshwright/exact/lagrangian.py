@@ -26,13 +26,13 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.base.compiled import compiled
-from meshwright.exact.duration_tables import UnitTimes, bundle_times, choices, unit_times
+from meshwright.exact.duration_tables import OpGroupDurations, bundle_times, choices, unit_times
 from meshwright.exact.partial_simulation import backward_tasks
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.task_template import NONE
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
-from meshwright.solvers.mini_buckets import Buckets, Costs, choice, eliminate
+from meshwright.solvers.mini_buckets import Costs, MiniBuckets, choice, eliminate
 
 _COMPUTE = ("forward", "backward", "update")
 
@@ -59,7 +59,7 @@ class TaskWeights(NamedTuple):
 class Relaxation:
     """The functions of one problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: StepModel) -> None:
         self.problem = problem
         self.choices = choices(problem)
         self.sizes = tuple(map(len, self.choices))
@@ -81,7 +81,7 @@ class Relaxation:
         own.choices = tuple(c[keep] if u == unit else c for u, c in enumerate(self.choices))
         own.sizes = tuple(map(len, own.choices))
         own._units = [
-            UnitTimes(*(column[keep] for column in times)) if u == unit else times
+            OpGroupDurations(*(column[keep] for column in times)) if u == unit else times
             for u, times in enumerate(self._units)
         ]
         own._bundles = [
@@ -96,7 +96,7 @@ class Relaxation:
         times = self._units
         return max(open_, key=lambda u: float((times[u].there + times[u].back).max()), default=None)
 
-    def least(self, weights: TaskWeights) -> Buckets:
+    def least(self, weights: TaskWeights) -> MiniBuckets:
         """The functions whose sum is never more than the makespan, minimised."""
         last = len(self.sizes) - 1
         turned = (
@@ -163,7 +163,7 @@ class Relaxation:
 
     def weighed(
         self, weights: TaskWeights, rounds: int, enough: float
-    ) -> tuple[TaskWeights, Buckets]:
+    ) -> tuple[TaskWeights, MiniBuckets]:
         """Weights whose least sum is high, from given ones on, and their functions.
 
         The game ends when the least sum is enough.

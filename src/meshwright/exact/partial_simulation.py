@@ -20,13 +20,13 @@ import numpy as np
 from meshwright.base.compiled import compiled
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.full import take
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.task_template import NONE
 from meshwright.simulate.tasks import NOWHERE, Flags, Indices, Ints, TaskGraph
 from meshwright.solvers.mini_buckets import Costs
 
 
-class Waist(NamedTuple):
+class SyncPoint(NamedTuple):
     """Arrays for the backward pass, and room to simulate it."""
 
     task: Indices
@@ -52,7 +52,7 @@ class Waits(NamedTuple):
     """[sums]"""
 
 
-def backward_tasks(problem: Problem, after: Flags) -> Flags:
+def backward_tasks(problem: StepModel, after: Flags) -> Flags:
     """[tasks] whether it belongs to the backward pass; none does if there is no waist.
 
     `after` says which tasks come after which whatever the layouts.
@@ -72,7 +72,7 @@ def backward_tasks(problem: Problem, after: Flags) -> Flags:
     return (back | (kind == "return")) & narrow if narrow else np.zeros(n, np.bool_)
 
 
-def waist(problem: Problem, backward: Flags) -> Waist:
+def waist(problem: StepModel, backward: Flags) -> SyncPoint:
     """The arrays of a problem."""
     labels, bones, tasks = problem.labels, problem.bones, problem.tasks
     n, resources = len(tasks.live), len(tasks.resource_kind)
@@ -92,7 +92,7 @@ def waist(problem: Problem, backward: Flags) -> Waist:
     for t in range(n):
         behind = tasks.succ[tasks.succ_start[t] : tasks.succ_start[t + 1]]
         low[t] = key[behind].min(initial=low[t])
-    return Waist(
+    return SyncPoint(
         task=np.flatnonzero(backward).astype(np.int32),
         key=key,
         low=low,
@@ -105,7 +105,7 @@ def waist(problem: Problem, backward: Flags) -> Waist:
 
 
 @compiled
-def _begin(tasks: TaskGraph, own: Waist, depth: int) -> int:
+def _begin(tasks: TaskGraph, own: SyncPoint, depth: int) -> int:
     """Set up the simulation of what is decided; how many tasks are ready."""
     task, key, missing, ready, queue = own.task, own.key, own.missing, own.ready, own.queue
     for r in range(len(own.free)):
@@ -127,7 +127,7 @@ def _begin(tasks: TaskGraph, own: Waist, depth: int) -> int:
 
 
 @compiled
-def _occupy(tasks: TaskGraph, own: Waist, t: int) -> None:
+def _occupy(tasks: TaskGraph, own: SyncPoint, t: int) -> None:
     """Count what a compute task holds devices for; what talking takes of them is idle time."""
     place, hold = tasks.places[t, 0], tasks.hold[t, COMPUTE]
     if place != NOWHERE and hold > 0 and not tasks.joint[t]:
@@ -138,7 +138,7 @@ def _occupy(tasks: TaskGraph, own: Waist, t: int) -> None:
 
 
 @compiled
-def _next(own: Waist, size: int) -> int:
+def _next(own: SyncPoint, size: int) -> int:
     """The place in the queue of the task that takes its resources next."""
     queue, ready, first = own.queue, own.ready, 0
     for i in range(1, size):
@@ -149,7 +149,7 @@ def _next(own: Waist, size: int) -> int:
 
 
 @compiled
-def waited(tasks: TaskGraph, own: Waist, depth: int, sums: Waits, found: Costs) -> None:
+def waited(tasks: TaskGraph, own: SyncPoint, depth: int, sums: Waits, found: Costs) -> None:
     """What to add to each sum if the units from `depth` on are decided; see the head."""
     weight = sums.weight
     for s in range(len(found)):

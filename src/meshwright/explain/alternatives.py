@@ -19,7 +19,7 @@ import msgspec
 
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import IDLE, REPLICA, Layout
-from meshwright.sharding.unit import SAMPLE, Unit
+from meshwright.sharding.unit import SAMPLE, OpGroup
 
 
 class Alternatives(NamedTuple):
@@ -28,6 +28,8 @@ class Alternatives(NamedTuple):
     subject: str
     chosen: str
     others: tuple[tuple[str, Callable[[], Plan]], ...]
+    fixable: bool = False
+    """Whether a search can be told `--fix subject=other`."""
 
 
 def alternatives(plan: Plan) -> Iterator[Alternatives]:
@@ -41,7 +43,7 @@ def alternatives(plan: Plan) -> Iterator[Alternatives]:
     staged = staged_factors(plan)
     if staged:
         fewer = str(_places(plan, staged[:-1])), partial(_fewer_stages, plan, staged[-1])
-        yield Alternatives("stages", str(_places(plan, staged)), (fewer,))
+        yield Alternatives("stages", str(_places(plan, staged)), (fewer,), fixable=True)
     yield from _placements(plan)
 
 
@@ -70,6 +72,7 @@ def _of_option(
         subject,
         _text(chosen),
         tuple((text, partial(plan.changed, options=options)) for text, options in made),
+        fixable=True,
     )
 
 
@@ -91,7 +94,7 @@ def _fewer_stages(plan: Plan, factor: int) -> Plan:
     return plan.changed(layouts=tuple(rows))
 
 
-def _can_be(plan: Plan, unit: Unit, layout: Layout) -> bool:
+def _can_be(plan: Plan, unit: OpGroup, layout: Layout) -> bool:
     """Whether a unit can cut its samples so many ways, micro-batches being cut too."""
     names = [split.name for split in unit.splits]
     if SAMPLE not in names:

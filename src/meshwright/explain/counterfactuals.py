@@ -18,13 +18,22 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, copy_row
 from meshwright.graph.layers import layers
-from meshwright.search.mcmc.metropolis import Desk, cost_of, desk, refuse
+from meshwright.search.mcmc.metropolis import ChainBuffers, cost_of, desk, refuse
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import is_at
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
-from meshwright.simulate.layout_space import Space, space
-from meshwright.simulate.move import EDGES, TASKS, Board, Undo, apply, board, take_back, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.layout_space import LayoutSpace, space
+from meshwright.simulate.move import (
+    EDGES,
+    TASKS,
+    MoveBuffers,
+    MoveUndo,
+    apply,
+    board,
+    take_back,
+    undo,
+)
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices, Ints
 
 NEVER: Final = 1 << 62
@@ -37,7 +46,7 @@ Change = tuple[int, int, int, int]
 """A factor and its new role, another one and its new role, or SAME and anything."""
 
 
-class Class(NamedTuple):
+class OpGroupClass(NamedTuple):
     """Units that were decided together."""
 
     units: tuple[int, ...]
@@ -54,7 +63,7 @@ class RunnerUp(NamedTuple):
     tried: int
 
 
-def classes(problem: Problem) -> list[Class]:
+def classes(problem: StepModel) -> list[OpGroupClass]:
     """The classes of the layouts that a problem holds, the most expensive first."""
     place = {
         problem.graph.operators[position].name: (repeat.start, position - repeat.layer(index).start)
@@ -72,16 +81,16 @@ def classes(problem: Problem) -> list[Class]:
         row = tuple(_masked(problem, role) for role in problem.roles[number].tolist())
         key = (place.get(unit.name, unit.name), int(problem.times.type[number]), row)
         found.setdefault(key, []).append(number)
-    listed = [Class(tuple(own), int(cost[own].sum())) for own in found.values()]
+    listed = [OpGroupClass(tuple(own), int(cost[own].sum())) for own in found.values()]
     return sorted(listed, key=lambda own: -own.nanoseconds)
 
 
-def _masked(problem: Problem, role: int) -> int | None:
+def _masked(problem: StepModel, role: int) -> int | None:
     """A role, None for any coordinate of a pipeline."""
     return None if is_at(role) and problem.options.micro_batches > 1 else role
 
 
-def changes(problem: Problem, room: Space, unit: int) -> list[Change]:
+def changes(problem: StepModel, room: LayoutSpace, unit: int) -> list[Change]:
     """The changes of a unit's roles for one factor, then for two."""
     own = problem.roles[unit].tolist()
     fixed = problem.options.micro_batches > 1
@@ -104,16 +113,18 @@ def changes(problem: Problem, room: Space, unit: int) -> list[Change]:
     return single + double
 
 
-class Trials:
+class CounterfactualTrials:
     """A problem on which changes are tried and taken back."""
 
-    def __init__(self, problem: Problem, makespan: int, longest: int) -> None:
+    def __init__(self, problem: StepModel, makespan: int, longest: int) -> None:
         self.problem = problem
         self._room, self._desk = space(problem), desk(problem)
-        self._log: Undo = undo(problem, longest)
+        self._log: MoveUndo = undo(problem, longest)
         self._makespan = makespan
 
-    def best(self, own: Class, most: int, turn: int, late: Callable[[], bool]) -> RunnerUp | None:
+    def best(
+        self, own: OpGroupClass, most: int, turn: int, late: Callable[[], bool]
+    ) -> RunnerUp | None:
         """The best of so many changes of a class; `late` is asked after every turn of some."""
         problem, units = self.problem, np.array(own.units, np.int32)
         tried = np.array(changes(problem, self._room, own.units[0])[:most], np.int64).reshape(-1, 4)
@@ -138,9 +149,9 @@ class Trials:
 
 @compiled
 def least(
-    now: Board,
-    log: Undo,
-    table: Desk,
+    now: MoveBuffers,
+    log: MoveUndo,
+    table: ChainBuffers,
     units: Indices,
     rows: Codes,
     changes: Ints,

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meshwright.explain.utilisation import Use, uses
+from meshwright.explain.utilisation import LinkUse, uses
 from meshwright.simulate.tasks import TaskGraph, Timeline
 
 
-class Piece(NamedTuple):
+class PathPiece(NamedTuple):
     """A task on the path, in nanoseconds."""
 
     task: int
@@ -28,21 +28,21 @@ class Piece(NamedTuple):
     """Whether the next waited for a resource that this one held, and not for its end."""
 
 
-def critical_path(graph: TaskGraph, timeline: Timeline) -> tuple[Piece, ...]:
+def critical_path(graph: TaskGraph, timeline: Timeline) -> tuple[PathPiece, ...]:
     """What the step waited for, from 0 to the makespan; nothing if there are no tasks."""
     if not len(timeline.order):
         return ()
     held = _held_before(graph, timeline)
     last = int(timeline.end.argmax())
-    found = [Piece(last, int(timeline.start[last]), timeline.makespan, False)]
+    found = [PathPiece(last, int(timeline.start[last]), timeline.makespan, False)]
     while found[-1].start > 0:
         task, start = found[-1].task, found[-1].start
         if start == timeline.ready[task]:
             before = _releasing(graph, timeline, task)
-            found.append(Piece(before, int(timeline.start[before]), start, False))
+            found.append(PathPiece(before, int(timeline.start[before]), start, False))
         else:
             use = next(use for at, use in held[task] if at == start)
-            found.append(Piece(use.task, use.start, start, True))
+            found.append(PathPiece(use.task, use.start, start, True))
     return tuple(reversed(found))
 
 
@@ -55,10 +55,10 @@ def _releasing(graph: TaskGraph, timeline: Timeline, task: int) -> int:
     raise AssertionError(f"nothing made task {task} ready")
 
 
-def _held_before(graph: TaskGraph, timeline: Timeline) -> dict[int, list[tuple[int, Use]]]:
+def _held_before(graph: TaskGraph, timeline: Timeline) -> dict[int, list[tuple[int, LinkUse]]]:
     """For each task that took a resource the moment it was free: when, and who had held it."""
-    last: dict[int, Use] = {}
-    found: dict[int, list[tuple[int, Use]]] = {}
+    last: dict[int, LinkUse] = {}
+    found: dict[int, list[tuple[int, LinkUse]]] = {}
     for use in uses(graph, timeline):
         before = last.get(use.resource)
         if before is not None and before.start + before.hold == use.start:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
@@ -22,11 +23,11 @@ from meshwright.collectives import dsl
 from meshwright.cost.collective import Collective
 from meshwright.cost.operator import OperatorPricer
 from meshwright.explain.alternatives import alternatives
-from meshwright.explain.counterfactuals import Class, Trials, classes
+from meshwright.explain.counterfactuals import CounterfactualTrials, OpGroupClass, classes
 from meshwright.plan.model import Plan, Prediction
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
-from meshwright.simulate.collective_table import NANO, Prices, Way
-from meshwright.simulate.moves import Move, moves, ways_by_level
+from meshwright.simulate.collective_table import NANO, CollectivePrices, CollectiveWay
+from meshwright.simulate.moves import EdgeCollective, moves, ways_by_level
 from meshwright.simulate.simulation import simulate
 
 WORK = 50_000_000
@@ -55,12 +56,25 @@ class Decision(NamedTuple):
     note: str
     fits: bool = True
     """Whether the plan with the runner-up fits into memory."""
+    fix: str = ""
+    """How a search is told the runner-up, as `plan` takes it: "--fix zero=1"; empty if it cannot
+    be."""
+    searched: Seconds | None = None
+    """Of the best plan that a search found with the runner-up fixed (`confirm`); None if nobody
+    searched."""
+    found: str = ""
+    """What that search says besides: that its plan does not fit, or that there is none."""
+
+    @property
+    def best(self) -> Seconds | None:
+        """The step with the runner-up: as searched, or with everything else kept."""
+        return self.step if self.searched is None else self.searched
 
 
 def explain(
     plan: Plan,
     *,
-    prices: Prices,
+    prices: CollectivePrices,
     operators: OperatorPricer,
     memory: Bytes,
     deadline: float | None = None,
@@ -81,13 +95,30 @@ def explain(
     return tuple(found)
 
 
+def _pins(names: Sequence[str], layout: str, every: Sequence[str]) -> str:
+    """How a search is told a layout of some units, by a pattern that means them and no others;
+    empty if none does, or if the layout names coordinates.
+
+    >>> _pins(["h.0.fc", "h.1.fc"], "sample channel", ["h.0.fc", "h.0.out", "h.1.fc"])
+    "--pin 'h.*.fc=sample channel'"
+    """
+    parts = [name.split(".") for name in names]
+    if "@" in layout or len({len(words) for words in parts}) > 1:
+        return ""
+    same = (words[0] if len(set(words)) == 1 else "*" for words in zip(*parts, strict=True))
+    pattern = ".".join(same)
+    if [own for own in every if fnmatchcase(own, pattern)] != list(names):
+        return ""
+    return f"--pin '{pattern}={layout}'"
+
+
 class _Explanation:
     """A plan, simulated, and how much time is left to change it."""
 
     def __init__(
         self,
         plan: Plan,
-        prices: Prices,
+        prices: CollectivePrices,
         operators: OperatorPricer,
         memory: Bytes,
         deadline: float | None,
@@ -118,7 +149,8 @@ class _Explanation:
                     continue
             if tried:
                 text, found = min(tried, key=lambda it: (self._misses(it[1]) > 0, it[1].step))
-                yield self._decision(own.subject, own.chosen, text, found)
+                told = self._decision(own.subject, own.chosen, text, found)
+                yield told._replace(fix=f"--fix {own.subject}={text}" if own.fixable else "")
             else:
                 yield Decision(own.subject, own.chosen, None, None, "nothing else is possible")
 
@@ -131,7 +163,7 @@ class _Explanation:
 
     def collectives(self) -> Iterator[Decision]:
         """How every different reduction, scatter and gather is carried out."""
-        groups: dict[tuple[str, tuple[int, ...], tuple[int, ...], Way], set[float]] = {}
+        groups: dict[tuple[str, tuple[int, ...], tuple[int, ...], CollectiveWay], set[float]] = {}
         every = [own for found in moves(self.base.problem).values() for own in found]
         for own in sorted(every, key=lambda move: -move.held):
             if own.operation in COLLECTIVE:
@@ -142,9 +174,11 @@ class _Explanation:
             if self.late():
                 self.left_out += 1
                 continue
-            yield self._collective(Move(operation, over, beside, max(sizes), way), len(sizes))
+            yield self._collective(
+                EdgeCollective(operation, over, beside, max(sizes), way), len(sizes)
+            )
 
-    def _collective(self, own: Move, alike: int) -> Decision:
+    def _collective(self, own: EdgeCollective, alike: int) -> Decision:
         number, held = NAMES.index(own.operation), own.held
         over, beside = (sum(1 << f for f in it) for it in (own.over, own.beside))
         what = "reduction" if number == ALL_REDUCE else own.operation
@@ -163,7 +197,7 @@ class _Explanation:
         times = [format_seconds(it.seconds) for it in (own, second)]
         return told._replace(note=f"{told.note}; by itself {times[1]} instead of {times[0]}")
 
-    def _named(self, own: Move) -> str:
+    def _named(self, own: EdgeCollective) -> str:
         """How a collective is carried out."""
         if own.operation == NAMES[ALL_REDUCE]:
             return str(own.way.program or dsl.ALL_REDUCE)
@@ -180,7 +214,7 @@ class _Explanation:
         if self.late() or not found:
             self.left_out += len(found)
             return
-        trials = Trials(problem, round(self.step * NANO), longest)
+        trials = CounterfactualTrials(problem, round(self.step * NANO), longest)
         many = max(1, WORK // tasks // FEWEST)
         self.left_out += max(0, len(found) - many)
         most = max(FEWEST, WORK // tasks // len(found))
@@ -190,7 +224,9 @@ class _Explanation:
                 continue
             yield self._layout(trials, own, most, max(1, TURN // tasks))
 
-    def _layout(self, trials: Trials, own: Class, most: int, turn: int) -> Decision:
+    def _layout(
+        self, trials: CounterfactualTrials, own: OpGroupClass, most: int, turn: int
+    ) -> Decision:
         names = [self.plan.units[unit].name for unit in own.units]
         subject = names[0] if len(names) == 1 else f"{names[0]} (+{len(names) - 1} alike)"
         chosen = str(self.plan.layout[names[0]])
@@ -200,7 +236,10 @@ class _Explanation:
         other = trials.problem.plan("runner-up", runner_up.roles)
         text, found = str(other.layout[names[0]]), self._predicted(other)
         told = self._decision(subject, chosen, text, found)
-        return told._replace(note=f"{told.note}; best of {runner_up.tried} changes")
+        return told._replace(
+            note=f"{told.note}; best of {runner_up.tried} changes",
+            fix=_pins(names, text, [unit.name for unit in self.plan.units]),
+        )
 
     def _predicted(self, plan: Plan) -> Prediction:
         return simulate(plan, self.prices, self.operators).prediction

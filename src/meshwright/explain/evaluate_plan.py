@@ -1,4 +1,4 @@
-"""A plan judged without a search. Enters: a plan, from wherever it comes. Leaves: the `Planned`
+"""A plan judged without a search. Enters: a plan, from wherever it comes. Leaves: the `PlanResult`
 that the search would answer if this plan were its best.
 
 The question is rebuilt from the plan: its graph, its cluster, what it decided about training. How
@@ -17,7 +17,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Options, Plan
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import prices_of, simulate
 
@@ -29,7 +29,7 @@ def judged(
     programs: bool = True,
     baselines: bool = True,
     bound: bool = True,
-) -> Planned:
+) -> PlanResult:
     """A plan beside what needs no search, and how far from the best it can be.
 
     A device may hold what it has, unless a limit is given. Without baselines there are none to
@@ -48,7 +48,7 @@ def judged(
             refused.append((name, str(other)))
         else:
             named.append((name, Candidate(other, simulate(other, prices, operators).prediction)))
-    return Planned(
+    return PlanResult(
         question=question,
         best=best,
         baselines=tuple(named),
@@ -64,9 +64,9 @@ def judged(
     )
 
 
-def question_of(plan: Plan, memory: Bytes | None = None) -> Question:
+def question_of(plan: Plan, memory: Bytes | None = None) -> PlanRequest:
     """What a plan answers; of its options the optimizer and mixed precision were the user's."""
-    return Question(
+    return PlanRequest(
         graph=plan.graph,
         cluster=plan.cluster,
         memory=plan.cluster.device.memory if memory is None else memory,

@@ -5,14 +5,21 @@ from __future__ import annotations
 from meshwright.base.units import Bytes
 from meshwright.explain.explanation import Explained, explained
 from meshwright.plan.model import Plan
+from meshwright.search.budget import Budget
 from meshwright.search.find import memory_limit
 
 
 def explain_plan(
-    plan: Plan, *, memory: str | Bytes | None = None, seconds: float = 20.0
+    plan: Plan,
+    *,
+    memory: str | Bytes | None = None,
+    seconds: float = 20.0,
+    budget: str | float | Budget | None = None,
 ) -> Explained:
     """Where the time of a plan goes, what would help, and for every decision what the best other
-    choice would have cost; dearest first.
+    choice would have cost; dearest first. A budget is that of each search: for the largest
+    decisions with the runner-up fixed, and for other batches and machines; None: nothing is
+    searched.
 
     >>> from meshwright import Cluster, capture_model, compare, explain_plan, Budget
     >>> graph, laptop = capture_model("zoo:lenet/tiny", batch=8), Cluster.named("laptop")
@@ -20,4 +27,9 @@ def explain_plan(
     >>> "zero" in [decision.subject for decision in explain_plan(plan).decisions]
     True
     """
-    return explained(plan, seconds=seconds, memory=memory_limit(memory, plan.cluster))
+    return explained(
+        plan,
+        seconds=seconds,
+        memory=memory_limit(memory, plan.cluster),
+        budget=None if budget is None else Budget.of(budget),
+    )

@@ -2,7 +2,9 @@
 step waits for, what everything costs, what would help, and each decision with its runner-up.
 
 What the time does not allow, or an interrupt cuts short, is left out; `stopped` says so. What is
-quick comes first: the prediction, the critical path, then what would help, then the decisions.
+quick comes first: the prediction, the critical path, then what would help, then the decisions. With
+a budget for searches the largest decisions are searched again with their runner-up fixed
+(`confirm`), and other batches and machines are planned anew (`replan`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from meshwright.base.units import Bytes, format_seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.cost.tables import pricer_of
+from meshwright.explain.confirm import confirmed
 from meshwright.explain.critical_path import critical_path
 from meshwright.explain.decisions import Decision, explain
 from meshwright.explain.evaluate_plan import judged
@@ -28,12 +31,14 @@ from meshwright.explain.exposed import (
     kind_costs,
     link_costs,
 )
-from meshwright.explain.path_breakdown import Stretch, stretches
+from meshwright.explain.path_breakdown import PathStretch, stretches
+from meshwright.explain.replan import Replanned, replanned
 from meshwright.explain.step_parts import StepParts, step_parts
-from meshwright.explain.what_if import Help, helps
+from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Plan
-from meshwright.search.joint.question import Planned, Stopped
+from meshwright.search.budget import Budget
+from meshwright.search.joint.question import PlanResult, Stopped
 from meshwright.search.joint.warm import TINY
 from meshwright.simulate.simulation import Simulation, prices_of, simulate
 
@@ -44,7 +49,7 @@ Progress = Callable[[float, str], None]
 class Spending(NamedTuple):
     """Where the time of a step goes."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PathStretch, ...]
     """What the critical path is made of, the longest first."""
     links: tuple[LinkCost, ...]
     kinds: tuple[KindCost, ...]
@@ -55,14 +60,16 @@ class Spending(NamedTuple):
 class Explained(NamedTuple):
     """All that can be said of a plan."""
 
-    planned: Planned
+    planned: PlanResult
     """The plan as a question's answer, without baselines."""
     spending: Spending
     parts: StepParts
     """What its step is made of."""
     decisions: tuple[Decision, ...]
-    helps: tuple[Help, ...]
+    helps: tuple[Improvement, ...]
     stopped: Stopped
+    what_ifs: tuple[Replanned, ...] = ()
+    """Other batches, machines and limits, planned anew."""
 
     def sheet(self) -> Sheet:
         """What the step is made of and what would help; a line for each decision."""
@@ -83,7 +90,7 @@ class Explained(NamedTuple):
                     own.subject,
                     own.chosen,
                     own.runner_up or "",
-                    "" if own.step is None else format_seconds(own.step),
+                    "" if own.best is None else format_seconds(own.best),
                 )
                 for own in self.decisions
             ),
@@ -95,9 +102,12 @@ def explained(
     *,
     seconds: float,
     memory: Bytes | None = None,
+    budget: Budget | None = None,
     progress: Progress = lambda share, doing: None,
 ) -> Explained:
-    """What there is to say of a plan, in about so many seconds once all is compiled."""
+    """What there is to say of a plan, in about so many seconds once all is compiled, and a budget
+    for each search after that.
+    """
     progress(0.0, "simulating")
     _warm_up()
     began = time.monotonic()
@@ -135,7 +145,26 @@ def explained(
     except KeyboardInterrupt:
         return found
     stopped: Stopped = "budget" if late() else "complete"
-    return found._replace(decisions=decisions, stopped=stopped)
+    found = found._replace(decisions=decisions, stopped=stopped)
+    return found if budget is None else _searched(found, budget, progress)
+
+
+def _searched(found: Explained, budget: Budget, progress: Progress) -> Explained:
+    """What searches add; an interrupt leaves what there is."""
+    plan, question = found.planned.plan, found.planned.question
+
+    def told(doing: str) -> None:
+        progress(1.0, doing)
+
+    try:
+        step = found.planned.best.prediction.step
+        decisions = confirmed(plan, question, found.decisions, budget, step=step, told=told)
+        found = found._replace(decisions=decisions)
+        for own in replanned(plan, question, budget, told):
+            found = found._replace(what_ifs=(*found.what_ifs, own))
+    except KeyboardInterrupt:
+        return found._replace(stopped="interrupted")
+    return found
 
 
 @cache

@@ -17,16 +17,16 @@ import msgspec
 from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Cluster, Link
 from meshwright.collectives import dsl
-from meshwright.explain.critical_path import Piece
-from meshwright.explain.path_breakdown import Part, by_category, dealt, purpose, stretches
+from meshwright.explain.critical_path import PathPiece
+from meshwright.explain.path_breakdown import PathPart, by_category, dealt, purpose, stretches
 from meshwright.explain.utilisation import occupancies, runs_unit
 from meshwright.graph.counts import backward, forward
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.unit import Member
-from meshwright.simulate.collective_table import NANO, Way
+from meshwright.simulate.collective_table import NANO, CollectiveWay
 from meshwright.simulate.memory.shard_bytes import degrees
 from meshwright.simulate.moves import moves, ways_by_level
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import Simulation
 
 
@@ -78,7 +78,7 @@ class CollectiveCost(msgspec.Struct, frozen=True):
     exposed: Seconds = msgspec.field(name="exposed_s")
 
 
-def link_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[LinkCost, ...]:
+def link_costs(simulation: Simulation, path: Sequence[PathPiece]) -> tuple[LinkCost, ...]:
     """Every kind of link, the busiest first."""
     links, waited = _links(simulation.plan.cluster), by_category(stretches(simulation, path))
     found = [
@@ -107,12 +107,12 @@ class _Pass(NamedTuple):
     ideal: float
 
 
-def kind_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[KindCost, ...]:
+def kind_costs(simulation: Simulation, path: Sequence[PathPiece]) -> tuple[KindCost, ...]:
     """Every kind of operator, the costliest first."""
     problem, labels = simulation.problem, simulation.problem.labels
     passes = _passes(problem)
 
-    def parts(piece: Piece) -> list[tuple[str, float]]:
+    def parts(piece: PathPiece) -> list[tuple[str, float]]:
         own = passes.get((labels.kind[piece.task], labels.subject[piece.task]), ())
         return [(each.kind, each.seconds) for each in own]
 
@@ -134,7 +134,7 @@ def kind_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[KindCost,
     return tuple(sorted(found, key=lambda own: -own.seconds))
 
 
-def _passes(problem: Problem) -> dict[tuple[str, int], tuple[_Pass, ...]]:
+def _passes(problem: StepModel) -> dict[tuple[str, int], tuple[_Pass, ...]]:
     """The members of every unit, in each pass of one micro-batch."""
     micro, found = problem.options.micro_batches, {}
     for unit, row in enumerate(degrees(problem, problem.roles).tolist()):
@@ -148,7 +148,7 @@ def _passes(problem: Problem) -> dict[tuple[str, int], tuple[_Pass, ...]]:
     return found
 
 
-def _both(problem: Problem, member: Member, cut: dict[int, int]) -> tuple[_Pass, _Pass]:
+def _both(problem: StepModel, member: Member, cut: dict[int, int]) -> tuple[_Pass, _Pass]:
     piece, pricer = member.piece(cut), problem.operators
     price = pricer.price(piece, member.wanted)
     there, back = forward(piece), backward(piece, member.wanted)
@@ -158,7 +158,9 @@ def _both(problem: Problem, member: Member, cut: dict[int, int]) -> tuple[_Pass,
     )
 
 
-def collective_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[CollectiveCost, ...]:
+def collective_costs(
+    simulation: Simulation, path: Sequence[PathPiece]
+) -> tuple[CollectiveCost, ...]:
     """Every different collective, the costliest first."""
     problem, labels = simulation.problem, simulation.problem.labels
     cluster = simulation.plan.cluster
@@ -190,7 +192,7 @@ def collective_costs(simulation: Simulation, path: Sequence[Piece]) -> tuple[Col
 
 
 def _summed(
-    tasks: Iterable[Sequence[tuple[CollectiveCost, float]]], waited: dict[CollectiveCost, Part]
+    tasks: Iterable[Sequence[tuple[CollectiveCost, float]]], waited: dict[CollectiveCost, PathPart]
 ) -> tuple[CollectiveCost, ...]:
     times: dict[CollectiveCost, int] = {}
     for task in tasks:
@@ -208,9 +210,9 @@ def _summed(
     return tuple(sorted(found, key=lambda own: (-own.exposed, -own.seconds)))
 
 
-def _program(operation: str, way: Way) -> str | None:
+def _program(operation: str, way: CollectiveWay) -> str | None:
     return str(way.program or dsl.ALL_REDUCE) if operation == NAMES[ALL_REDUCE] else None
 
 
-def _seconds(part: Part | None) -> Seconds:
+def _seconds(part: PathPart | None) -> Seconds:
     return Seconds(part.nanoseconds / NANO if part else 0.0)

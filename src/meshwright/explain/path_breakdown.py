@@ -1,5 +1,5 @@
-"""The critical path by kind of work. Enters: a `Simulation` and its path. Leaves: `Stretch`es: how
-much of the step each operator and each kind of collective takes.
+"""The critical path by kind of work. Enters: a `Simulation` and its path. Leaves: `PathStretch`es:
+how much of the step each operator and each kind of collective takes.
 
 Copies of a layer count as one, and so do micro-batches. A task that is several operators or
 collectives is shared out among them by what each takes by itself. Together all stretches last as
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from meshwright.base.units import Seconds
-from meshwright.explain.critical_path import Piece
+from meshwright.explain.critical_path import PathPiece
 from meshwright.explain.utilisation import runs_unit
 from meshwright.graph.layers import first_copies
 from meshwright.simulate.collective_table import NANO
@@ -28,7 +28,7 @@ LATENCY = "latency"
 """The category of what a collective takes however small it is."""
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class PathStretch(msgspec.Struct, frozen=True):
     """What one thing takes of the critical path."""
 
     category: str
@@ -42,14 +42,14 @@ class Stretch(msgspec.Struct, frozen=True):
     """Of the step."""
 
 
-class Part(NamedTuple):
+class PathPart(NamedTuple):
     """Some of a piece of the path."""
 
     nanoseconds: float
     pieces: int
 
 
-def stretches(simulation: Simulation, path: Sequence[Piece]) -> tuple[Stretch, ...]:
+def stretches(simulation: Simulation, path: Sequence[PathPiece]) -> tuple[PathStretch, ...]:
     """The stretches of a path, the longest first."""
     told = _Telling(simulation)
     ranked = sorted(dealt(path, told.parts).items(), key=lambda it: -it[1].nanoseconds)
@@ -57,7 +57,7 @@ def stretches(simulation: Simulation, path: Sequence[Piece]) -> tuple[Stretch, .
     for (category, subject), part in ranked:
         seconds = Seconds(part.nanoseconds / NANO)
         share = seconds / simulation.prediction.step
-        found.append(Stretch(category, subject, part.pieces, seconds, share))
+        found.append(PathStretch(category, subject, part.pieces, seconds, share))
     return tuple(found)
 
 
@@ -68,7 +68,7 @@ class _Telling:
         self._problem = simulation.problem
         self._moves, self._first = moves(self._problem), first_copies(self._problem.graph)
 
-    def parts(self, piece: Piece) -> Iterator[tuple[tuple[str, str], float]]:
+    def parts(self, piece: PathPiece) -> Iterator[tuple[tuple[str, str], float]]:
         """A category and a subject for each part of a piece, with its weight."""
         problem, task = self._problem, piece.task
         kind, subject = problem.labels.kind[task], problem.labels.subject[task]
@@ -87,7 +87,7 @@ class _Telling:
                     yield (LATENCY, words), own.way.fixed
 
 
-def by_category(found: Iterable[Stretch]) -> dict[str, Seconds]:
+def by_category(found: Iterable[PathStretch]) -> dict[str, Seconds]:
     """How long the stretches of each category are together, the longest first."""
     total: dict[str, list[float]] = {}
     for own in found:
@@ -112,19 +112,19 @@ def purpose(kind: str, parameters: bool) -> str:
 
 
 def dealt(
-    path: Iterable[Piece], parts: Callable[[Piece], Iterable[tuple[K, float]]]
-) -> dict[K, Part]:
+    path: Iterable[PathPiece], parts: Callable[[PathPiece], Iterable[tuple[K, float]]]
+) -> dict[K, PathPart]:
     """A path shared out: every piece among its parts, by their weights.
 
-    >>> dealt([Piece(7, 0, 12, False)], lambda _: [("a", 1.0), ("b", 3.0)])
-    {'a': Part(nanoseconds=3.0, pieces=1), 'b': Part(nanoseconds=9.0, pieces=1)}
+    >>> dealt([PathPiece(7, 0, 12, False)], lambda _: [("a", 1.0), ("b", 3.0)])
+    {'a': PathPart(nanoseconds=3.0, pieces=1), 'b': PathPart(nanoseconds=9.0, pieces=1)}
     """
-    found: dict[K, Part] = {}
+    found: dict[K, PathPart] = {}
     for piece in path:
         own = [(key, weight) for key, weight in parts(piece) if weight]
         whole = math.fsum(weight for _, weight in own)
         for key, weight in own:
-            before = found.get(key, Part(0.0, 0))
+            before = found.get(key, PathPart(0.0, 0))
             length = (piece.end - piece.start) * weight / whole
-            found[key] = Part(before.nanoseconds + length, before.pieces + 1)
+            found[key] = PathPart(before.nanoseconds + length, before.pieces + 1)
     return found

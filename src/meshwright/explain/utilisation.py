@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from meshwright.base.units import Bytes, Seconds
 from meshwright.simulate.collective_table import NANO
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.tasks import NOWHERE, TaskGraph, Timeline, loads
 
 
-class Use(NamedTuple):
+class LinkUse(NamedTuple):
     """A task on one of its resources, in nanoseconds."""
 
     task: int
@@ -36,7 +36,7 @@ class Cost(NamedTuple):
     """Of the step; shares add up to more than 1 where tasks overlap."""
 
 
-class Spent(NamedTuple):
+class TimeSpent(NamedTuple):
     """What a unit takes of a step, over all micro-batches; the two may overlap."""
 
     computing: Seconds
@@ -56,7 +56,7 @@ class Occupancy(NamedTuple):
     mean_share: float
 
 
-def uses(graph: TaskGraph, timeline: Timeline) -> Iterator[Use]:
+def uses(graph: TaskGraph, timeline: Timeline) -> Iterator[LinkUse]:
     """Every task on every resource that it holds, in the order of taking them (see `tasks`)."""
     free = [0] * len(graph.resource_kind)
     for task in timeline.order.tolist():
@@ -74,7 +74,7 @@ def uses(graph: TaskGraph, timeline: Timeline) -> Iterator[Use]:
                 alone = max(int(timeline.ready[task]), free[resource])
                 start = int(timeline.start[task]) if together else alone
                 free[resource] = start + hold
-                yield Use(task, resource, start, hold)
+                yield LinkUse(task, resource, start, hold)
 
 
 def costliest(simulation: Simulation, most: int) -> list[Cost]:
@@ -97,7 +97,7 @@ def costliest(simulation: Simulation, most: int) -> list[Cost]:
     ]
 
 
-def spent_by_unit(simulation: Simulation) -> tuple[Spent, ...]:
+def spent_by_unit(simulation: Simulation) -> tuple[TimeSpent, ...]:
     """What every unit takes, in the order of the plan's units."""
     problem, labels = simulation.problem, simulation.problem.labels
     computing, moving = ([0] * len(problem.units) for _ in range(2))
@@ -108,7 +108,7 @@ def spent_by_unit(simulation: Simulation) -> tuple[Spent, ...]:
         total = computing if runs_unit(kind) or kind == "update" else moving
         total[unit] += durations[task]
     pairs = zip(computing, moving, strict=True)
-    return tuple(Spent(Seconds(own / NANO), Seconds(sent / NANO)) for own, sent in pairs)
+    return tuple(TimeSpent(Seconds(own / NANO), Seconds(sent / NANO)) for own, sent in pairs)
 
 
 def occupancies(simulation: Simulation) -> list[Occupancy]:
@@ -131,7 +131,7 @@ def runs_unit(kind: str) -> bool:
     return kind in ("forward", "backward")
 
 
-def subject_of(problem: Problem, kind: str, subject: int) -> str:
+def subject_of(problem: StepModel, kind: str, subject: int) -> str:
     """The unit or the tensors that tasks are about, in words."""
     if runs_unit(kind):
         unit = problem.units[subject]
@@ -141,12 +141,12 @@ def subject_of(problem: Problem, kind: str, subject: int) -> str:
     return f"{first} (+{len(rest)})" if rest else first
 
 
-def bytes_of(problem: Problem, bundle: int) -> Bytes:
+def bytes_of(problem: StepModel, bundle: int) -> Bytes:
     """The size of a bundle's tensors, whole, as one micro-batch carries them."""
     return Bytes(sum(source.bytes for source in problem.bundles[bundle].sources))
 
 
-def resources_of_devices(problem: Problem) -> list[tuple[int, list[int]]]:
+def resources_of_devices(problem: StepModel) -> list[tuple[int, list[int]]]:
     """For each device that stands for its class its compute stream, and the links that no device
     before it uses.
     """

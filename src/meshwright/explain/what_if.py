@@ -33,7 +33,7 @@ MORE = 2
 """How many times as much of something each change gives."""
 
 
-class Help(NamedTuple):
+class Improvement(NamedTuple):
     """A change, and what is predicted with it."""
 
     change: str
@@ -47,7 +47,9 @@ class Help(NamedTuple):
     """What else changes, whether it fits, or why it cannot be applied."""
 
 
-def helps(plan: Plan, memory: Bytes, late: Callable[[], bool] = lambda: False) -> tuple[Help, ...]:
+def helps(
+    plan: Plan, memory: Bytes, late: Callable[[], bool] = lambda: False
+) -> tuple[Improvement, ...]:
     """Every change that is not too late to be tried, the largest gain first.
 
     A device may hold so much memory.
@@ -59,11 +61,11 @@ def helps(plan: Plan, memory: Bytes, late: Callable[[], bool] = lambda: False) -
             break
         own = _outcome(tried)
         if isinstance(own, str):
-            found.append(Help(change, None, 1, 0.0, f"cannot be applied: {own}"))
+            found.append(Improvement(change, None, 1, 0.0, f"cannot be applied: {own}"))
         else:
             gain = before * own.samples / own.prediction.step - 1
             note = "; ".join(filter(None, (own.note, _lacking(own, memory))))
-            found.append(Help(change, own.prediction.step, own.samples, gain, note))
+            found.append(Improvement(change, own.prediction.step, own.samples, gain, note))
     return tuple(sorted(found, key=lambda own: (own.step is None, -own.gain)))
 
 

@@ -25,7 +25,7 @@ Files = dict[str, str]
 """Texts by name."""
 
 
-class Writing(NamedTuple):
+class ExportWriting(NamedTuple):
     """What a writer is given."""
 
     plan: Plan

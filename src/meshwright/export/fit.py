@@ -109,7 +109,7 @@ def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> Pa
             "ZeRO 0 becomes ZeRO 2: Accelerate has tensor and context parallelism with FSDP"
         )
         config = replace(config, zero=2)
-    if target.name in ("pytorch", "accelerate") and config.sequence:
+    if target.name in ("accelerate", "jax") and config.sequence:
         lost.append("sequence parallelism: norms and residuals are replicated over the tensor axis")
         config = replace(config, sequence=False)
     if target.name == "torchtitan":

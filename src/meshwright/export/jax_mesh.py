@@ -1,5 +1,5 @@
-"""JAX: a mesh and a PartitionSpec for every parameter. Enters: `Writing`. Leaves: `mesh_plan.py`,
-which imports jax and numpy only, with MaxText's names beside.
+"""JAX: a mesh and a PartitionSpec for every parameter. Enters: `ExportWriting`. Leaves:
+`mesh_plan.py`, which imports jax and numpy only, with MaxText's names beside.
 
 A dim of a parameter that op groups cut along the tensor axis has "tensor"; with ZeRO 3 the first
 other dim that the data axis divides has "data" (FSDP). Reductions are XLA's choice.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from meshwright.baselines.degrees.config import Axis
-from meshwright.export.exported import Files, Writing
+from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.ranks import machine_level
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import IDLE, REPLICA, factors
@@ -48,7 +48,7 @@ def shardings(mesh):
 '''
 
 
-def write_jax(own: Writing) -> Files:
+def write_jax(own: ExportWriting) -> Files:
     """The module."""
     machine = factors(own.plan.cluster)
     order = (*own.taken["data"], *own.taken["tensor"])
@@ -69,7 +69,7 @@ def _spec(spec: tuple[str | None, ...]) -> str:
     return ", ".join("None" if axis is None else f'"{axis}"' for axis in spec)
 
 
-def partition_specs(own: Writing) -> dict[str, tuple[str | None, ...]]:
+def partition_specs(own: ExportWriting) -> dict[str, tuple[str | None, ...]]:
     """For each parameter the axis of each dim."""
     cut, config = tensor_dims(own.written, own.taken["tensor"]), own.config
     found: dict[str, tuple[str | None, ...]] = {}
@@ -86,6 +86,12 @@ def partition_specs(own: Writing) -> dict[str, tuple[str | None, ...]]:
                 spec[whole] = "data"
         found[parameter.tensor.name] = tuple(spec)
     return found
+
+
+def left_whole(own: ExportWriting) -> tuple[str, ...]:
+    """Parameters that the tensor axis should cut and JAX, which cuts equal pieces only, cannot."""
+    cut, shapes = tensor_dims(own.written, own.taken["tensor"]), own.graph.specs
+    return tuple(n for n, dim in cut.items() if shapes[n].shape[dim] % own.config.tensor)
 
 
 def tensor_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
@@ -105,7 +111,7 @@ def tensor_dims(written: Plan, taken: tuple[int, ...]) -> dict[str, int]:
     return found
 
 
-def _maxtext(own: Writing) -> dict[str, int]:
+def _maxtext(own: ExportWriting) -> dict[str, int]:
     """Axes inside a machine (ici) and across machines (dcn)."""
     outside = machine_level(own.plan.cluster)
     machine = factors(own.plan.cluster)

@@ -1,5 +1,5 @@
-"""DeepSpeed's JSON and Accelerate's YAML. Enters: `Writing`. Leaves: the files that their launchers
-read. Both say degrees and ZeRO; the training script stays the user's.
+"""DeepSpeed's JSON and Accelerate's YAML. Enters: `ExportWriting`. Leaves: the files that their
+launchers read. Both say degrees and ZeRO; the training script stays the user's.
 """
 
 from __future__ import annotations
@@ -7,19 +7,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from meshwright.export.exported import Files, Writing
+from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.ranks import gpus_of
 
 HALF = {"bfloat16": "bf16", "float16": "fp16"}
 """What the libraries call 16-bit numbers."""
 
 
-def samples_of(own: Writing) -> int:
+def samples_of(own: ExportWriting) -> int:
     """In a step."""
     return min((given.dims[0][1] for given in own.graph.inputs if given.dims), default=1)
 
 
-def write_deepspeed(own: Writing) -> Files:
+def write_deepspeed(own: ExportWriting) -> Files:
     """`ds_config.json`; JSON has no comments, so what was planned and lost is beside it."""
     config, samples = own.config, samples_of(own)
     each = samples // config.data
@@ -43,12 +43,12 @@ def write_deepspeed(own: Writing) -> Files:
     }
 
 
-def write_accelerate(own: Writing) -> Files:
+def write_accelerate(own: ExportWriting) -> Files:
     """`accelerate.yaml`, for 'accelerate launch --config_file'."""
     return {"accelerate.yaml": own.head + "\n".join(_accelerate(own)) + "\n"}
 
 
-def _accelerate(own: Writing) -> Iterator[str]:
+def _accelerate(own: ExportWriting) -> Iterator[str]:
     config, cluster = own.config, own.plan.cluster
     sharded = config.zero > 0
     if config.micro_batches > 1:
@@ -59,7 +59,8 @@ def _accelerate(own: Writing) -> Iterator[str]:
     yield f"num_processes: {cluster.devices}"
     yield "machine_rank: 0"
     yield "main_training_function: main"
-    yield f"mixed_precision: {HALF.get(own.graph.parameters[0].tensor.dtype, 'no')}"
+    # Quoted: in YAML no is a boolean, and Accelerate wants a word.
+    yield f'mixed_precision: "{HALF.get(own.graph.parameters[0].tensor.dtype, "no")}"'
     if sharded:
         yield "fsdp_config:"
         yield "  fsdp_version: 2"

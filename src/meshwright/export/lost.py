@@ -6,15 +6,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from meshwright.base.units import counted, format_bytes
+from meshwright.baselines.degrees.configured import run_starts
 from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
 from meshwright.export.uniform import runs_of
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import matrix
+
+Over = frozenset[int]
+"""Mesh factors, by number."""
 
 NAMED = 3
 """Kinds of units that are named, at most."""
@@ -23,8 +28,12 @@ LEAST = 0.005
 """Less than this share of the work is not told."""
 
 
-def lost_of(plan: Plan, written: Plan, share: float, *, programs: bool) -> Iterator[str]:
-    """What a plan says and another does not; `share` of its work has the other's axes."""
+def lost_of(
+    plan: Plan, written: Plan, share: float, *, programs: bool, carried: Mapping[str, Over] = {}
+) -> Iterator[str]:
+    """What a plan says and another does not; `share` of its work has the other's axes, and
+    collectives over the factors that `carried` names keep their steps.
+    """
     if plan.graph != written.graph:
         yield (
             f"the plan rewrote the graph ({len(plan.graph.operators)} operators instead of "
@@ -35,7 +44,11 @@ def lost_of(plan: Plan, written: Plan, share: float, *, programs: bool) -> Itera
     else:
         yield from _layouts(plan, written)
     if not programs:
-        yield from _programs(plan)
+        yield from _programs(plan, carried)
+    layers = plan.options.recompute_layers
+    if plan.options.recompute and layers != written.options.recompute_layers:
+        many = counted(layers, "layer")
+        yield f"activation checkpointing of {many} becomes that of all layers"
     if plan.options.bucket:
         yield f"gradients of {format_bytes(plan.options.bucket)} are reduced together in the plan"
 
@@ -56,11 +69,14 @@ def _layouts(plan: Plan, written: Plan) -> Iterator[str]:
         yield f"layouts of {share:.0%} of the FLOPs: the plan has {', '.join(named)}{rest}"
 
 
-def _programs(plan: Plan) -> Iterator[str]:
+def _programs(plan: Plan, carried: Mapping[str, Over]) -> Iterator[str]:
     several = sum(len(Program.parse(own.program)) > 1 for own in plan.programs)
     if several:
         yield f"{counted(several, 'reduction program')} of several steps become single collectives"
-    steps = sum(len(own.steps) > 1 for own in plan.chains)
+    steps = sum(
+        len(own.steps) > 1 and carried.get(own.collective) != frozenset(own.over)
+        for own in plan.chains
+    )
     if steps:
         yield f"{counted(steps, 'collective')} in steps: single ones instead"
 
@@ -68,6 +84,7 @@ def _programs(plan: Plan) -> Iterator[str]:
 def lost_stages(plan: Plan, pipeline: tuple[int, ...], stages: int) -> Iterator[str]:
     """Stages that are not as equal as they can be."""
     runs, layers = runs_of(plan, pipeline), len(layer_starts(plan.graph))
-    even = tuple((run + 1) * layers // stages - run * layers // stages for run in range(stages))
+    cuts = [0, *run_starts(range(layers), stages), layers] if stages > 1 else [0, layers]
+    even = tuple(second - first for first, second in pairwise(cuts))
     if stages > 1 and runs != even:
         yield f"stages of {' + '.join(map(str, runs))} layers: {' + '.join(map(str, even))} instead"

@@ -8,12 +8,14 @@ mocked until the user names some: the script is about the layout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import run_starts
 from meshwright.cluster.model import Cluster
 from meshwright.configs.changes import settings
 from meshwright.export.dims import Dims, dims_of
-from meshwright.export.exported import Files, Writing
+from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.ranks import gpus_of
 
 HALF = {"bfloat16": "--bf16", "float16": "--fp16"}
@@ -43,7 +45,7 @@ torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "${{NODE_RANK:-0}}
 """
 
 
-def write_megatron(own: Writing) -> Files:
+def write_megatron(own: ExportWriting) -> Files:
     """The script."""
     script = megatron_script(own.config, dims_of(own.graph), own.plan.cluster, own.head)
     return {"pretrain.sh": script}
@@ -93,7 +95,12 @@ def _model(dims: Dims) -> Iterator[str]:
 
 
 def _parallel(config: ParallelConfig, dims: Dims) -> Iterator[str]:
-    yield from settings("megatron", config, dims.facts.samples)
+    flags = settings("megatron", config, dims.facts.samples)
+    stages, layers = config.pipeline * config.chunks, dims.facts.layers
+    if layers % stages:
+        flags = tuple(flag for flag in flags if "num-virtual-stages" not in flag)
+        yield f'--pipeline-model-parallel-layout "{stage_layout(layers, stages)}"'
+    yield from flags
     if config.zero:
         yield "--overlap-grad-reduce"
         yield "--overlap-param-gather"
@@ -101,6 +108,17 @@ def _parallel(config: ParallelConfig, dims: Dims) -> Iterator[str]:
         yield "--ckpt-format fsdp_dtensor"
     if config.expert > 1 and config.tensor > 1:
         yield "--expert-tensor-parallel-size 1"
+
+
+def stage_layout(layers: int, stages: int) -> str:
+    """Megatron's text of stages that are not equal: E the embedding, t a layer, L the loss.
+
+    >>> stage_layout(6, 4)
+    'Et*1|t*2|t*2|t*1L'
+    """
+    cuts = [0, *run_starts(range(layers), stages), layers]
+    parts = [f"t*{second - first}" for first, second in pairwise(cuts)]
+    return f"E{'|'.join(parts)}L"
 
 
 def _training(config: ParallelConfig, dims: Dims) -> Iterator[str]:

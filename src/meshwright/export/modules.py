@@ -10,20 +10,34 @@ parameters may cross a cut, and no parameter may be used on both sides.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import run_starts
 from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.layers import layers
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.model import Operator, OperatorGraph, Parameter
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import IDLE, REPLICA
 
-Style = Literal["columns", "rows", "table", "head", "replicated"]
+Style = Literal["columns", "rows", "table", "flat_table", "head"]
+
+Names = tuple[str, ...]
+
+NORMS = ("layer_norm", "rms_norm", "mul")
+
+DTENSOR = frozenset({*NORMS, *TABLES, "linear", "addmm", "matmul", "add", "expand", "cat"})
+"""Operators on parameters that DTensor computes as one device does."""
+
+EXPERTS = "routed_experts"
+
+HIDDEN_DIMS = 3
+"""Samples, positions, features."""
 
 _LAYER = re.compile(r"(?:\w+\.)*?\w+\.\d+(?=\.|$)")
 
@@ -71,14 +85,19 @@ class Styles(NamedTuple):
     styles: dict[str, Style]
     left: tuple[str, ...]
     """Modules that the plan cuts and no style of PyTorch can."""
+    local: tuple[str, ...]
+    """Modules that DTensor has no rules for."""
+    gathered: tuple[str, ...]
+    """Norms whose outputs nothing but layers that are cut by columns reads."""
 
 
 def tensor_styles(written: Plan, taken: tuple[int, ...]) -> Styles:
     """How each module with parameters is cut along the tensor axis."""
     graph, among = written.graph, layer_modules(written.graph)
-    parameters = {own.tensor.name for own in graph.parameters if own.tensor.name}
+    parameters = {own.tensor.name: own for own in graph.parameters if own.tensor.name}
     found: dict[str, Style] = {}
     left: list[str] = []
+    norms: dict[str, str] = {}
     last = max((n for n, own in enumerate(graph.operators) if own.kind == "linear"), default=-1)
     for unit in written.units:
         roles = {written.layout[unit.name].roles[factor] for factor in taken}
@@ -88,33 +107,78 @@ def tensor_styles(written: Plan, taken: tuple[int, ...]) -> Styles:
             held = [name for name in operator.inputs if name in parameters]
             if not held or role == REPLICA or role.startswith(IDLE):
                 continue
-            module = (held[0] or "").rpartition(".")[0]
-            style = _style(operator.kind, role, graph.operators[last].name == operator.name)
+            module = pattern(_module(operator, parameters[held[0] or ""]), among)
+            if operator.kind in NORMS:
+                norms[operator.outputs[0].name] = module
+                continue
+            style = _style(operator, role, graph.operators[last].name == operator.name)
             if style is None:
-                left.append(pattern(module or str(held[0]), among))
+                left.append(module or str(held[0]))
             else:
-                found[pattern(module, among)] = style
+                found[module] = style
     _with_ties(graph, found)
-    return Styles(found, tuple(dict.fromkeys(left)))
+    local = tuple(dict.fromkeys(pattern(own, among) for own in _local(graph, set(parameters))))
+    found = {name: own for name, own in found.items() if not _within(f"{name}.", local)}
+    gathered = _gathered(graph, norms, found, among)
+    return Styles(found, tuple(dict.fromkeys(left)), local, gathered)
 
 
-def _style(kind: str, role: str, last: bool) -> Style | None:
-    match kind, role:
+def _module(operator: Operator, parameter: Parameter) -> str:
+    """The module whose parameter an operator reads; of a tied one that which computes."""
+    names = (parameter.tensor.name, *parameter.also)
+    modules = [name.rpartition(".")[0] for name in names]
+    return operator.layer if operator.layer in modules else modules[0]
+
+
+def _style(operator: Operator, role: str, last: bool) -> Style | None:
+    match operator.kind, role:
         case "linear", "channel":
             return "head" if last else "columns"
         case "linear", "inner":
             return "rows"
         case ("embedding", "vocabulary"):
-            return "table"
-        case ("layer_norm" | "rms_norm" | "mul", _):
-            return "replicated"
+            return "table" if len(operator.outputs[0].dims) == HIDDEN_DIMS else "flat_table"
         case _:
             return None
 
 
+def _local(graph: OperatorGraph, parameters: set[str]) -> Iterator[str]:
+    """Modules with operators that DTensor has no rules for; experts with their router."""
+    for operator in graph.operators:
+        if operator.kind in DTENSOR:
+            continue
+        for name in operator.inputs:
+            if name in parameters and name is not None:
+                module = name.rpartition(".")[0]
+                yield module.rpartition(".")[0] if operator.kind == EXPERTS else module
+
+
+def _gathered(
+    graph: OperatorGraph, norms: Mapping[str, str], found: Mapping[str, Style], among: Names
+) -> tuple[str, ...]:
+    parameters = {own.tensor.name: own for own in graph.parameters}
+    readers = defaultdict[str, set[Style | None]](set)
+    for operator in graph.operators:
+        read = [name for name in operator.inputs if name is not None]
+        held = [parameters[name] for name in read if name in parameters]
+        style = found.get(pattern(_module(operator, held[0]), among)) if held else None
+        for name in read:
+            if name in norms:
+                readers[norms[name]].add(style)
+    return tuple(name for name, styles in readers.items() if styles <= {"columns", "head"})
+
+
+def hidden_states_fit(graph: OperatorGraph) -> bool:
+    """Whether layers hand on samples x positions x features, which sequence parallelism cuts."""
+    rows = {own.name for own in graph.operators if own.kind == "linear"}
+    starts = layer_starts(graph)
+    inside = graph.operators[starts[0] : starts[-1]]
+    return all(len(own.outputs[0].dims) == HIDDEN_DIMS for own in inside if own.name in rows)
+
+
 def _with_ties(graph: OperatorGraph, found: dict[str, Style]) -> None:
     """Leave whole what is tied to something that is not cut alike."""
-    rows = {"table", "head", "columns"}
+    rows = {"table", "flat_table", "head", "columns"}
     for own in graph.parameters:
         modules = {name.rpartition(".")[0] for name in (own.tensor.name, *own.also)}
         if len(modules) > 1:
@@ -129,7 +193,7 @@ def tied(graph: OperatorGraph) -> tuple[tuple[str, ...], ...]:
     return tuple((own.tensor.name, *own.also) for own in graph.parameters if own.also)
 
 
-class Ends(NamedTuple):
+class ModuleEnds(NamedTuple):
     """Modules outside the layers, by name."""
 
     before: tuple[str, ...]
@@ -138,7 +202,7 @@ class Ends(NamedTuple):
     """Everything with parameters after the last."""
 
 
-def ends_of(graph: OperatorGraph, among: tuple[str, ...]) -> Ends:
+def ends_of(graph: OperatorGraph, among: tuple[str, ...]) -> ModuleEnds:
     """What the first and the last stage have besides layers."""
     inside = {own.tensor.name for own in graph.parameters if _within(own.tensor.name, among)}
     parameters = {own.tensor.name for own in graph.parameters} - inside
@@ -153,7 +217,7 @@ def ends_of(graph: OperatorGraph, among: tuple[str, ...]) -> Ends:
                 behind[module] = None
             elif operator.kind in TABLES:
                 before[module] = None
-    return Ends(tuple(before), tuple(behind))
+    return ModuleEnds(tuple(before), tuple(behind))
 
 
 def _within(name: str, among: tuple[str, ...]) -> bool:
@@ -169,7 +233,7 @@ def stages_of(graph: OperatorGraph, config: ParallelConfig) -> tuple[tuple[str, 
             "plan without a pipeline: --fix stages=1",
         )
     starts = layer_starts(graph)
-    cuts = [run * len(among) // count for run in range(count + 1)]
+    cuts = [0, *run_starts(range(len(among)), count), len(among)]
     for cut in cuts[1:-1]:
         _refuse_crossing(graph, starts[cut], among[cut])
     return tuple(among[one:two] for one, two in pairwise(cuts))

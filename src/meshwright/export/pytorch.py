@@ -1,4 +1,5 @@
-"""A script of stock PyTorch. Enters: `Writing`. Leaves: `train_plan.py`, which a person can keep.
+"""A script of stock PyTorch. Enters: `ExportWriting`. Leaves: `train_plan.py`, which a person can
+keep.
 
 mesh            ranks permuted so that each axis has the machine's factors that the plan gives it
 tensor          parallelize_module with ColwiseParallel and RowwiseParallel; DTensors in between
@@ -9,12 +10,16 @@ recomputation   checkpoint_wrapper for each layer
 
 from __future__ import annotations
 
-from pathlib import Path
+import textwrap
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
+from meshwright.baselines.degrees.facts import layer_starts
+from meshwright.capture.standalone import Standalone, standalone
+from meshwright.export import pytorch_steps as steps_text
+from meshwright.export import pytorch_tensor_text as tensor_text
 from meshwright.export import pytorch_text as text
-from meshwright.export.exported import Files, Writing
+from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.modules import (
     Style,
     ends_of,
@@ -24,6 +29,8 @@ from meshwright.export.modules import (
     tensor_styles,
     tied,
 )
+from meshwright.export.pytorch_steps import DataSteps, data_steps
+from meshwright.export.ranks import gpus_of
 from meshwright.graph.batch import samples_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.layout import factors
@@ -33,11 +40,16 @@ NAME = "train_plan.py"
 OUTERMOST_FIRST: tuple[Axis, ...] = ("pipeline", "data", "tensor")
 
 STYLES: dict[Style, str] = {
-    "columns": "ColwiseParallel(use_local_output=False)",
-    "rows": "RowwiseParallel()",
-    "table": "RowwiseParallel(input_layouts=Replicate())",
-    "head": "ColwiseParallel(output_layouts=Replicate())",
+    "columns": "ColwiseParallel({into}use_local_output=False)",
+    "rows": "RowwiseParallel({out}use_local_output=False)",
+    "table": "RowwiseParallel(input_layouts=Replicate(), {out}use_local_output=False)",
+    "flat_table": "RowwiseParallel(input_layouts=Replicate(), use_local_output=False)",
+    "head": "ColwiseParallel({into}output_layouts=Replicate())",
 }
+"""Logits are plain tensors, so that losses of any kind can be computed; what is before them is a
+DTensor. With sequence parallelism hidden states are cut along positions between layers."""
+
+TABLE_STYLES = ("table", "flat_table")
 
 OPTIMIZERS = {
     "adam": "torch.optim.AdamW({}, lr=1e-4)",
@@ -58,7 +70,7 @@ WORDS = {
 }
 
 
-def write_pytorch(own: Writing) -> Files:
+def write_pytorch(own: ExportWriting) -> Files:
     """The script."""
     config = own.config
     pieces = [
@@ -68,39 +80,48 @@ def write_pytorch(own: Writing) -> Files:
         _build(own),
         _mesh(own),
         text.MATCHED if config.tensor > 1 or _sharded(config) else "",
-        _tensor(own) + text.COMPUTING if config.tensor > 1 else "",
+        *(_tensor(own) if config.tensor > 1 else ()),
         text.RECOMPUTE if config.recompute else "",
+        steps_text.TEXT if _in_steps(own) else "",
         _shard(own) if _sharded(config) else "",
-        text.STAGE if config.pipeline > 1 else "",
+        _stage(config) if config.pipeline > 1 else "",
         text.BATCH,
         _training(own),
         text.CHECKPOINT_PIPELINE if config.pipeline > 1 else text.CHECKPOINT,
+        _machine(own),
         text.MAIN.format(
-            contexts="computing(device)" if config.tensor > 1 else "torch.enable_grad()"
+            contexts="computing(device)" if config.tensor > 1 else "torch.enable_grad()",
+            compile=text.COMPILE if _compiles(config) else "",
+            compiled=", compiled=asked.compile" if _compiles(config) else "",
         ),
     ]
-    return {
-        NAME: "\n".join(piece.strip("\n") + "\n\n" for piece in pieces if piece).rstrip() + "\n"
-    }
+    script = "\n".join(piece.strip("\n") + "\n\n" for piece in pieces if piece).rstrip() + "\n"
+    return {NAME: script, **_model(own).files}
 
 
 def _sharded(config: ParallelConfig) -> bool:
     return config.data > 1 or config.mixed
 
 
-def _imports(own: Writing) -> str:
+def _compiles(config: ParallelConfig) -> bool:
+    """Whether layers can be compiled: DTensors and stages were never tried with it."""
+    return config.tensor == config.pipeline == 1 and _sharded(config)
+
+
+def _imports(own: ExportWriting) -> str:
     config = own.config
     lines = ["from torch.distributed.device_mesh import DeviceMesh"]
-    standard = ["import argparse", "import os"]
+    standard = ["import argparse", "import os", "import socket"]
     if config.pipeline > 1:
         kind = SCHEDULES[config.options.schedule]
-        lines += [
-            "from torch import nn",
-            f"from torch.distributed.pipelining import PipelineStage, {kind}",
-        ]
+        lines.append(f"from torch.distributed.pipelining import PipelineStage, {kind}")
+    if config.pipeline > 1 or config.tensor > 1:
+        lines.append("from torch import nn")
     if _sharded(config):
-        more = ", MixedPrecisionPolicy" if config.mixed else ""
-        lines.append(f"from torch.distributed.fsdp import fully_shard{more}")
+        fsdp = ["FSDPModule"] if _in_steps(own) else []
+        fsdp += ["MixedPrecisionPolicy"] if config.mixed else []
+        words = ", ".join([*fsdp, "fully_shard"])
+        lines.append(f"from torch.distributed.fsdp import {words}")
     lines.append("from torch.distributed import checkpoint")
     names = "get_state_dict, set_state_dict"
     if config.pipeline > 1:
@@ -110,23 +131,24 @@ def _imports(own: Writing) -> str:
         module = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
         lines.append(f"from {module} import checkpoint_wrapper")
     if config.tensor > 1:
-        replicated = "replicated" in tensor_styles(own.written, own.taken["tensor"]).styles.values()
-        distribute = ", distribute_module" if replicated else ""
+        styles = tensor_styles(own.written, own.taken["tensor"])
+        shard = ", Shard" if config.sequence else ""
         lines += [
-            f"from torch.distributed.tensor import Replicate{distribute}",
+            f"from torch.distributed.tensor import DTensor, Replicate{shard}, distribute_tensor",
             "from torch.distributed.tensor.experimental import implicit_replication",
             "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel",
             "from torch.distributed.tensor.parallel import parallelize_module",
             "from torch.nn.attention import SDPBackend, sdpa_kernel",
         ]
-    standard += ["import sys"] if _file(own.plan.model) else []
+        lines += ["from torch.utils._pytree import tree_map"] if styles.local else []
     standard += ["import copy"] if config.pipeline > 1 else []
+    standard += ["import math"] if _in_steps(own) else []
     standard = sorted(standard)
     standard += ["from contextlib import contextmanager"] if config.tensor > 1 else []
     return text.IMPORTS.format(standard="\n".join(standard), imports="\n".join(sorted(lines)))
 
 
-def _samples(own: Writing) -> int:
+def _samples(own: ExportWriting) -> int:
     samples = samples_of(own.graph)
     if samples is None:
         raise InputError(
@@ -136,7 +158,7 @@ def _samples(own: Writing) -> int:
     return samples
 
 
-def _constants(own: Writing) -> str:
+def _constants(own: ExportWriting) -> str:
     config = own.config
     replicate, shard = (config.data, 1) if config.zero == 0 else (1, config.data)
     lines = [
@@ -146,6 +168,18 @@ def _constants(own: Writing) -> str:
         f"SAMPLES = {_samples(own)}  # of all ranks in a step",
         "OWN_SAMPLES = SAMPLES // (REPLICATE * SHARD)",
     ]
+    if _in_steps(own):
+        machine, steps = factors(own.plan.cluster), _data_steps(own)
+        held = [machine[factor] for factor in own.taken["data"]]
+        levels = own.plan.cluster.levels
+        lines.append(
+            steps_text.CONSTANTS.format(
+                sizes=tuple(size for _, size in held),
+                words=" x ".join(f"{levels[level].name} {size}" for level, size in held),
+                scatter=steps.scatter,
+                gather=steps.gather,
+            )
+        )
     among = layer_modules(own.graph)
     if config.pipeline > 1:
         ends = ends_of(own.graph, among)
@@ -159,7 +193,21 @@ def _constants(own: Writing) -> str:
         lines.append(f"LAYERS = {_names(among)}")
     elif _sharded(config):
         lines.append(f"LAYERS = {tuple(dict.fromkeys(pattern(name, among) for name in among))!r}")
+    if config.recompute:
+        again = _recomputed(own, among)
+        lines.append(f"RECOMPUTED = {'LAYERS' if again == among else repr(again)}")
     return "\n".join(lines)
+
+
+def _recomputed(own: ExportWriting, among: tuple[str, ...]) -> tuple[str, ...]:
+    """The layers that run again in the backward pass."""
+    again = own.written.options.runs_again(own.graph)
+    starts = layer_starts(own.graph) if among else ()
+    return tuple(
+        name
+        for name, start in zip(among, starts, strict=True)
+        if own.graph.operators[start].name in again
+    )
 
 
 def _names(among: tuple[str, ...]) -> str:
@@ -170,32 +218,42 @@ def _names(among: tuple[str, ...]) -> str:
     return repr(among)
 
 
-def _file(source: str) -> Path | None:
-    """The file of a user's function."""
-    name = source.partition("?")[0].rpartition(":")[0]
-    return Path(name) if name.endswith(".py") else None
+def _model(own: ExportWriting) -> Standalone:
+    """The model's code, without Meshwright."""
+    if not own.plan.model:
+        return Standalone(text.BUILD_NOTHING.strip(), {})
+    return standalone(own.plan.model, own.plan.batch)
 
 
-def _build(own: Writing) -> str:
-    source = own.plan.model
-    plain, _, options = source.partition("?")
-    module, _, function = plain.rpartition(":")
-    if not module or module in ("zoo", "hf"):
-        return text.BUILD_KNOWN.format(source=source, batch=own.plan.batch)
-    arguments = [part for part in options.split("&") if part]
-    if own.plan.batch is not None:
-        arguments.append(f"batch={own.plan.batch}")
-    file = _file(source)
-    path = "" if file is None else f"    sys.path.insert(0, {str(file.resolve().parent)!r})\n"
-    return text.BUILD_OWN.format(
-        path=path,
-        module=module if file is None else file.stem,
-        function=function,
-        arguments=", ".join(arguments),
+def _build(own: ExportWriting) -> str:
+    words = "Random data stands for your own: give batches to Training.step."
+    body = textwrap.indent(_model(own).body, " " * 4)
+    return text.BUILD.format(words=words, body=body)
+
+
+def _machine(own: ExportWriting) -> str:
+    cluster = own.plan.cluster
+    levels = " x ".join(f"{level.cardinality} {level.name}" for level in cluster.levels)
+    gpus = gpus_of(cluster)
+    return text.MACHINE.format(
+        words=f"{cluster.name} ({levels})",
+        memory=int(cluster.device.memory),
+        gpus=gpus,
+        hosts=cluster.devices // gpus,
     )
 
 
-def _mesh(own: Writing) -> str:
+def _stage(config: ParallelConfig) -> str:
+    if config.tensor == 1:
+        return text.STAGE.format(handed="", enter="hidden", leave="self.leaving")
+    return text.STAGE.format(
+        handed=text.HANDED.format(hidden="Shard(1)" if config.sequence else "Replicate()"),
+        enter='None if self.first else DTensor.from_local(hidden, self.mesh["tensor"], [HIDDEN])',
+        leave="self.leaving.redistribute(placements=[HIDDEN]).to_local()",
+    )
+
+
+def _mesh(own: ExportWriting) -> str:
     cluster = own.plan.cluster
     machine = factors(cluster)
     order = [number for axis in OUTERMOST_FIRST for number in own.taken[axis]]
@@ -204,23 +262,45 @@ def _mesh(own: Writing) -> str:
     return text.MESH.format(factors=words, sizes=sizes, order=tuple(order) or (0,))
 
 
-def _tensor(own: Writing) -> str:
-    found = tensor_styles(own.written, own.taken["tensor"])
+def _tensor(own: ExportWriting) -> tuple[str, ...]:
+    found, config = tensor_styles(own.written, own.taken["tensor"]), own.config
+    into, out = ("input_layouts=Shard(1), ", "output_layouts=Shard(1), ")
+    given = {"into": into, "out": out} if config.sequence else {"into": "", "out": ""}
     styles = [
-        f'        "{name}": {STYLES[style]},'
+        f'        "{name}": {STYLES[style].format(**given)},'
         for name, style in found.styles.items()
-        if style != "replicated"
     ]
-    copies = tuple(name for name, style in found.styles.items() if style == "replicated")
-    ties = tied(own.graph)
-    return text.TENSOR.format(
+    ties, gathered = tied(own.graph), found.gathered
+    tables = tuple(name for name, style in found.styles.items() if style in TABLE_STYLES)
+    piece = tensor_text.TENSOR.format(
+        sequence="; hidden states are cut along positions between them" if config.sequence else "",
         styles="\n".join(styles),
-        replicated=text.REPLICATED.format(patterns=copies) if copies else "",
-        tied=text.TIED.format(names=ties) if ties else "",
+        gathered=tensor_text.GATHERED.format(patterns=gathered) if gathered else "",
+        settled=tensor_text.SETTLED.format(patterns=tables) if tables else "",
+        locally=tensor_text.LOCALLY.format(patterns=found.local) if found.local else "",
+        skipped=tensor_text.SKIPPED if found.local else "",
+        tied=tensor_text.TIED.format(names=ties) if ties else "",
+    )
+    uses_whole = gathered or found.local
+    return (
+        tensor_text.WHOLE if uses_whole else "",
+        tensor_text.SETTLED_FUNCTION if tables else "",
+        tensor_text.LOCAL if found.local else "",
+        piece,
+        tensor_text.COMPUTING,
     )
 
 
-def _shard(own: Writing) -> str:
+def _data_steps(own: ExportWriting) -> DataSteps:
+    return data_steps(own.plan, own.taken["data"], own.config.zero)
+
+
+def _in_steps(own: ExportWriting) -> bool:
+    """Whether a collective over the data axis has several steps."""
+    return any(_data_steps(own))
+
+
+def _shard(own: ExportWriting) -> str:
     config = own.config
     policy = ""
     if config.mixed:
@@ -231,11 +311,16 @@ def _shard(own: Writing) -> str:
         )
     axes = '("replicate", "shard")' if config.zero == 0 else '"shard"'
     return text.SHARD.format(
-        words=WORDS[config.zero], axes=axes, reshard=config.zero == 3, policy=policy
+        words=WORDS[config.zero],
+        axes=axes,
+        reshard=config.zero == 3,
+        policy=policy,
+        last="" if _in_steps(own) else "return ",
+        steps=steps_text.COMMUNICATION if _in_steps(own) else "",
     ).replace('mesh[("replicate", "shard")]', 'mesh["replicate", "shard"]')
 
 
-def _training(own: Writing) -> str:
+def _training(own: ExportWriting) -> str:
     config = own.config
     pipeline = config.pipeline > 1
     model, whole, pad = ("model_part", "own", " " * 12) if pipeline else ("model", "model", " " * 8)
@@ -245,9 +330,10 @@ def _training(own: Writing) -> str:
     if config.recompute:
         layout += f"{pad}recompute({model})\n"
     shard = f"{pad}shard({whole}, self.mesh)\n" if _sharded(config) else ""
-    optimizer = OPTIMIZERS[config.optimizer].format(
-        "own_parameters" if pipeline else "model.parameters()"
-    )
+    parameters = "own_parameters" if pipeline else "model.parameters()"
+    if config.tensor > 1 and tensor_styles(own.written, own.taken["tensor"]).local:
+        parameters += ", foreach=False"  # parameters have more than one mesh
+    optimizer = OPTIMIZERS[config.optimizer].format(parameters)
     dtype = "torch.float32" if config.mixed else f"torch.{_dtype(own.graph)}"
     if pipeline:
         return text.TRAIN_PIPELINE.format(
@@ -259,8 +345,10 @@ def _training(own: Writing) -> str:
     if _sharded(config) and config.micro_batches > 1:
         sync = " " * 12 + "self.model.set_requires_gradient_sync(number == MICRO_BATCHES - 1)\n"
     return text.TRAIN.format(
-        layout=layout, shard=shard, optimizer=optimizer, dtype=dtype, sync=sync
-    )
+        layout=layout, shard=shard, optimizer=optimizer, dtype=dtype, sync=sync,
+        argument=", compiled=None" if _compiles(config) else "",
+        compiled=text.COMPILED if _compiles(config) else "",
+    )  # fmt: skip
 
 
 def _dtype(graph: OperatorGraph) -> str:

@@ -12,30 +12,19 @@ import torch.distributed as dist
 {imports}
 """
 
-BUILD_OWN = '''
-def build():
-    """Your model, the arguments of one step (all samples), and how its output becomes a loss."""
-{path}    from {module} import {function}
-
-    model, inputs, *rest = {function}({arguments})
-    loss, targets = (*rest, None, ())[:2] if len(rest) < 2 else rest
-    named = dict(inputs) if isinstance(inputs, dict) else {{}}
-    inputs = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
-    targets = targets if isinstance(targets, tuple) else (targets,)
-    return model, inputs, named, loss, targets
-'''
-
-BUILD_KNOWN = '''
+BUILD = '''
 def build():
     """The model, the arguments of one step (all samples), and how its output becomes a loss.
 
-    The model is one of Meshwright's examples: put your own here, and your data.
+    {words}
     """
-    from meshwright.capture.load import load_example
-
-    own = load_example({source!r}, {batch}, torch.device("cpu"))
-    return own.model, own.inputs, dict(own.named), own.loss, own.targets
+{body}
 '''
+
+BUILD_NOTHING = """
+raise NotImplementedError("the plan names no model: write it here")
+return model, inputs, {}, loss, targets
+"""
 
 MESH = '''
 def build_mesh(device):
@@ -55,43 +44,11 @@ def matched(model, pattern):
             yield module
 '''
 
-TENSOR = '''
-def parallelize(model, mesh):
-    """Tensor parallelism (Megatron's): columns, then rows, one all-reduce for each pair.
-
-    What lies between is a DTensor, so that shapes which the model's code names stay true.
-    """
-    styles = {{
-{styles}
-    }}
-    parallelize_module(model, mesh["tensor"], styles)
-{replicated}{tied}'''
-
-REPLICATED = """    for pattern in {patterns}:
-        for module in matched(model, pattern):
-            distribute_module(module, mesh["tensor"])
-"""
-
-TIED = """    for name, *others in {names}:  # parameters that the model uses twice
-        for other in others:
-            module, _, attribute = other.rpartition(".")
-            setattr(model.get_submodule(module), attribute, model.get_parameter(name))
-"""
-
-COMPUTING = '''
-@contextmanager
-def computing(device):
-    """Tensors that are no DTensors count as replicated; attention is one that DTensor knows."""
-    kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
-    with implicit_replication(), sdpa_kernel(SDPBackend.MATH if device.type == "cpu" else kinds):
-        yield
-'''
-
 RECOMPUTE = '''
 def recompute(model):
     """Activation checkpointing: layers run again in the backward pass."""
     for name, module in list(model.named_modules()):
-        if name in LAYERS:
+        if name in RECOMPUTED:
             parent, _, attribute = name.rpartition(".")
             setattr(model.get_submodule(parent), attribute, checkpoint_wrapper(module))
 '''
@@ -102,8 +59,8 @@ def shard(model, mesh):
     how = {{"mesh": mesh[{axes}], "reshard_after_forward": {reshard}{policy}}}
     for layer in [own for name in LAYERS for own in matched(model, name)]:
         fully_shard(layer, **how)
-    return fully_shard(model, **how)
-'''
+    {last}fully_shard(model, **how)
+{steps}'''
 
 STAGE = '''
 class Skip(nn.Module):
@@ -119,20 +76,32 @@ class Skip(nn.Module):
             return x
         return torch.zeros((), device=x.device).expand(*x.shape, self.width)
 
+{handed}
+class Ended(Exception):
+    """What a stage has to compute is computed."""
+
+
+class Stop(nn.Module):
+    """Stands for what comes behind the layers, which the last stage has."""
+
+    def forward(self, *inputs, **named):
+        raise Ended
+
 
 class Stage(nn.Module):
     """Some layers of a model, run by the model's own forward: what other stages have is skipped,
     and hidden states enter the first layer from the stage before."""
 
-    def __init__(self, model, names, first, last, loss):
+    def __init__(self, model, names, first, last, loss, mesh):
         super().__init__()
         held = [p for p in LAYERS if p not in names]
         ends = () if last else AFTER
         for name in (*held, *(() if first else BEFORE), *ends):
             parent, _, attribute = name.rpartition(".")
             width = getattr(model.get_submodule(name), "embedding_dim", None)
-            setattr(model.get_submodule(parent), attribute, Skip(width))
-        self.model, self.first, self.last, self.loss = model, first, last, loss
+            other = Stop() if name in ends else Skip(width)
+            setattr(model.get_submodule(parent), attribute, other)
+        self.model, self.first, self.last, self.loss, self.mesh = model, first, last, loss, mesh
         self.entering = self.leaving = None
         if not first:
             model.get_submodule(names[0]).register_forward_pre_hook(self.enter, with_kwargs=True)
@@ -142,18 +111,28 @@ class Stage(nn.Module):
     def enter(self, module, inputs, named):
         if inputs:
             return (self.entering, *inputs[1:]), named
-        return (), {**named, next(iter(named)): self.entering}
+        return (), {{**named, next(iter(named)): self.entering}}
 
     def leave(self, module, inputs, output):
         self.leaving = output if isinstance(output, torch.Tensor) else output[0]
 
     def forward(self, hidden, inputs, named, targets):
-        self.entering = hidden
-        output = self.model(*inputs, **named)
+        self.entering = {enter}
+        try:
+            output = self.model(*inputs, **named)
+        except Ended:
+            output = None
         if not self.last:
-            return self.leaving
-        return (self.loss(output, *targets) if self.loss else output["loss"]).reshape(1)
+            return {leave}
+        loss = self.loss(output, *targets) if self.loss else output["loss"]
+        return (loss.full_tensor() if hasattr(loss, "full_tensor") else loss).reshape(1)
 '''
+
+HANDED = """
+HIDDEN = {hidden}  # how hidden states lie on the tensor axis between stages
+
+
+"""
 
 BATCH = '''
 def part(batch, ways, index, samples):
@@ -193,13 +172,13 @@ TRAIN = '''
 class Training:
     """The model laid out by the plan, and its optimizer."""
 
-    def __init__(self, device, dtype=None, seed=0):
+    def __init__(self, device, dtype=None, seed=0{argument}):
         self.mesh, self.device = build_mesh(device.type), device
         torch.manual_seed(seed)  # the same first weights on every rank
         model, *self.batch, self.loss, targets = build()
         self.batch.append(targets)
         model = model.to(dtype={dtype} if dtype is None else dtype).to(device)
-{layout}{shard}        self.model = model
+{layout}{compiled}{shard}        self.model = model
         self.optimizer = {optimizer}
 
     def step(self, batch):
@@ -217,6 +196,15 @@ class Training:
         return averaged(total, self.mesh)
 '''
 
+COMPILED = """        if compiled:
+            for layer in [own for name in LAYERS for own in matched(model, name)] or [model]:
+                layer.compile(backend=compiled)
+"""
+
+COMPILE = """    parser.add_argument("--compile", nargs="?", const="inductor", metavar="BACKEND",
+                        help="torch.compile of every layer")  # fmt: skip
+"""
+
 TRAIN_PIPELINE = '''
 class Training:
     """The stages of this rank laid out by the plan, their schedule and optimizer."""
@@ -226,13 +214,13 @@ class Training:
         torch.manual_seed(seed)  # the same first weights on every rank
         model, *self.batch, loss, targets = build()
         self.batch.append(targets)
-        model = model.to(dtype={dtype} if dtype is None else dtype)
+        model = model.to(dtype={dtype} if dtype is None else dtype).to(device)
         rank, group = self.mesh.get_local_rank("pipeline"), self.mesh.get_group("pipeline")
         self.parts, stages = [], []
         for number in range(rank, len(STAGES), PIPELINE):
             first, last = number == 0, number == len(STAGES) - 1
             model_part = copy.deepcopy(model)
-{layout}            own = Stage(model_part, STAGES[number], first, last, loss).to(device)
+{layout}            own = Stage(model_part, STAGES[number], first, last, loss, self.mesh)
 {shard}            self.parts.append(own)
             stages.append(PipelineStage(own, number, len(STAGES), device, group=group))
         self.last = rank == PIPELINE - 1
@@ -259,21 +247,40 @@ class Training:
         return averaged(total, self.mesh)
 '''
 
+MACHINE = '''
+def check_machine(device):
+    """Refuse another machine than the planned one: {words}."""
+    gpu = device.type == "cuda"
+    memory = torch.cuda.get_device_properties(device).total_memory if gpu else {memory}
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, (socket.gethostname(), memory))
+    hosts = [found[first : first + {gpus}] for first in range(0, len(found), {gpus})]
+    apart = [len({{name for name, _ in host}}) > 1 for host in hosts]
+    if any(apart) or len({{host[0][0] for host in hosts}}) < len(hosts):
+        raise SystemExit("the plan is for {hosts} hosts of {gpus} ranks; --anywhere runs it")
+    if min(memory for _, memory in found) < 0.9 * {memory}:
+        raise SystemExit("the plan is for devices with {memory} bytes; --anywhere runs it")
+'''
+
 MAIN = """
 def main():
     parser = argparse.ArgumentParser(description="Train by the plan; start it with torchrun.")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--save", help="a folder for a checkpoint (DCP) at the end")
     parser.add_argument("--load", help="a checkpoint to begin with, of any layout")
+{compile}    parser.add_argument("--anywhere", action="store_true", help="on any machine")
     asked = parser.parse_args()
     gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
+    local = int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count())
+    device = torch.device("cuda", local) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpu else "gloo")
     if dist.get_world_size() != PIPELINE * REPLICATE * SHARD * TENSOR:
         raise SystemExit(f"the plan is for {{PIPELINE * REPLICATE * SHARD * TENSOR}} ranks")
-    training = Training(device)
+    if not asked.anywhere:
+        check_machine(device)
+    training = Training(device{compiled})
     if asked.load:
         load(training, asked.load)
     for number in range(asked.steps):

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import run_starts
 from meshwright.configs.changes import settings
 from meshwright.export.dims import Dims, dims_of
-from meshwright.export.exported import Files, Writing
+from meshwright.export.exported import ExportWriting, Files
 
 UNKNOWN = "YOUR_MODEL"
 """torchtitan knows no model of this name, and says so when it starts."""
@@ -47,7 +48,7 @@ def named_model(dims: Dims) -> tuple[str, str] | None:
     return FLAVORS.get((dims.facts.layers, dims.hidden, dims.facts.heads))
 
 
-def write_torchtitan(own: Writing) -> Files:
+def write_torchtitan(own: ExportWriting) -> Files:
     """Both forms."""
     dims = dims_of(own.graph)
     given = own.config, dims, named_model(dims), own.head
@@ -108,7 +109,7 @@ def _settings(config: ParallelConfig, dims: Dims) -> Iterator[tuple[str, str, st
 
 def _parts(layers: int, stages: int) -> str:
     """The modules of each stage, as equal as they can be."""
-    cuts = [run * layers // stages for run in range(stages + 1)]
+    cuts = [0, *run_starts(range(layers), stages), layers]
     parts = [[f"layers.{n}" for n in range(*ends)] for ends in pairwise(cuts)]
     parts[0] = ["tok_embeddings", *parts[0]]
     parts[-1] += ["norm", "output"]

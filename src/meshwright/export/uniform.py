@@ -31,7 +31,7 @@ from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import named_split, work
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import IDLE, REPLICA
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 Taken = Mapping[Axis, tuple[int, ...]]
 """The factors of each axis, by number."""
@@ -85,16 +85,22 @@ def votes_of(plan: Plan) -> Votes:
     """For each factor how much work each axis does on it."""
     positions = sequence_splits(plan.units)
     found: list[Counter[Axis]] = [Counter({"data": 0}) for _ in plan.factors]
+    rows = [0] * len(found)
+    """Work on rows that are samples x positions, as of experts: cut by data or by context."""
     for number, unit in enumerate(plan.units):
         weight = work(unit)
         for factor, role in enumerate(plan.layout[unit.name].roles):
             axis = _axis(unit, role, positions.get(number))
-            if axis is not None and weight:
+            if axis == "data" and number not in positions:
+                rows[factor] += weight
+            elif axis is not None and weight:
                 found[factor][axis] += weight
+    for own, weight in zip(found, rows, strict=True):
+        own["context" if own["context"] > own["data"] else "data"] += weight
     return tuple(found)
 
 
-def _axis(unit: Unit, role: str, positions: int | None) -> Axis | None:
+def _axis(unit: OpGroup, role: str, positions: int | None) -> Axis | None:
     """What a role on a factor is called; None where nothing is cut."""
     if role == REPLICA:
         return None

@@ -21,23 +21,31 @@ from meshwright.configs.megatron_flags import read_megatron
 from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import Written, settled
+from meshwright.cost.collective import Collective
 from meshwright.export.dims import dims_of
-from meshwright.export.exported import Exported, Files, Writing, target_named
+from meshwright.export.exported import Exported, ExportWriting, Files, target_named
 from meshwright.export.fit import Fitted, fitted, ranks_of
-from meshwright.export.jax_mesh import write_jax
+from meshwright.export.jax_mesh import left_whole, write_jax
 from meshwright.export.libraries import write_accelerate, write_deepspeed
-from meshwright.export.lost import lost_of, lost_stages
+from meshwright.export.lost import Over, lost_of, lost_stages
 from meshwright.export.megatron import write_megatron
+from meshwright.export.modules import (
+    hidden_states_fit,
+    layer_modules,
+    stages_of,
+    tensor_styles,
+)
 from meshwright.export.pytorch import write_pytorch
+from meshwright.export.pytorch_steps import data_steps
 from meshwright.export.ranks import check_script, gpus_of, host_file, rank_file
 from meshwright.export.settings import comment, head
 from meshwright.export.torchtitan import UNKNOWN, named_model, write_torchtitan
-from meshwright.export.uniform import uniform_of
+from meshwright.export.uniform import Uniform, uniform_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.simulate.simulation import prices_of, simulate
 
-WRITERS: Mapping[str, Callable[[Writing], Files]] = {
+WRITERS: Mapping[str, Callable[[ExportWriting], Files]] = {
     "pytorch": write_pytorch,
     "megatron": write_megatron,
     "torchtitan": write_torchtitan,
@@ -59,14 +67,34 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     own, facts = target_named(target), known_facts(graph)
     uniform = uniform_of(plan)
     fit = fitted(uniform, own, plan.cluster, facts)
+    if target == "pytorch":
+        fit = _with_hidden_states(_with_stages(fit, uniform, graph, plan.cluster, facts), graph)
     written = plan_of(graph, plan.cluster, fit, facts)
-    lost = [*fit.lost, *lost_of(plan, written, uniform.share, programs=own.programs)]
+    if target == "pytorch" and fit.config.recompute:
+        layers = plan.options.recompute_layers
+        written = written.changed(options=replace(written.options, recompute_layers=layers))
+    carried = _carried(plan, fit) if target == "pytorch" else {}
+    lost = [
+        *fit.lost,
+        *lost_of(plan, written, uniform.share, programs=own.programs, carried=carried),
+    ]
+    if target == "pytorch" and not plan.model:
+        lost.append("the plan does not name its model: write build() in the script")
+    if target == "pytorch" and fit.config.tensor > 1:
+        lost += [
+            f"{name}: every rank of the tensor axis computes all of it, for PyTorch has no style "
+            "that cuts it; the predicted figure has it cut"
+            for name in tensor_styles(written, fit.taken["tensor"]).left
+        ]
     if target == "torchtitan" and named_model(dims_of(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:
         stages = fit.config.pipeline * fit.config.chunks
         lost += lost_stages(plan, fit.taken["pipeline"], stages)
-    writing = Writing(plan, graph, written, fit.config, fit.taken, "")
+    writing = ExportWriting(plan, graph, written, fit.config, fit.taken, "")
+    whole = left_whole(writing) if target == "jax" else ()
+    if whole:
+        lost.append(f"JAX cuts equal pieces only: {', '.join(whole)} are whole on every device")
     _read_back(WRITERS[target](writing), fit.config, plan.cluster, facts)
     before = simulate(plan, prices_of(plan)).prediction
     after = simulate(written, prices_of(plan, programs=False)).prediction
@@ -81,6 +109,53 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
         planned=before,
         written=after,
     )
+
+
+def _carried(plan: Plan, fit: Fitted) -> dict[str, Over]:
+    """The collectives over the data axis that the script carries out in the plan's steps."""
+    steps = data_steps(plan, fit.taken["data"], fit.config.zero)
+    kinds = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+    return {
+        kind.value: frozenset(fit.taken["data"])
+        for kind, own in zip(kinds, steps, strict=True)
+        if own
+    }
+
+
+def _with_stages(
+    fit: Fitted, uniform: Uniform, graph: OperatorGraph, cluster: Cluster, facts: Facts | None
+) -> Fitted:
+    """Without a pipeline where the model cannot be cut between its layers."""
+    if fit.config.pipeline == 1:
+        return fit
+    try:
+        stages_of(graph, fit.config)
+    except InputError as problem:
+        own = target_named("pytorch")
+        flat = replace(own, axes=tuple(axis for axis in own.axes if axis != "pipeline"))
+        try:
+            other = fitted(uniform, flat, cluster, facts)
+        except InputError:
+            raise problem from None
+        lost = (own.replace(NO_PIPELINE, problem.problem) for own in other.lost)
+        return other._replace(lost=tuple(lost))
+    return fit
+
+
+NO_PIPELINE = "pytorch has no pipeline parallelism"
+
+
+def _with_hidden_states(fit: Fitted, graph: OperatorGraph) -> Fitted:
+    """Without sequence parallelism where hidden states do not have positions as second dim, and
+    without activation checkpointing where layers are no modules.
+    """
+    if fit.config.recompute and not layer_modules(graph):
+        lost = "activation checkpointing: the model has no repeated modules that could run again"
+        fit = fit._replace(config=replace(fit.config, recompute=False), lost=(*fit.lost, lost))
+    if not fit.config.sequence or hidden_states_fit(graph):
+        return fit
+    lost = "sequence parallelism: hidden states do not lie as samples x positions x features"
+    return fit._replace(config=replace(fit.config, sequence=False), lost=(*fit.lost, lost))
 
 
 def known_facts(graph: OperatorGraph) -> Facts | None:

@@ -1,4 +1,4 @@
-"""A graph for a larger batch. Enters: a graph, how many times as many samples. Leaves: the graph
+"""A graph for another batch. Enters: a graph, how many times as many samples. Leaves: the graph
 of the same model with so many, or an `InputError` that says which operator has its batch fixed.
 
 The dims that readers of the inputs cut by sample grow, and the first dims that are as long of
@@ -14,6 +14,7 @@ reads it (`_Growing.made_longer`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import msgspec
 
@@ -26,10 +27,13 @@ from meshwright.graph.pieces import piece_of, splits_of
 
 SAMPLE = "sample"
 
+COUNTED = frozenset({"nonzero_static"})
+"""Kinds whose outputs are as long as values of the example said, which a guard holds."""
+
 CAPTURE = "capture the model anew with a larger batch (--batch)"
 
 
-def with_batch(graph: OperatorGraph, times: int) -> OperatorGraph:
+def with_batch(graph: OperatorGraph, times: int | Fraction) -> OperatorGraph:
     """The graph with so many times as many samples.
 
     >>> from meshwright.graph.text import parse_graph
@@ -41,7 +45,7 @@ def with_batch(graph: OperatorGraph, times: int) -> OperatorGraph:
     >>> [str(tensor) for tensor in with_batch(graph, 3).definitions()]
     ['x: float32[n=12, i=8]', 'w: float32[o=2, i=8]', 'y: float32[n=12, o=2]']
     """
-    grown = _sample_dims(graph)
+    grown = sample_dims(graph)
     inputs = tuple(
         _longer(tensor, grown[tensor.name], times) if tensor.name in grown else tensor
         for tensor in graph.inputs
@@ -59,13 +63,31 @@ def with_batch(graph: OperatorGraph, times: int) -> OperatorGraph:
     return found
 
 
+def with_samples(graph: OperatorGraph, samples: int) -> OperatorGraph:
+    """The graph with so many samples in a step, fewer or more than it has.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=4, i=8]
+    ... parameter w: float32[o=2, i=8]
+    ... operator y: y: float32[n=4, o=2] = linear(x, w)
+    ... output y''')
+    >>> [str(tensor) for tensor in with_samples(graph, 3).definitions()]
+    ['x: float32[n=3, i=8]', 'w: float32[o=2, i=8]', 'y: float32[n=3, o=2]']
+    """
+    now = samples_of(graph)
+    if now is None:
+        raise InputError(f"no operator of graph {graph.name!r} cuts samples of an input", CAPTURE)
+    return graph if now == samples else with_batch(graph, Fraction(samples, now))
+
+
 def samples_of(graph: OperatorGraph) -> int | None:
     """Samples of a step: of the inputs that are cut by sample the fewest; None if none is."""
     dims = ((own, _cut(graph, own)) for own in graph.inputs)
     return min((own.spec.shape[dim] for own, dim in dims if dim is not None), default=None)
 
 
-def _sample_dims(graph: OperatorGraph) -> dict[str, int]:
+def sample_dims(graph: OperatorGraph) -> dict[str, int]:
     """For each input that has samples the dim along which they lie."""
     found = {own.name: dim for own in graph.inputs if (dim := _cut(graph, own)) is not None}
     sizes = {own.spec.shape[found[own.name]] for own in graph.inputs if own.name in found}
@@ -85,15 +107,24 @@ def _cut(graph: OperatorGraph, tensor: Tensor) -> int | None:
     return None
 
 
-def _longer(tensor: Tensor, dim: int, times: int) -> Tensor:
+def _longer(tensor: Tensor, dim: int, times: int | Fraction) -> Tensor:
+    if (tensor.dims[dim][1] * times) % 1:
+        raise InputError(
+            f"{times} times the {tensor.dims[dim][1]} samples of {tensor.name!r} are no number",
+            "give another number of samples",
+        )
     dims = tuple(
-        (name, size * times if at == dim else size) for at, (name, size) in enumerate(tensor.dims)
+        (name, int(size * times) if at == dim else size)
+        for at, (name, size) in enumerate(tensor.dims)
     )
     return msgspec.structs.replace(tensor, dims=dims)
 
 
 def _all_grown(
-    graph: OperatorGraph, operators: tuple[Operator, ...], inputs: Mapping[str, Spec], times: int
+    graph: OperatorGraph,
+    operators: tuple[Operator, ...],
+    inputs: Mapping[str, Spec],
+    times: int | Fraction,
 ) -> tuple[Operator, ...]:
     """The operators of a graph, or its checks, which read its inputs and each other."""
     apart = OperatorGraph(
@@ -112,7 +143,9 @@ def _all_grown(
 class _Growing:
     """A graph under way: operators whose inputs have grown, in order."""
 
-    def __init__(self, graph: OperatorGraph, inputs: Mapping[str, Spec], times: int) -> None:
+    def __init__(
+        self, graph: OperatorGraph, inputs: Mapping[str, Spec], times: int | Fraction
+    ) -> None:
         self._graph, self._times = graph, times
         self._specs = {**graph.specs, **inputs}
         self.operators: dict[str, Operator] = {}
@@ -124,6 +157,10 @@ class _Growing:
         if call.inputs == self._graph.call(operator).inputs:
             self._put(operator, self._graph.call(operator))
             return
+        if operator.kind in COUNTED:
+            raise InputError(
+                f"operator {operator.name!r} finds as many elements as this batch has", CAPTURE
+            )
         # First by splits: a shape with a -1 takes any number of elements, if not as it was meant.
         longer = self._lengthened(operator)
         try:
@@ -156,7 +193,9 @@ class _Growing:
         """A call with a split so many times as long; None where it has no such form."""
         if split.halo is not None or split.role == "reduction" or split.once:
             return None
-        longer = piece_of(call, split, 0, split.extent * self._times).call
+        if (split.extent * self._times) % 1:
+            return None
+        longer = piece_of(call, split, 0, int(split.extent * self._times)).call
         names = {key for key, _ in call.attributes}
         if any(key not in names for key, _ in longer.attributes):
             return None  # It says that it is a part.

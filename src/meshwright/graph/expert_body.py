@@ -36,7 +36,7 @@ _STAGE = re.compile(
 )
 
 
-class Stage(NamedTuple):
+class ExpertStage(NamedTuple):
     """One operator of a body."""
 
     outputs: tuple[str, ...]
@@ -49,10 +49,10 @@ class Stage(NamedTuple):
         return f"{made} = {self.kind}({read}){format_attributes(self.attributes)}"
 
 
-class Told(NamedTuple):
+class SizedOperator(NamedTuple):
     """An operator of a body with its sizes."""
 
-    stage: Stage
+    stage: ExpertStage
     call: Call
     wanted: Wanted
     """For each input whether its gradient is made."""
@@ -63,13 +63,13 @@ def operand(number: int) -> str:
     return f"w{number}"
 
 
-def format_body(stages: Iterable[Stage]) -> str:
+def format_body(stages: Iterable[ExpertStage]) -> str:
     """A body as text."""
     return "; ".join(map(str, stages))
 
 
 @lru_cache(maxsize=1024)
-def parse_body(text: str) -> tuple[Stage, ...]:
+def parse_body(text: str) -> tuple[ExpertStage, ...]:
     """A body from its text.
 
     >>> body = "v0 = _grouped_mm(rows, w0, ends); v1, v2 = chunk(v0) {chunks=2, dim=-1}"
@@ -82,7 +82,7 @@ def parse_body(text: str) -> tuple[Stage, ...]:
         if match is None:
             raise ShapeError(f"{line!r} is no operator of an expert's body")
         found.append(
-            Stage(
+            ExpertStage(
                 tuple(match["outputs"].split(", ")),
                 match["kind"],
                 tuple(filter(None, match["inputs"].split(", "))),
@@ -93,7 +93,7 @@ def parse_body(text: str) -> tuple[Stage, ...]:
 
 
 @lru_cache(maxsize=4096)
-def inside(call: Call, wanted: Wanted = ()) -> tuple[Told, ...]:
+def inside(call: Call, wanted: Wanted = ()) -> tuple[SizedOperator, ...]:
     """All that routed experts run, one after the other: sorting, the body, the weighted sum.
 
     `wanted` says of which inputs gradients are made, by default of none.
@@ -129,7 +129,7 @@ class _Telling:
 
     def __init__(self, specs: Mapping[str, Spec], learns: Mapping[str, bool]) -> None:
         self.specs, self.learns = dict(specs), dict(learns)
-        self.told: list[Told] = []
+        self.told: list[SizedOperator] = []
 
     def tell(self, tokens: int, chosen: int, experts: int, body: str) -> None:
         """Everything, in order."""
@@ -138,20 +138,20 @@ class _Telling:
             ENDS: Spec("int64", (experts,)),
             "flat": Spec("int64", (rows,)),
         }
-        self._add(Stage((IDS, "order"), "sort", ("flat",)))
-        self._add(Stage((ROWS,), "index", ("x", "order")))
+        self._add(ExpertStage((IDS, "order"), "sort", ("flat",)))
+        self._add(ExpertStage((ROWS,), "index", ("x", "order")))
         stages = parse_body(body)
         for stage in stages:
             self._add(stage)
         result = stages[-1].outputs[0]
-        self._add(Stage(("back",), "index", (result, "order")))
+        self._add(ExpertStage(("back",), "index", (result, "order")))
         width = self.specs["back"].shape[1:]
-        self._add(Stage(("slots",), "view", ("back",), (("size", (tokens, chosen, *width)),)))
-        self._add(Stage(("columns",), "unsqueeze", ("weights",), (("dim", -1),)))
-        self._add(Stage(("weighted",), "mul", ("slots", "columns")))
-        self._add(Stage(("out",), "sum", ("weighted",), (("dim", (1,)),)))
+        self._add(ExpertStage(("slots",), "view", ("back",), (("size", (tokens, chosen, *width)),)))
+        self._add(ExpertStage(("columns",), "unsqueeze", ("weights",), (("dim", -1),)))
+        self._add(ExpertStage(("weighted",), "mul", ("slots", "columns")))
+        self._add(ExpertStage(("out",), "sum", ("weighted",), (("dim", (1,)),)))
 
-    def _add(self, stage: Stage) -> None:
+    def _add(self, stage: ExpertStage) -> None:
         from meshwright.graph.families import family_of  # Which knows the family that asks.
 
         specs = tuple(self._spec(name) for name in stage.inputs)
@@ -163,7 +163,7 @@ class _Telling:
         call = Call(kind=stage.kind, inputs=specs, outputs=made, attributes=stage.attributes)
         wanted = tuple(self.learns.get(name, False) for name in stage.inputs)
         flows = family.differentiable and any(wanted)
-        self.told.append(Told(stage, call, wanted if flows else (False,) * len(wanted)))
+        self.told.append(SizedOperator(stage, call, wanted if flows else (False,) * len(wanted)))
         for name, spec in zip(stage.outputs, made, strict=False):
             self.specs[name] = spec
             self.learns[name] = flows and spec.dtype.startswith(("float", "bfloat"))

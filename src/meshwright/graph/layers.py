@@ -28,7 +28,7 @@ from meshwright.graph.model import Operator, OperatorGraph
 Tokens = NDArray[np.int64]
 
 
-class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+class LayerRepeat(msgspec.Struct, frozen=True, kw_only=True):
     """`count` copies of one layer of `period` operators, the first beginning at `start`."""
 
     start: int
@@ -47,7 +47,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @once
-def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
+def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[LayerRepeat, ...]:
     r"""The layers that repeat, in the order of the graph; `shortest` is the least of a period.
 
     >>> from meshwright.graph.text import parse_graph
@@ -55,14 +55,14 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
     >>> steps = [line.format(f"h{i}", f"h{i + 1}", ("exp", "neg")[i % 2]) for i in range(6)]
     >>> graph = parse_graph("\n".join(["graph g", "input h0: float32[n=4]", *steps]))
     >>> layers(graph)
-    (Repeat(start=0, period=2, count=3),)
+    (LayerRepeat(start=0, period=2, count=3),)
     """
     tokens, reads = _tokens(graph), _reads(graph)
     crossing = _crossing(reads)
     taken = np.zeros(len(tokens), dtype=bool)
-    found: list[Repeat] = []
+    found: list[LayerRepeat] = []
     # By operators covered, at most for a run and exactly for a repeat, then by shortest period.
-    queue: list[tuple[int, int, int, bool, RepeatedRun | Repeat]] = [
+    queue: list[tuple[int, int, int, bool, RepeatedRun | LayerRepeat]] = [
         (-((run.last - run.first) // run.period * run.period), run.period, run.first, True, run)
         for run in _runs(tokens, shortest)
     ]
@@ -74,7 +74,7 @@ def layers(graph: OperatorGraph, shortest: int = 2) -> tuple[Repeat, ...]:
                 if repeat is not None:
                     covered = repeat.period * repeat.count
                     heapq.heappush(queue, (-covered, repeat.period, repeat.start, False, repeat))
-            case Repeat() as repeat if not taken[repeat.start : repeat.stop].any():
+            case LayerRepeat() as repeat if not taken[repeat.start : repeat.stop].any():
                 found.append(repeat)
                 taken[repeat.start : repeat.stop] = True
     return tuple(sorted(found, key=lambda repeat: repeat.start))
@@ -89,6 +89,28 @@ def layer_of(graph: OperatorGraph) -> Mapping[str, tuple[int, int]]:
         for index in range(repeat.count)
         for position in repeat.layer(index)
     }
+
+
+@once
+def run_again(graph: OperatorGraph, count: int = 0) -> Mapping[str, tuple[int, int]]:
+    """As `layer_of`, of so many layers only, spread evenly; of all if none or more are asked for.
+
+    Of n layers in the order of the graph c = n - k do not run again: number i where
+    (n - 1 - i) c mod n < c, the last of each n / c. So wherever a pipeline is cut each stage has
+    its share of both, and the last layer, whose activations are used first, keeps them.
+    """
+    every, total = layer_of(graph), layer_count(graph)
+    if not 0 < count < total:
+        return every
+    order = [(repeat.start, index) for repeat in layers(graph) for index in range(repeat.count)]
+    rest = total - count
+    chosen = {layer for i, layer in enumerate(reversed(order)) if i * rest % total >= rest}
+    return {name: layer for name, layer in every.items() if layer in chosen}
+
+
+def layer_count(graph: OperatorGraph) -> int:
+    """How many repeated layers there are."""
+    return sum(repeat.count for repeat in layers(graph))
 
 
 @once
@@ -163,25 +185,27 @@ _TRIED = 16
 
 def _repeat(
     graph: OperatorGraph, reads: list[tuple[Read, ...]], crossing: Tokens, run: RepeatedRun
-) -> Repeat | None:
+) -> LayerRepeat | None:
     """The best way to cut a run into layers, or None if no two layers in a row are alike."""
     phases = range(run.first, min(run.first + run.period, run.last - 2 * run.period + 1))
     narrow = sorted(phases, key=lambda at: int(crossing[at + run.period]))[:_TRIED]
     repeats = filter(None, (_longest_alike(reads, at, run) for at in narrow))
 
-    def rank(repeat: Repeat) -> tuple[int, int, int]:
+    def rank(repeat: LayerRepeat) -> tuple[int, int, int]:
         modules = {_module(graph.operators[i]) for i in repeat.layer(0)}
         return -repeat.count, int(crossing[repeat.start + repeat.period]), len(modules)
 
     return min(repeats, key=rank, default=None)
 
 
-def _longest_alike(reads: list[tuple[Read, ...]], phase: int, run: RepeatedRun) -> Repeat | None:
+def _longest_alike(
+    reads: list[tuple[Read, ...]], phase: int, run: RepeatedRun
+) -> LayerRepeat | None:
     """The longest row of layers that are copies, among those cut at one phase."""
     starts = range(phase, run.last - run.period + 1, run.period)
     loose = [_wiring(reads, at, run.period, before=0) for at in starts]
     tight = [_wiring(reads, at, run.period, before=run.period) for at in starts]
-    best = Repeat(start=phase, period=run.period, count=1)
+    best = LayerRepeat(start=phase, period=run.period, count=1)
     begin = 0
     for index in range(1, len(starts)):
         same = loose if index == begin + 1 else tight
@@ -189,7 +213,7 @@ def _longest_alike(reads: list[tuple[Read, ...]], phase: int, run: RepeatedRun) 
             # The layer before may still be the first of a row with this one.
             begin = index - 1 if loose[index] == loose[index - 1] else index
         if index - begin + 1 > best.count:
-            best = Repeat(start=starts[begin], period=run.period, count=index - begin + 1)
+            best = LayerRepeat(start=starts[begin], period=run.period, count=index - begin + 1)
     return best if best.count > 1 else None
 
 

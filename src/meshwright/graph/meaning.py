@@ -12,9 +12,9 @@ from meshwright.graph.notation import (
     Extent,
     Label,
     Named,
+    OperandRead,
     Plus,
-    Read,
-    Times,
+    ProductTerm,
     Total,
     Window,
     parts,
@@ -95,10 +95,10 @@ def _require_names(own: Definition, part: Expression, bound: frozenset[str]) -> 
             if again := bound.intersection(labels):
                 raise InputError(f"label {min(again)} is bound already", "sum over another name")
             _require_names(own, body, bound.union(labels))
-        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
+        case Plus(terms=inner) | ProductTerm(factors=inner) | Apply(arguments=inner):
             for one in inner:
                 _require_names(own, one, bound)
-        case Read(indices=indices):
+        case OperandRead(indices=indices):
             for index in indices:
                 names = (index.name,) if isinstance(index, Label) else (index.output, index.place)
                 _require_known(names, bound)

@@ -62,7 +62,7 @@ class Extent(msgspec.Struct, frozen=True, tag=True):
     label: str
 
 
-class Read(msgspec.Struct, frozen=True, tag=True):
+class OperandRead(msgspec.Struct, frozen=True, tag=True):
     """An element of an operand."""
 
     operand: str
@@ -75,7 +75,7 @@ class Plus(msgspec.Struct, frozen=True, tag=True):
     terms: tuple[Expression, ...]
 
 
-class Times(msgspec.Struct, frozen=True, tag=True):
+class ProductTerm(msgspec.Struct, frozen=True, tag=True):
     """A product of factors."""
 
     factors: tuple[Expression, ...]
@@ -95,7 +95,7 @@ class Total(msgspec.Struct, frozen=True, tag=True):
     body: Expression
 
 
-Expression = Number | Named | Extent | Read | Plus | Times | Apply | Total
+Expression = Number | Named | Extent | OperandRead | Plus | ProductTerm | Apply | Total
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -114,9 +114,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What runs it: a PyTorch operator, `library::name`, or a function, `package.module:name`."""
 
     @cached_property
-    def reads(self) -> tuple[Read, ...]:
+    def reads(self) -> tuple[OperandRead, ...]:
         """Every place where an operand is read."""
-        return tuple(part for part in parts(self.body) if isinstance(part, Read))
+        return tuple(part for part in parts(self.body) if isinstance(part, OperandRead))
 
     def indices(self, operand: str) -> tuple[Index, ...]:
         """How an operand is first read."""
@@ -196,7 +196,7 @@ def parts(expression: Expression) -> Iterator[Expression]:
     """An expression and everything inside it."""
     yield expression
     match expression:
-        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
+        case Plus(terms=inner) | ProductTerm(factors=inner) | Apply(arguments=inner):
             for own in inner:
                 yield from parts(own)
         case Total(body=body):
@@ -217,12 +217,12 @@ def _spread(labels: tuple[Index, ...], many: Mapping[str, int]) -> tuple[Label, 
 
 def _concrete(expression: Expression, many: Mapping[str, int]) -> Expression:
     match expression:
-        case Read(operand=operand, indices=indices):
-            return Read(operand, _spread(indices, many))
+        case OperandRead(operand=operand, indices=indices):
+            return OperandRead(operand, _spread(indices, many))
         case Plus(terms=terms):
             return Plus(tuple(_concrete(own, many) for own in terms))
-        case Times(factors=factors):
-            return Times(tuple(_concrete(own, many) for own in factors))
+        case ProductTerm(factors=factors):
+            return ProductTerm(tuple(_concrete(own, many) for own in factors))
         case Apply(function=function, arguments=arguments):
             return Apply(function, tuple(_concrete(own, many) for own in arguments))
         case Total(labels=labels, body=body):
@@ -252,7 +252,7 @@ def parse_definition(line: str) -> Definition:
     reader.expect("=")
     body = _sum(reader, frozenset(operands))
     reader.end()
-    unread = set(operands) - {own.operand for own in parts(body) if isinstance(own, Read)}
+    unread = set(operands) - {own.operand for own in parts(body) if isinstance(own, OperandRead)}
     if unread:
         raise InputError(
             f"{line!r} does not read {', '.join(sorted(unread))}", "read it or drop it"
@@ -317,7 +317,7 @@ def _sum(reader: Reader, operands: frozenset[str]) -> Expression:
     while reader.peek() in ("+", "-"):
         sign = reader.take()
         term = _product(reader, operands)
-        terms.append(term if sign == "+" else Times((Number(-1), term)))
+        terms.append(term if sign == "+" else ProductTerm((Number(-1), term)))
     return terms[0] if len(terms) == 1 else Plus(tuple(terms))
 
 
@@ -332,7 +332,7 @@ def _product(reader: Reader, operands: frozenset[str]) -> Expression:
         sign = reader.take()
         factor = _factor(reader, operands)
         factors.append(factor if sign == "*" else Apply("inverse", (factor,)))
-    return factors[0] if len(factors) == 1 else Times(tuple(factors))
+    return factors[0] if len(factors) == 1 else ProductTerm(tuple(factors))
 
 
 def _factor(reader: Reader, operands: frozenset[str]) -> Expression:
@@ -347,7 +347,7 @@ def _factor(reader: Reader, operands: frozenset[str]) -> Expression:
         reader.expect("[")
         indices = () if reader.peek() == "]" else reader.listed(lambda: _index(reader))
         reader.expect("]")
-        return Read(name, indices)
+        return OperandRead(name, indices)
     if reader.accept("("):
         if name == "size":
             label = reader.name("a label")

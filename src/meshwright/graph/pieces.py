@@ -22,7 +22,7 @@ Box = tuple[tuple[int, int], ...]
 """For each dim the first element and the last + 1."""
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class CallPiece(msgspec.Struct, frozen=True, kw_only=True):
     """One part of an operator's work."""
 
     call: Call
@@ -72,7 +72,7 @@ def part_size(extent: int, parts: int) -> int:
     return size
 
 
-def pieces(call: Call, split: Split, parts: int) -> tuple[Piece, ...]:
+def pieces(call: Call, split: Split, parts: int) -> tuple[CallPiece, ...]:
     """The parts of a call, each with what it reads, makes and runs.
 
     >>> x, w, b = Spec("float32", (8, 4)), Spec("float32", (5, 4)), Spec("float32", (5,))
@@ -99,7 +99,7 @@ def largest_piece(call: Call, split: Split, parts: int) -> Call:
     return max(first, piece_of(call, split, size, 2 * size).call, key=lambda own: own.bytes)
 
 
-def piece_of(call: Call, split: Split, start: int, stop: int) -> Piece:
+def piece_of(call: Call, split: Split, start: int, stop: int) -> CallPiece:
     """The part of a call from unit start to unit stop of a split."""
     inputs = tuple(
         None
@@ -120,7 +120,7 @@ def piece_of(call: Call, split: Split, start: int, stop: int) -> Piece:
         outputs=tuple(map(_cut, call.outputs, outputs)),
         attributes=family_of(call).piece(call, split, start, stop),
     )
-    return Piece(call=own, inputs=inputs, outputs=outputs)
+    return CallPiece(call=own, inputs=inputs, outputs=outputs)
 
 
 def _input_box(spec: Spec, split: Split, index: int, start: int, stop: int) -> Box:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.graph.layers import Repeat, layers
+from meshwright.graph.layers import LayerRepeat, layers
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 
 
@@ -50,7 +50,7 @@ def with_layers(graph: OperatorGraph, count: int) -> OperatorGraph:
     )
 
 
-def _only(found: tuple[Repeat, ...], graph: OperatorGraph) -> Repeat:
+def _only(found: tuple[LayerRepeat, ...], graph: OperatorGraph) -> LayerRepeat:
     if len(found) != 1:
         raise InputError(
             f"graph {graph.name!r} has {len(found)} kinds of layers that repeat",
@@ -62,7 +62,7 @@ def _only(found: tuple[Repeat, ...], graph: OperatorGraph) -> Repeat:
 class _Growing:
     """Names of copies that are added."""
 
-    def __init__(self, graph: OperatorGraph, repeat: Repeat, more: int) -> None:
+    def __init__(self, graph: OperatorGraph, repeat: LayerRepeat, more: int) -> None:
         self._graph, self._repeat, self._more = graph, repeat, more
         pattern = [graph.operators[i] for i in repeat.layer(repeat.count - 1)]
         before = [graph.operators[i] for i in repeat.layer(repeat.count - 2)]

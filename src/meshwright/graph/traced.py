@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from meshwright.graph.returned import Returned
+
 Settings = tuple[tuple[str, str], ...]
 """Attributes and what they are, as text; sorted."""
 
@@ -37,6 +39,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     """What the graph does not compute as the module does in the other mode; empty if nothing."""
     fixed: Settings = ()
     """Arguments of the call that are no tensors, in their order."""
+    returned: Returned | None = None
+    """What the call returned, where the graph has a loss; tensors that the graph computes alone."""
 
     @property
     def mode(self) -> str:

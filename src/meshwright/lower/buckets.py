@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshwright.lower.bundles import bucketed, bundles, layers_of
-from meshwright.lower.dataflow import Wiring
+from meshwright.lower.dataflow import Dataflow
 from meshwright.sharding.states import PARTIAL
 
 
@@ -29,7 +29,7 @@ class Bucket(NamedTuple):
     """All units that read one of them."""
 
 
-def buckets(wiring: Wiring) -> tuple[Bucket, ...]:
+def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
     """The buckets of a plan, in the order in which the backward pass finishes them."""
     plan = wiring.plan
     kept = [
@@ -50,7 +50,7 @@ def buckets(wiring: Wiring) -> tuple[Bucket, ...]:
     )
 
 
-def _kept(wiring: Wiring, name: str, trained: bool) -> BucketParameter:
+def _kept(wiring: Dataflow, name: str, trained: bool) -> BucketParameter:
     returns = tuple(n for n, own in enumerate(wiring.returns) if own.tensor == name)
     shards: tuple[int, ...] = ()
     if trained and wiring.plan.options.zero and returns:

@@ -1,5 +1,5 @@
 """Edges between op groups, those of one tensor together: the tensors that join units. Enters: a
-graph's units. Leaves: `Bundle`s.
+graph's units. Leaves: `TensorEdge`s.
 
 A bundle is what a unit makes and others read, or the parameters that the same units share. A leg is
 one reading: how its unit needs the tensor, and how it leaves its gradient. A parameter lies as its
@@ -17,43 +17,43 @@ from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import LAYERWISE
 from meshwright.sharding.states import gradient_needed
-from meshwright.sharding.unit import Port, Unit
+from meshwright.sharding.unit import BoundaryTensor, OpGroup
 
 
-class Leg(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor of a bundle, read by one unit."""
 
     tensor: int
     """Its number in the bundle."""
     unit: int
-    port: Port
+    port: BoundaryTensor
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeProducer(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor of a bundle, as it is made."""
 
     name: str
     maker: int
     """The unit that makes it; of a parameter the first that reads it."""
     bytes: int
-    port: Port
+    port: BoundaryTensor
     trained: bool
     """Whether it is a parameter that learns."""
 
 
-class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+class TensorEdge(msgspec.Struct, frozen=True, kw_only=True):
     """Tensors that travel together."""
 
     maker: int
     """The unit that makes them; of parameters that of the first."""
     parameters: bool
-    sources: tuple[Source, ...]
-    legs: tuple[Leg, ...]
+    sources: tuple[EdgeProducer, ...]
+    legs: tuple[EdgeConsumer, ...]
 
 
-def bundles(graph: OperatorGraph, units: tuple[Unit, ...]) -> tuple[Bundle, ...]:
+def bundles(graph: OperatorGraph, units: tuple[OpGroup, ...]) -> tuple[TensorEdge, ...]:
     """Every tensor that crosses between units, and every parameter that one reads."""
-    readers: dict[str, list[tuple[int, Port]]] = defaultdict(list)
+    readers: dict[str, list[tuple[int, BoundaryTensor]]] = defaultdict(list)
     for number, unit in enumerate(units):
         for port in unit.inputs:
             readers[port.tensor].append((number, port))
@@ -62,7 +62,7 @@ def bundles(graph: OperatorGraph, units: tuple[Unit, ...]) -> tuple[Bundle, ...]
         for number, unit in enumerate(units)
         for port in unit.outputs
     ]
-    shared: dict[tuple[int, ...], list[tuple[Port, bool]]] = defaultdict(list)
+    shared: dict[tuple[int, ...], list[tuple[BoundaryTensor, bool]]] = defaultdict(list)
     for parameter in graph.parameters:
         found = readers.get(parameter.tensor.name, [])
         if found:
@@ -72,27 +72,29 @@ def bundles(graph: OperatorGraph, units: tuple[Unit, ...]) -> tuple[Bundle, ...]
     return (*made, *kept)
 
 
-def _home(port: Port) -> Port:
+def _home(port: BoundaryTensor) -> BoundaryTensor:
     """How a parameter lies, given how its first reader needs it."""
     back = None if port.back is None else tuple(map(gradient_needed, port.there))
-    return Port(tensor=port.tensor, bytes=port.bytes, there=port.there, back=back)
+    return BoundaryTensor(tensor=port.tensor, bytes=port.bytes, there=port.there, back=back)
 
 
 def _bundle(
     maker: int,
     parameters: bool,
-    ports: list[tuple[Port, bool]],
-    readers: dict[str, list[tuple[int, Port]]],
-) -> Bundle:
-    return Bundle(
+    ports: list[tuple[BoundaryTensor, bool]],
+    readers: dict[str, list[tuple[int, BoundaryTensor]]],
+) -> TensorEdge:
+    return TensorEdge(
         maker=maker,
         parameters=parameters,
         sources=tuple(
-            Source(name=port.tensor, maker=maker, bytes=port.bytes, port=port, trained=trained)
+            EdgeProducer(
+                name=port.tensor, maker=maker, bytes=port.bytes, port=port, trained=trained
+            )
             for port, trained in ports
         ),
         legs=tuple(
-            Leg(tensor=tensor, unit=number, port=port)
+            EdgeConsumer(tensor=tensor, unit=number, port=port)
             for tensor, (made, _) in enumerate(ports)
             for number, port in readers[made.tensor]
         ),
@@ -103,13 +105,15 @@ Layer = tuple[int, int] | None
 """The repeat and the copy in which a unit lies, if any."""
 
 
-def layers_of(graph: OperatorGraph, own: Sequence[Unit]) -> list[Layer]:
+def layers_of(graph: OperatorGraph, own: Sequence[OpGroup]) -> list[Layer]:
     """The repeated layer of each unit."""
     known = layer_of(graph)
     return [known.get(unit.name) for unit in own]
 
 
-def bucketed(found: tuple[Bundle, ...], least: int, layers: Sequence[Layer]) -> tuple[Bundle, ...]:
+def bucketed(
+    found: tuple[TensorEdge, ...], least: int, layers: Sequence[Layer]
+) -> tuple[TensorEdge, ...]:
     """The bundles, with parameters put together until they have so many bytes, or those of a
     repeated layer if that is LAYERWISE.
 
@@ -118,7 +122,7 @@ def bucketed(found: tuple[Bundle, ...], least: int, layers: Sequence[Layer]) -> 
     if not least:
         return found
     kept = sorted((own for own in found if own.parameters), key=lambda own: -own.maker)
-    buckets: list[list[Bundle]] = []
+    buckets: list[list[TensorEdge]] = []
     for bundle in kept:
         layer = layers[bundle.maker]
         if not buckets:
@@ -133,11 +137,13 @@ def bucketed(found: tuple[Bundle, ...], least: int, layers: Sequence[Layer]) -> 
     return (*(own for own in found if not own.parameters), *map(_together, buckets))
 
 
-def _together(bucket: list[Bundle]) -> Bundle:
-    sources: list[Source] = []
-    legs: list[Leg] = []
+def _together(bucket: list[TensorEdge]) -> TensorEdge:
+    sources: list[EdgeProducer] = []
+    legs: list[EdgeConsumer] = []
     for bundle in bucket:
         first = len(sources)
         legs += [msgspec.structs.replace(leg, tensor=first + leg.tensor) for leg in bundle.legs]
         sources += bundle.sources
-    return Bundle(maker=bucket[0].maker, parameters=True, sources=tuple(sources), legs=tuple(legs))
+    return TensorEdge(
+        maker=bucket[0].maker, parameters=True, sources=tuple(sources), legs=tuple(legs)
+    )

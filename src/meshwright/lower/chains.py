@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
 from meshwright.cost.traffic import sent_bytes
-from meshwright.lower.machine import Coordinates, Machine
+from meshwright.lower.machine import Coordinates, MeshSizes
 from meshwright.plan.model import Plan
 
 Numbers = tuple[int, ...]
@@ -39,7 +39,7 @@ class DeviceChains:
     """What one device does."""
 
     def __init__(self, plan: Plan, device: int) -> None:
-        self._plan, self._machine = plan, Machine.of(plan.cluster)
+        self._plan, self._machine = plan, MeshSizes.of(plan.cluster)
         self._here = self._machine.coordinates(device)
         self._links = cache(self._made)
 

@@ -9,7 +9,7 @@ micro-batch a replica has a part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from meshwright.lower.machine import Coordinates
@@ -54,14 +54,26 @@ def data_shares(script: Script) -> DataShares:
     even = len({len(rows) for rows in kinds}) == 1
     if len(batch) > 1 or covered != list(range(*batch)) or not even:
         return whole
-    places = {rows: place for place, rows in enumerate(kinds)}
+    places, every = {rows: place for place, rows in enumerate(kinds)}, list(enumerate(needed))
     return DataShares(
         len(kinds),
-        tuple(places.get(rows, 0) for rows in needed),
+        tuple(places[rows or needed[_nearest(devices, needed, own)]] for own, rows in every),
         tuple(tuple(sorted(rows)) for rows in kinds),
         frozenset(cut),
         frozenset(name for name, size in sizes.items() if size in batch and name not in cut),
     )
+
+
+def _nearest(devices: Sequence[Coordinates], needed: Sequence[Rows], device: int) -> int:
+    """The device that reads samples whose coordinates are most like those of one that reads none,
+    as a later stage does: so every share has as many ranks.
+    """
+
+    def distance(other: int) -> int:
+        pairs = zip(devices[device], devices[other], strict=True)
+        return sum(one != two for one, two in pairs)
+
+    return min((own for own, rows in enumerate(needed) if rows), key=distance)
 
 
 def _is_cut(read: list[Rows], size: int) -> bool:

@@ -1,5 +1,5 @@
 """Dataflow of a plan: every edge with the placement at both ends and the resharding between.
-Enters: a plan. Leaves: `Wiring`: how every tensor lies where it is made and where it is read, and
+Enters: a plan. Leaves: `Dataflow`: how every tensor lies where it is made and where it is read, and
 the transfers between.
 
 A delivery is a tensor as one or several units need it; a return is the gradient of a tensor as one
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import hull, shape_of, within
-from meshwright.lower.machine import Coordinates, Machine
+from meshwright.lower.machine import Coordinates, MeshSizes
 from meshwright.lower.tasks import Samples, Tasks, samples_of
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import Step, transfer
@@ -30,13 +30,13 @@ from meshwright.sharding.states import (
     gradient_needed,
     needed,
 )
-from meshwright.sharding.unit import Member, Port, Unit, states_inside
+from meshwright.sharding.unit import BoundaryTensor, Member, OpGroup, states_inside
 
 Place = tuple[int, int]
 """A member of a unit and which of its inputs."""
 
 
-class Made(NamedTuple):
+class MadeTensor(NamedTuple):
     """A tensor where it is born; a parameter where it lies."""
 
     unit: int
@@ -47,7 +47,7 @@ class Made(NamedTuple):
     parameter: bool = False
 
 
-class Delivery(NamedTuple):
+class TensorDelivery(NamedTuple):
     """A tensor on its way to readers who need it alike."""
 
     tensor: str
@@ -56,7 +56,7 @@ class Delivery(NamedTuple):
     """How it arrives."""
 
 
-class Return(NamedTuple):
+class GradientReturn(NamedTuple):
     """A gradient on its way back from readers who leave it alike."""
 
     tensor: str
@@ -65,28 +65,28 @@ class Return(NamedTuple):
     """How it leaves."""
 
 
-class Reading(NamedTuple):
+class TensorReading(NamedTuple):
     """What a unit gets through one port, by the numbers of the delivery and of the return."""
 
     delivery: int
     return_: int | None
 
 
-class Wiring:
+class Dataflow:
     """All tensors of a plan."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.machine = plan, Machine.of(plan.cluster)
+        self.plan, self.machine = plan, MeshSizes.of(plan.cluster)
         self.samples: Samples = samples_of(plan)
         self.layouts: tuple[Layout, ...] = tuple(plan.layout[unit.name] for unit in plan.units)
         self.tasks = tuple(
             Tasks(unit, layout, self.machine, self.samples, number)
             for number, (unit, layout) in enumerate(zip(plan.units, self.layouts, strict=True))
         )
-        self.made: dict[str, Made] = {}
-        self.deliveries: list[Delivery] = []
-        self.returns: list[Return] = []
-        self.readings: dict[tuple[int, int], Reading] = {}
+        self.made: dict[str, MadeTensor] = {}
+        self.deliveries: list[TensorDelivery] = []
+        self.returns: list[GradientReturn] = []
+        self.readings: dict[tuple[int, int], TensorReading] = {}
         """By unit and port."""
         self.ports: list[dict[Place, int]] = []
         """For each unit the port through which each member gets each input."""
@@ -94,20 +94,20 @@ class Wiring:
         for number, unit in enumerate(plan.units):
             self._add(number, unit)
 
-    def _add(self, number: int, unit: Unit) -> None:
+    def _add(self, number: int, unit: OpGroup) -> None:
         self.ports.append(_places(unit, self.plan))
         for index, port in enumerate(unit.inputs):
             places = [place for place, own in self.ports[number].items() if own == index]
             self.readings[number, index] = self._reading(number, port, places)
         for tensor, states in states_inside(unit, self.plan.graph).items():
             wanted = next((port.back for port in unit.outputs if port.tensor == tensor), None)
-            self.made[tensor] = Made(
+            self.made[tensor] = MadeTensor(
                 unit=number,
                 there=self._lying_made(number, tensor, states),
                 back=None if wanted is None else self._lying_made(number, tensor, wanted),
             )
 
-    def _reading(self, number: int, port: Port, places: list[Place]) -> Reading:
+    def _reading(self, number: int, port: BoundaryTensor, places: list[Place]) -> TensorReading:
         lying = self._lying_read(number, port, port.there, places)
         if port.tensor not in self.made:
             self.made[port.tensor] = self._home(number, port, lying)
@@ -116,17 +116,17 @@ class Wiring:
         if port.back is not None and made.back is not None:
             leaving = self._lying_read(number, port, port.back, places)
             steps = transfer(leaving, made.back)
-            back = self._number(Return(port.tensor, steps, leaving), number)
-        arriving = Delivery(port.tensor, transfer(made.there, lying), lying)
-        return Reading(self._number(arriving, number), back)
+            back = self._number(GradientReturn(port.tensor, steps, leaving), number)
+        arriving = TensorDelivery(port.tensor, transfer(made.there, lying), lying)
+        return TensorReading(self._number(arriving, number), back)
 
-    def _number(self, own: Delivery | Return, unit: int) -> int:
+    def _number(self, own: TensorDelivery | GradientReturn, unit: int) -> int:
         """The number of a delivery or return; those that are alike are one."""
         lying = own.lying
         # Boxes that are no equal cuts are those of one unit.
         key = type(own), own.tensor, lying.states, None if lying.exact is None else unit
         if key not in self._known:
-            if isinstance(own, Delivery):
+            if isinstance(own, TensorDelivery):
                 self._known[key] = len(self.deliveries)
                 self.deliveries.append(own)
             else:
@@ -134,17 +134,17 @@ class Wiring:
                 self.returns.append(own)
         return self._known[key]
 
-    def _home(self, number: int, port: Port, there: TensorPlacement) -> Made:
+    def _home(self, number: int, port: BoundaryTensor, there: TensorPlacement) -> MadeTensor:
         """Where a parameter lies: as its first reader needs it."""
         back = None
         if port.back is not None:
             wanted = tuple(map(gradient_needed, port.there))
             states = along_factors(self.plan.units[number], wanted, self.layouts[number])
             back = there._replace(states=states)
-        return Made(unit=number, there=there, back=back, parameter=True)
+        return MadeTensor(unit=number, there=there, back=back, parameter=True)
 
     def _lying_read(
-        self, number: int, port: Port, by_split: tuple[State, ...], places: list[Place]
+        self, number: int, port: BoundaryTensor, by_split: tuple[State, ...], places: list[Place]
     ) -> TensorPlacement:
         states = along_factors(self.plan.units[number], by_split, self.layouts[number])
         exact = None
@@ -154,7 +154,7 @@ class Wiring:
             exact = partial(self._box_read, number, port.tensor, tuple(places))
         return TensorPlacement(self.machine, self._shape(port.tensor), states, exact)
 
-    def _of_all_samples(self, number: int, port: Port) -> bool:
+    def _of_all_samples(self, number: int, port: BoundaryTensor) -> bool:
         """Whether a unit reads its micro-batch of a tensor that is there for all of them."""
         split = self.samples.split[number]
         if split is None or port.there[split] < 0:
@@ -170,7 +170,7 @@ class Wiring:
         """Of the part that one micro-batch has."""
         return shape_of(self.samples.frame(tensor, self.plan.graph.specs[tensor].shape, 0))
 
-    def _equal(self, number: int, port: Port | None) -> bool:
+    def _equal(self, number: int, port: BoundaryTensor | None) -> bool:
         """Whether all pieces of a unit's tensors, or those of a port, are equal cuts."""
         unit, layout = self.plan.units[number], self.layouts[number]
         degrees = layout.degrees(self.plan.factors)
@@ -205,7 +205,7 @@ class Wiring:
 
 
 def _divides(
-    member: Member, unit: Unit, degrees: Mapping[str, int], samples: Samples, number: int
+    member: Member, unit: OpGroup, degrees: Mapping[str, int], samples: Samples, number: int
 ) -> bool:
     """Whether what cuts a dim of a tensor, all splits together, makes equal parts of it."""
     ways: dict[tuple[int, int], int] = {}
@@ -222,7 +222,7 @@ def _divides(
     )
 
 
-def _places(unit: Unit, plan: Plan) -> dict[Place, int]:
+def _places(unit: OpGroup, plan: Plan) -> dict[Place, int]:
     """Through which port each input of each member comes, where it comes from another unit."""
     inside = states_inside(unit, plan.graph)
     found: dict[Place, int] = {}
@@ -238,7 +238,7 @@ def _places(unit: Unit, plan: Plan) -> dict[Place, int]:
     return found
 
 
-def _is(port: Port, member: Member, name: str, index: int) -> bool:
+def _is(port: BoundaryTensor, member: Member, name: str, index: int) -> bool:
     """Whether an input of a member comes through a port."""
     if port.tensor != name:
         return False

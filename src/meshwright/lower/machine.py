@@ -1,4 +1,4 @@
-"""Devices by their coordinates. Enters: a cluster. Leaves: a `Machine`, which numbers devices by
+"""Devices by their coordinates. Enters: a cluster. Leaves: a `MeshSizes`, which numbers devices by
 the coordinates of its prime factors, the outermost the most significant.
 """
 
@@ -17,20 +17,20 @@ Coordinates = tuple[int, ...]
 """One for each factor."""
 
 
-class Machine(NamedTuple):
+class MeshSizes(NamedTuple):
     """The sizes of a machine's factors."""
 
     sizes: tuple[int, ...]
 
     @staticmethod
-    def of(cluster: Cluster) -> Machine:
+    def of(cluster: Cluster) -> MeshSizes:
         """That of a cluster."""
-        return Machine(tuple(factor.size for factor in factors(cluster)))
+        return MeshSizes(tuple(factor.size for factor in factors(cluster)))
 
     def coordinates(self, device: int) -> Coordinates:
         """Where a device is.
 
-        >>> Machine((2, 3)).coordinates(4)
+        >>> MeshSizes((2, 3)).coordinates(4)
         (1, 1)
         """
         return to_digits(device, self.sizes)
@@ -42,7 +42,7 @@ class Machine(NamedTuple):
     def along(self, varied: Sequence[int], start: Coordinates) -> Iterator[Coordinates]:
         """All coordinates that differ from some along given factors at most, in order.
 
-        >>> list(Machine((2, 3)).along([1], (1, 2)))
+        >>> list(MeshSizes((2, 3)).along([1], (1, 2)))
         [(1, 0), (1, 1), (1, 2)]
         """
         for chosen in product(*(range(self.sizes[f]) for f in varied)):

@@ -8,17 +8,21 @@ one order for the whole machine, of which every device does its own part.
 A layer that runs again does so, with what is carried inside of it, before its backward pass.
 Parameters that are sharded themselves (ZeRO 3) are gathered for each use of theirs (`prefetch`),
 others that are updated in shards once a step. What is gathered is on its way until it is used.
+
+A script may be of two passes apart: of what some tensors need (a model's outputs) all micro-batches
+go forward first, and backward once gradients of these tensors have come from elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from meshwright.lower.buckets import Bucket, buckets
-from meshwright.lower.dataflow import Wiring
+from meshwright.lower.dataflow import Dataflow
+from meshwright.lower.needed_for import operators_for
 from meshwright.lower.prefetch import BucketUse, stays
 from meshwright.lower.schedule_merge import ScheduleSlot, turns
 from meshwright.lower.segments import Segment, segments
@@ -40,25 +44,63 @@ class Instruction(NamedTuple):
     """Whether a layer runs for its backward pass."""
 
 
+def _turning_point(instructions: Sequence[Instruction]) -> int:
+    """Where the first backward pass begins."""
+    back = (n for n, own in enumerate(instructions) if own.again or own.kind == "Reverse")
+    return next(back, len(instructions))
+
+
 class Script:
     """What a step consists of."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.wiring = plan, Wiring(plan)
+    def __init__(self, plan: Plan, *, returned: Sequence[str] = ()) -> None:
+        self.plan, self.wiring = plan, Dataflow(plan)
+        self.returned = tuple(returned)
+        """The tensors for which passes are apart; none if the loss is all that is wanted."""
         self.segments: tuple[Segment, ...] = segments(self.wiring)
         self.buckets: tuple[Bucket, ...] = buckets(self.wiring)
         self.home = {u: n for n, own in enumerate(self.segments) for u in own.units}
         """The segment of each unit."""
+        making = self._making()
+        self._running = self._read_by(making)
         self.flows = tuple(
-            any(plan.units[unit].flows for unit in own.units) for own in self.segments
+            number in making and any(plan.units[unit].flows for unit in own.units)
+            for number, own in enumerate(self.segments)
         )
         """For each segment whether it has a backward pass."""
         self._index()
-        self.instructions = tuple(self._instructions())
+        self.instructions, self.turn = self._instructions()
 
     def name_of(self, segment: int) -> str:
         """What a segment is called: as the first operator of its first unit."""
         return self.plan.units[self.segments[segment].units[0]].name
+
+    def _making(self) -> frozenset[int]:
+        """Segments that have a part in what is returned; all of them if nothing is."""
+        if not self.returned:
+            return frozenset(range(len(self.segments)))
+        needed = operators_for(self.plan.graph, self.returned)
+        return frozenset(
+            number
+            for number, own in enumerate(self.segments)
+            if not needed.isdisjoint(
+                member.operator for unit in own.units for member in self.plan.units[unit].members
+            )
+        )
+
+    def _read_by(self, making: frozenset[int]) -> frozenset[int]:
+        """These segments, and those that they read from: a segment runs as a whole."""
+        if not self.returned:
+            return making
+        wiring, found = self.wiring, set(making)
+        for number in reversed(range(len(self.segments))):
+            if number in found:
+                for unit in self.segments[number].units:
+                    for port in self.plan.units[unit].inputs:
+                        made = wiring.made[port.tensor]
+                        if not made.parameter:
+                            found.add(self.home[made.unit])
+        return frozenset(found)
 
     def _index(self) -> None:
         """What belongs to each segment, found once."""
@@ -71,9 +113,12 @@ class Script:
         self._kept: dict[int, list[int]] = defaultdict(list)
         """The buckets with a parameter that a segment reads."""
         wiring = self.wiring
+        read = {
+            own.delivery for (u, _), own in wiring.readings.items() if self.home[u] in self._running
+        }
         for number, own in enumerate(wiring.deliveries):
             made = wiring.made[own.tensor]
-            if own.steps and not made.parameter:
+            if own.steps and not made.parameter and number in read:
                 self._sent[self.home[made.unit]].append(number)
         for (unit, _), reading in wiring.readings.items():
             segment = self.home[unit]
@@ -86,17 +131,23 @@ class Script:
             for segment in sorted({self.home[unit] for unit in bucket.units}):
                 self._kept[segment].append(number)
 
-    def _instructions(self) -> Iterator[Instruction]:
+    def _instructions(self) -> tuple[tuple[Instruction, ...], int]:
+        """All of them, and how many of two passes apart are the forward pass."""
         sharded = [
             number
             for number, own in enumerate(self.buckets)
             if any(kept.shards for kept in own.parameters)
         ]
         if self.plan.options.zero == WHOLLY_SHARDED:
-            yield from self._fetching(list(self._computing()), set(sharded))
-            return
-        yield from (Instruction("Gather", number) for number in sharded)
-        yield from self._computing()
+            every = list(self._computing())
+            turn = _turning_point(every) if self.returned else 0
+            there, back = (
+                tuple(self._fetching(own, set(sharded))) for own in (every[:turn], every[turn:])
+            )
+            return (*there, *back), len(there)
+        gathers = (Instruction("Gather", number) for number in sharded)
+        whole = (*gathers, *self._computing())
+        return whole, _turning_point(whole)
 
     def _fetching(self, every: list[Instruction], sharded: set[int]) -> Iterator[Instruction]:
         """Instructions, and what puts the parameters together that they use."""
@@ -138,7 +189,10 @@ class Script:
         """All but what puts sharded parameters together."""
         waiting, settling = self._contributions(), self._backwards()
         yield from self._tied()
-        for turn in turns(self.plan):
+        slots = turns(self.plan)
+        if self.returned:
+            slots = tuple(sorted(slots, key=lambda own: own.pass_ == "backward"))
+        for turn in slots:
             if turn.pass_ == "forward":
                 for number in self._of_part(turn.part):
                     yield from self._run(number, turn.micro_batch, again=False)
@@ -150,7 +204,11 @@ class Script:
                     yield from self._settled(own, settling)
 
     def _of_part(self, part: int) -> list[int]:
-        return [number for number, own in enumerate(self.segments) if own.part == part]
+        return [
+            number
+            for number, own in enumerate(self.segments)
+            if own.part == part and number in self._running
+        ]
 
     def _tied(self) -> Iterator[Instruction]:
         """Parameters that some reader needs otherwise than they lie."""

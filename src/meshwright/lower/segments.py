@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshwright.base.units import Bytes
-from meshwright.graph.layers import layer_of
-from meshwright.lower.dataflow import Wiring
+from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.schedule_merge import parts_of
 
 WORTHWHILE = Bytes(1 << 18)
@@ -30,7 +29,7 @@ class Segment(NamedTuple):
     """The layer that runs again with it."""
 
 
-def segments(wiring: Wiring) -> tuple[Segment, ...]:
+def segments(wiring: Dataflow) -> tuple[Segment, ...]:
     """The segments of a plan."""
     found: list[Segment] = []
     for part, units in enumerate(parts_of(wiring.plan)):
@@ -44,17 +43,16 @@ def segments(wiring: Wiring) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _finished(wiring: Wiring, part: int, units: list[int]) -> Segment:
+def _finished(wiring: Dataflow, part: int, units: list[int]) -> Segment:
     return Segment(part, tuple(units), _layer(wiring, units[0]))
 
 
-def _layer(wiring: Wiring, unit: int) -> Layer | None:
-    if not wiring.plan.options.recompute:
-        return None
-    return layer_of(wiring.plan.graph).get(wiring.plan.units[unit].name)
+def _layer(wiring: Dataflow, unit: int) -> Layer | None:
+    plan = wiring.plan
+    return plan.options.runs_again(plan.graph).get(plan.units[unit].name)
 
 
-def _joins(wiring: Wiring, draft: list[int], unit: int) -> bool:
+def _joins(wiring: Dataflow, draft: list[int], unit: int) -> bool:
     """Whether a unit can go on where a draft stops."""
     last, tasks = draft[-1], wiring.tasks
     if tasks[last].place != tasks[unit].place or _layer(wiring, last) != _layer(wiring, unit):
@@ -65,11 +63,11 @@ def _joins(wiring: Wiring, draft: list[int], unit: int) -> bool:
     return not any(_moves(wiring, draft, unit, index) for index in _ports(wiring, unit))
 
 
-def _ports(wiring: Wiring, unit: int) -> range:
+def _ports(wiring: Dataflow, unit: int) -> range:
     return range(len(wiring.plan.units[unit].inputs))
 
 
-def _gradient_bytes(wiring: Wiring, unit: int) -> int:
+def _gradient_bytes(wiring: Dataflow, unit: int) -> int:
     """Of the parameters whose gradients have to be summed with those of other devices."""
     total = 0
     for index, port in enumerate(wiring.plan.units[unit].inputs):
@@ -79,7 +77,7 @@ def _gradient_bytes(wiring: Wiring, unit: int) -> int:
     return total
 
 
-def _moves(wiring: Wiring, draft: list[int], unit: int, index: int) -> bool:
+def _moves(wiring: Dataflow, draft: list[int], unit: int, index: int) -> bool:
     """Whether what a unit gets through a port comes from the draft, and over the network."""
     reading = wiring.readings[unit, index]
     made = wiring.made[wiring.plan.units[unit].inputs[index].tensor]

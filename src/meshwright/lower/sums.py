@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
 from meshwright.lower.buckets import Bucket, BucketParameter
-from meshwright.lower.dataflow import Wiring
+from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.machine import Coordinates
 from meshwright.lower.transfers import GroupCollective, Step
 
@@ -38,7 +38,7 @@ def shard_sizes(count: int, ways: int) -> tuple[int, ...]:
     return tuple(b - a for a, b in pairwise(ends))
 
 
-def sums(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
+def sums(wiring: Dataflow, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
     """What a device sums of a bucket, in an order that does not depend on what it has."""
     found: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
     for kept in bucket.parameters:
@@ -55,7 +55,7 @@ def sums(wiring: Wiring, bucket: Bucket, here: Coordinates) -> tuple[GradientSum
     )
 
 
-def alone(wiring: Wiring, kept: BucketParameter) -> tuple[int, ...]:
+def alone(wiring: Dataflow, kept: BucketParameter) -> tuple[int, ...]:
     """The returns of a parameter that travel by themselves."""
     if not kept.returns:
         return ()
@@ -64,7 +64,7 @@ def alone(wiring: Wiring, kept: BucketParameter) -> tuple[int, ...]:
 
 
 def gathered(
-    wiring: Wiring, bucket: Bucket, here: Coordinates
+    wiring: Dataflow, bucket: Bucket, here: Coordinates
 ) -> tuple[tuple[BucketParameter, ...], ...]:
     """The sharded parameters of a bucket that a device has: those that are gathered together."""
     found: dict[tuple[tuple[int, ...], str], list[BucketParameter]] = {}

@@ -22,12 +22,12 @@ from meshwright.base.integers import from_digits
 from meshwright.graph.model import Call
 from meshwright.graph.pieces import Box, bounds, named_split_of, piece_of, splits_of
 from meshwright.lower.boxes import beyond, full
-from meshwright.lower.machine import Coordinates, Machine, is_present
+from meshwright.lower.machine import Coordinates, MeshSizes, is_present
 from meshwright.plan.model import Plan
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.micro_batches import cut_by_micro_batches
 from meshwright.sharding.states import WHOLE, State, States, at
-from meshwright.sharding.unit import Member, Unit
+from meshwright.sharding.unit import Member, OpGroup
 
 
 class MemberPiece(NamedTuple):
@@ -81,7 +81,7 @@ class Tasks:
     """The pieces of one unit under its layout."""
 
     def __init__(
-        self, unit: Unit, layout: Layout, machine: Machine, samples: Samples, own: int
+        self, unit: OpGroup, layout: Layout, machine: MeshSizes, samples: Samples, own: int
     ) -> None:
         self.unit, self.layout, self.machine = unit, layout, machine
         self._micro_split, self._micro_batches = samples.split[own], samples.micro_batches

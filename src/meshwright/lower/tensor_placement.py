@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from meshwright.base.integers import from_digits
 from meshwright.graph.pieces import Box
-from meshwright.lower.machine import Coordinates, Machine, is_present
+from meshwright.lower.machine import Coordinates, MeshSizes, is_present
 from meshwright.sharding.states import PARTIAL, WHOLE, States
 
 
 class TensorPlacement(NamedTuple):
     """A tensor in pieces."""
 
-    machine: Machine
+    machine: MeshSizes
     shape: tuple[int, ...]
     states: States
     exact: Callable[[Coordinates], Box] | None = None

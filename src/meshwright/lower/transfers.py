@@ -24,7 +24,7 @@ from meshwright.base.integers import set_bits
 from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import overlap
-from meshwright.lower.machine import Coordinates, Machine
+from meshwright.lower.machine import Coordinates, MeshSizes
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.sharding.reshard import (
     ALL_GATHER,
@@ -170,7 +170,7 @@ def _fits(step: Step) -> bool:
 
 
 @cache
-def _nested(machine: Machine, inside: tuple[int, ...], one: States, other: States) -> bool:
+def _nested(machine: MeshSizes, inside: tuple[int, ...], one: States, other: States) -> bool:
     """Whether each member's box is a part of that of the group, or the other way round."""
     shape = (math.prod(machine.sizes),) * (1 + max(0, *one, *other))
     before, after = TensorPlacement(machine, shape, one), TensorPlacement(machine, shape, other)

@@ -29,6 +29,7 @@ KEY = "meshwright_plan"
 """Where a file has its version."""
 
 OTHERS = {
+    "meshwright_island_plan": "a plan over islands, for 'explain' and 'replan'",
     "meshwright_checkpoint": "a checkpoint of a search",
     "operators": "a graph",
     "bound_s": "what 'plan --json' prints",

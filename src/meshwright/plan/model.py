@@ -29,11 +29,12 @@ from meshwright.base.units import (
 from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, backend_named
 from meshwright.cost.memory import OPTIMIZERS, Optimizer
+from meshwright.graph.layers import run_again
 from meshwright.graph.model import OperatorGraph
-from meshwright.sharding.layout import Factor, Layout, checked_layout, factors
+from meshwright.sharding.layout import Layout, MeshFactor, checked_layout, factors
 from meshwright.sharding.micro_batches import cut_by_micro_batches
-from meshwright.sharding.unit import Unit
-from meshwright.sharding.units import units
+from meshwright.sharding.unit import OpGroup
+from meshwright.sharding.units import cut_alike, units
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -54,6 +55,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule = "1f1b"
     recompute: bool = False
     """Whether repeated layers run again in the backward pass instead of keeping what they made."""
+    recompute_layers: int = 0
+    """Of how many layers, if not of all (0), evenly spread over the graph (`run_again`)."""
     zero: int = 0
     """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
     bucket: Bytes = Bytes(0)
@@ -71,8 +74,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if value not in known:
                 raise InputError(f"the {what} is {value!r}", nearest(value, known))
+        if self.recompute_layers < 0:
+            raise InputError(
+                f"{self.recompute_layers} layers are recomputed", "give 0 for all, or how many"
+            )
         if self.zero not in range(4):
             raise InputError(f"the ZeRO stage is {self.zero}", "give 0, 1, 2 or 3")
+
+    @property
+    def recomputed(self) -> str:
+        """What is recomputed, in a word or two."""
+        if not self.recompute:
+            return "no"
+        return f"{self.recompute_layers} layers" if self.recompute_layers else "yes"
+
+    def runs_again(self, graph: OperatorGraph) -> Mapping[str, tuple[int, int]]:
+        """The operators that run again in the backward pass, each with its layer."""
+        return run_again(graph, self.recompute_layers) if self.recompute else {}
 
 
 class PlannedReduction(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,12 +161,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 "give every unit one, or take the graph that it was made for",
             )
         cut_by_micro_batches(self.graph, self.options.micro_batches)
-        for unit in self.units:
+        alike, checked = cut_alike(self.graph), set[tuple[int, Layout]]()
+        for unit, kind in zip(self.units, alike, strict=True):
             layout = self.layout[unit.name]
+            if (kind, layout) in checked:
+                continue
+            checked.add((kind, layout))
             checked_layout(layout, unit.extents, self.factors, f"unit {unit.name!r}")
             self._refuse_too_small_micro_batches(unit, layout)
 
-    def _refuse_too_small_micro_batches(self, unit: Unit, layout: Layout) -> None:
+    def _refuse_too_small_micro_batches(self, unit: OpGroup, layout: Layout) -> None:
         degrees, micro = layout.degrees(self.factors), self.options.micro_batches
         for number, split in enumerate(unit.splits):
             degree = degrees.get(split.name, 1)
@@ -172,7 +194,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 ),
                 ("micro-batches", f"{own.micro_batches} ({own.schedule})"),
                 ("optimizer", f"{own.optimizer}, ZeRO {own.zero}"),
-                ("recompute", "yes" if own.recompute else "no"),
+                ("recompute", own.recomputed),
                 ("reduction programs", str(len(self.programs))),
                 ("collectives in steps", str(sum(len(own.steps) > 1 for own in self.chains))),
             ),
@@ -187,19 +209,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(self, programs=(), chains=(), **values)
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[OpGroup, ...]:
         """The units of the graph."""
         return units(self.graph)
 
     @cached_property
-    def factors(self) -> tuple[Factor, ...]:
+    def factors(self) -> tuple[MeshFactor, ...]:
         """The factors of the cluster."""
         return factors(self.cluster)
 
     @cached_property
     def layout(self) -> Mapping[str, Layout]:
         """The layouts by the name of the unit."""
-        return {name: Layout.parse(text) for name, text in self.layouts}
+        known = {text: Layout.parse(text) for text in {text for _, text in self.layouts}}
+        return {name: known[text] for name, text in self.layouts}
 
     @staticmethod
     def of(

@@ -18,15 +18,15 @@ from rich.table import Table
 from meshwright.base.integers import from_digits
 from meshwright.base.units import counted
 from meshwright.cluster.model import Cluster
-from meshwright.explain.utilisation import Spent, spent_by_unit
+from meshwright.explain.utilisation import TimeSpent, spent_by_unit
 from meshwright.graph.layers import layer_of
 from meshwright.report.tables import new_table
 from meshwright.sharding.layout import IDLE, Layout, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.simulate.simulation import Simulation
 
 
-class Line(NamedTuple):
+class AnnotatedLine(NamedTuple):
     """Units that are laid out alike."""
 
     first: str
@@ -47,7 +47,7 @@ class Line(NamedTuple):
     def name(self) -> str:
         """The units in words.
 
-        >>> Line("a.linear", "c.linear", 3, 1, (), 0.1, 0.0).name
+        >>> AnnotatedLine("a.linear", "c.linear", 3, 1, (), 0.1, 0.0).name
         'a.linear ... c.linear (3 units)'
         """
         return named_row(self.first, self.last, self.units)
@@ -58,13 +58,13 @@ def named_row(first: str, last: str, units: int) -> str:
     return first if units == 1 else f"{first} ... {last} ({units} units)"
 
 
-def annotated(simulation: Simulation, most: int) -> list[Line]:
+def annotated(simulation: Simulation, most: int) -> list[AnnotatedLine]:
     """The lines of a plan's graph; units in a row are joined if that would be more than `most`."""
     lines = list(_folded(simulation))
     return lines if len(lines) <= most else list(_joined(lines))
 
 
-def table_of_lines(lines: Sequence[Line], cluster: Cluster, most: int) -> Table:
+def table_of_lines(lines: Sequence[AnnotatedLine], cluster: Cluster, most: int) -> Table:
     """The first lines of an annotated graph."""
     table = new_table("unit", "times>", "layout~", "computes>", "moves>")
     for own in lines[:most]:
@@ -78,7 +78,7 @@ def table_of_lines(lines: Sequence[Line], cluster: Cluster, most: int) -> Table:
     return table
 
 
-def describe_lines(lines: Sequence[Line], most: int) -> str:
+def describe_lines(lines: Sequence[AnnotatedLine], most: int) -> str:
     """What the table of lines shows, and what not."""
     text = "computes, moves: shares of the step, predicted; what overlaps counts twice."
     if len(lines) > most:
@@ -138,12 +138,12 @@ def _ranges(numbers: Iterable[int]) -> str:
 class _Placed(NamedTuple):
     """A unit with all that a line says of it."""
 
-    unit: Unit
+    unit: OpGroup
     layout: Layout
-    spent: Spent
+    spent: TimeSpent
 
 
-def _folded(simulation: Simulation) -> Iterator[Line]:
+def _folded(simulation: Simulation) -> Iterator[AnnotatedLine]:
     plan, step = simulation.plan, simulation.prediction.step
     layer = layer_of(plan.graph)
     placed = [
@@ -166,9 +166,9 @@ def seatless(layout: Layout) -> tuple[str, ...]:
     return tuple(IDLE if role.startswith(IDLE) else role for role in layout.roles)
 
 
-def _line(units: Sequence[_Placed], step: float) -> Line:
+def _line(units: Sequence[_Placed], step: float) -> AnnotatedLine:
     name = units[0].unit.name
-    return Line(
+    return AnnotatedLine(
         first=name,
         last=name,
         units=1,
@@ -179,7 +179,7 @@ def _line(units: Sequence[_Placed], step: float) -> Line:
     )
 
 
-def _joined(lines: Iterable[Line]) -> Iterator[Line]:
+def _joined(lines: Iterable[AnnotatedLine]) -> Iterator[AnnotatedLine]:
     for (_, layouts), run in groupby(lines, key=lambda own: (own.times, own.layouts)):
         row = list(run)
         yield row[0]._replace(

@@ -11,13 +11,14 @@ from meshwright.base.units import (
     format_gibibytes,
     format_seconds,
 )
-from meshwright.configs.better import Trial
-from meshwright.configs.judge import BUBBLE, COMPUTING, Checked, Load, matrix_text
+from meshwright.configs.better import ConfigTrial
+from meshwright.configs.judge import BUBBLE, COMPUTING, Checked, ConfigLoad, matrix_text
 from meshwright.explain.step_parts import step_parts
 from meshwright.plan.model import Plan, Prediction
+from meshwright.report.bands import describe_band
 from meshwright.report.outline import short_description
 from meshwright.report.predictions import (
-    Row,
+    PredictionRow,
     describe_machine,
     describe_peak,
     parts_of,
@@ -25,6 +26,7 @@ from meshwright.report.predictions import (
 )
 from meshwright.report.throughput import describe_cost, describe_parts, describe_throughput
 from meshwright.simulate.throughput import throughput
+from meshwright.validate.bands import band_of, inside
 
 ALMOST = 0.01
 """A gain of less than this is no gain."""
@@ -76,7 +78,7 @@ def describe_fitting(checked: Checked) -> str:
     return "\n".join(lines)
 
 
-def _change(checked: Checked, own: Trial) -> str:
+def _change(checked: Checked, own: ConfigTrial) -> str:
     settings = " ".join(checked.changes(own))
     held, step = own.prediction.memory.total, own.prediction.step
     return f"{settings}: {format_gibibytes(held)}, a step takes {format_seconds(step)}"
@@ -88,16 +90,18 @@ def describe_step(checked: Checked) -> str:
     own = checked.simulation
     found = throughput(own.plan, own.prediction)
     first, *others = checked.loads
+    band = "".join(f"E{text[1:]}.\n" for text in describe_band(own.plan))
     rest = ", ".join(f"{load.what} {load.share:.0%}" for load in others)
     return (
         f"Step (predicted): {describe_parts(step_parts(own))}.\n"
+        f"{band}"
         f"Throughput: {describe_throughput(found)}.\n"
         f"Cost: {describe_cost(found)}.\n"
         f"Bottleneck: {_bottleneck(first, checked)}. Besides: {rest or 'nothing'}; they overlap."
     )
 
 
-def _bottleneck(own: Load, checked: Checked) -> str:
+def _bottleneck(own: ConfigLoad, checked: Checked) -> str:
     share = f"{own.share:.0%} of the step"
     if own.what == COMPUTING:
         return f"computing, {share} on the busiest device"
@@ -125,7 +129,9 @@ def table_of_checked(checked: Checked) -> Table:
     rows = []
     if given is not None:
         own = given.prediction
-        rows.append(Row("as written", given.plan, own, 1.0, checked.missing, marked=False))
+        rows.append(
+            PredictionRow("as written", given.plan, own, 1.0, checked.missing, marked=False)
+        )
     others: list[tuple[str, Plan, Prediction]] = []
     if checked.best is not None:
         others.append(("best configuration", checked.best.plan, checked.best.prediction))
@@ -134,7 +140,7 @@ def table_of_checked(checked: Checked) -> Table:
     for name, plan, own in others:
         speedup = None if given is None else given.prediction.step / own.step
         missing = max(0, own.memory.total - checked.memory)
-        rows.append(Row(name, plan, own, speedup, missing, marked=name == others[-1][0]))
+        rows.append(PredictionRow(name, plan, own, speedup, missing, marked=name == others[-1][0]))
     return strategies_table(rows)
 
 
@@ -149,7 +155,7 @@ def describe_better(checked: Checked) -> str:
     return "\n".join(lines)
 
 
-def _configuration(checked: Checked, best: Trial) -> list[str]:
+def _configuration(checked: Checked, best: ConfigTrial) -> list[str]:
     tried = counted(checked.tried, "configuration")
     if best.prediction.memory.total > checked.memory:
         return [f"best configuration: of {tried} that were simulated none fits."]
@@ -157,8 +163,20 @@ def _configuration(checked: Checked, best: Trial) -> list[str]:
         gain = checked.simulation.prediction.step / best.prediction.step - 1
         if gain < ALMOST:
             return [f"best configuration: as written; of {tried} none is 1 % faster."]
-    lines = [f"best configuration of {tried}: {best.config}. Change to:"]
+    lines = [f"best configuration of {tried}: {best.config}{_doubt(checked, best)}. Change to:"]
     return [*lines, *(f"  {line}" for line in checked.changes(best))]
+
+
+def _doubt(checked: Checked, best: ConfigTrial) -> str:
+    """Whether the gain is smaller than what predictions are off by."""
+    given = checked.simulation
+    if given is None or checked.missing:
+        return ""
+    faster = given.prediction.step / best.prediction.step
+    band = band_of(best.plan.cluster, best.plan)
+    if band is None or not inside(band, faster):
+        return ""
+    return f" ({faster:.2f}x as fast, inside the error of such predictions, ±{band.share:.0%})"
 
 
 def describe_notes(checked: Checked) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from meshwright.configs.better import Trial
+from meshwright.configs.better import ConfigTrial
 from meshwright.configs.judge import Checked
 from meshwright.explain.step_parts import step_parts
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.predictions import machine_document, prediction_document
 from meshwright.report.throughput import parts_document
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 
 
 def checked_document(checked: Checked, model: str) -> Document:
@@ -42,7 +42,7 @@ def checked_document(checked: Checked, model: str) -> Document:
     return document
 
 
-def _trial(checked: Checked, own: Trial) -> Document:
+def _trial(checked: Checked, own: ConfigTrial) -> Document:
     over = max(0, own.prediction.memory.total - checked.memory)
     return {
         "config": msgspec.to_builtins(own.config),
@@ -51,7 +51,7 @@ def _trial(checked: Checked, own: Trial) -> Document:
     }
 
 
-def _planned(checked: Checked, planned: Planned) -> Document:
+def _planned(checked: Checked, planned: PlanResult) -> Document:
     own = planned.best
     over = max(0, own.prediction.memory.total - checked.memory)
     return {

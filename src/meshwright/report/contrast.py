@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.base.units import Seconds, counted, format_gibibytes
 from meshwright.cluster.model import Cluster
-from meshwright.explain.critical_path import Piece, critical_path
+from meshwright.explain.critical_path import PathPiece, critical_path
 from meshwright.explain.exposed import collective_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.graph.layers import first_copies
@@ -200,7 +200,7 @@ _Key = tuple[str, str, str, str]
 """An operation, its members, what it moves, its program."""
 
 
-def _amounts(own: Simulation, path: Sequence[Piece]) -> dict[_Key, Amount]:
+def _amounts(own: Simulation, path: Sequence[PathPiece]) -> dict[_Key, Amount]:
     found: dict[_Key, Amount] = {}
     for it in collective_costs(own, path):
         key = it.operation, it.over, it.purpose, it.program or ""

@@ -38,6 +38,7 @@ from meshwright.report.throughput import (
 from meshwright.report.words import describe_program
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.throughput import Throughput, throughput
+from meshwright.validate.bands import band_of, inside
 
 ONE, OTHER = "first", "second"
 """What the plans are called in tables."""
@@ -74,7 +75,11 @@ def _faster(own: Contrast) -> str:
     if one == other:
         return "Both are predicted to take as long"
     word, ratio = (OTHER, one / other) if other < one else (ONE, other / one)
-    return f"The {word} is predicted to be {ratio:.3g}x as fast"
+    band = band_of(own.one.plan.cluster, own.one.plan)
+    doubt = ""
+    if band is not None and inside(band, ratio):
+        doubt = f": inside the error of such predictions ({band})"
+    return f"The {word} is predicted to be {ratio:.3g}x as fast{doubt}"
 
 
 def table_of_predictions(own: Contrast) -> Table:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from meshwright.cluster.islands import Machine
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.predict import PricedProgram
 from meshwright.search.rank import RankedPlacement, Ranker, Ranking, Reduction
@@ -25,6 +26,14 @@ def cluster_document(cluster: Cluster) -> Document:
     """A cluster, all of it."""
     document: Document = msgspec.to_builtins(cluster)
     return document | {"hierarchy": list(cluster.hierarchy), "devices": cluster.devices}
+
+
+def machine_document(machine: Machine) -> Document:
+    """A cluster, regular or a sum of islands, all of it."""
+    if isinstance(machine, Cluster):
+        return cluster_document(machine)
+    document: Document = msgspec.to_builtins(machine)
+    return document | {"devices": machine.devices}
 
 
 def figures_document(figures: ModelFigures, batch: int | None) -> Document:

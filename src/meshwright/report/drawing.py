@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from meshwright.base.integers import to_digits
@@ -15,12 +16,33 @@ from meshwright.base.units import (
     format_ops,
     format_seconds,
 )
+from meshwright.cluster.islands import Machine
 from meshwright.cluster.model import WHOLE, Cluster, Link
 from meshwright.sharding.axes import IDLE
 from meshwright.sharding.placement import Placement
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "bright_cyan", "bright_yellow")
 MOST_ROWS = 16
+
+
+def draw_machine(machine: Machine) -> str:
+    """A regular cluster as its tree, or the islands of a sum one below the other."""
+    if isinstance(machine, Cluster):
+        return draw_cluster(machine)
+    islands = counted(len(machine.islands), "island")
+    lines = [f"{machine.name}: {counted(machine.devices, 'device')} on {islands}"]
+    lines += [f"joined by {_describe_link(link)}" for link in machine.join]
+    if not machine.join:
+        lines.append("joined by their outermost links")
+    for own in machine.islands:
+        renamed = replace(own.cluster, name=f"island {own.name}")
+        lines += ["", draw_cluster(renamed)]
+    return "\n".join(lines)
+
+
+def _join_text(link: Link) -> str:
+    rate, latency = format_bandwidth(link.out), format_seconds(link.latency)
+    return f"{link.name}: {rate} per {link.per}, {latency}"
 
 
 def draw_cluster(cluster: Cluster) -> str:

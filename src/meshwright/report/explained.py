@@ -16,11 +16,13 @@ from meshwright.base.units import (
     format_traffic,
 )
 from meshwright.collectives.dsl import Program
+from meshwright.explain.confirm import is_faster
 from meshwright.explain.decisions import Decision
 from meshwright.explain.explanation import Explained
 from meshwright.explain.exposed import CollectiveCost, KindCost, LinkCost
-from meshwright.explain.path_breakdown import Stretch, by_category
-from meshwright.explain.what_if import Help
+from meshwright.explain.path_breakdown import PathStretch, by_category
+from meshwright.explain.what_if import Improvement
+from meshwright.report.bands import describe_band
 from meshwright.report.outline import short_description
 from meshwright.report.planned import describe_bound, describe_held, describe_outline, missing
 from meshwright.report.predictions import describe_kinds, describe_machine
@@ -33,7 +35,7 @@ from meshwright.report.throughput import (
     describe_workload,
 )
 from meshwright.report.words import describe_program
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
 CATEGORIES = {
@@ -65,6 +67,7 @@ def describe_explained(own: Explained) -> str:
         f"throughput: {describe_throughput(found)}",
         f"step: {describe_parts(own.parts)}",
         describe_categories(own.spending.stretches),
+        *describe_band(plan),
         f"cost: {describe_cost(found)}",
         f"{describe_held(planned)}: {kinds}" if fits else _lacks(planned),
         describe_bound(planned),
@@ -72,11 +75,11 @@ def describe_explained(own: Explained) -> str:
     return ".\n".join(lines) + "."
 
 
-def describe_categories(found: Sequence[Stretch]) -> str:
+def describe_categories(found: Sequence[PathStretch]) -> str:
     """What the critical path is made of, in a line.
 
     >>> from meshwright.base.units import Seconds
-    >>> describe_categories([Stretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
+    >>> describe_categories([PathStretch("update", "optimizer", 1, Seconds(1e-3), 1.0)])
     'critical path: updates of parameters 100.0%'
     """
     whole = sum(own.seconds for own in found)
@@ -87,7 +90,7 @@ def describe_categories(found: Sequence[Stretch]) -> str:
     return f"critical path: {', '.join(parts)}"
 
 
-def _lacks(planned: Planned) -> str:
+def _lacks(planned: PlanResult) -> str:
     memory, limit = planned.best.prediction.memory, format_gibibytes(planned.question.memory)
     lacks = format_gibibytes(missing(planned, planned.best))
     return (
@@ -98,19 +101,23 @@ def _lacks(planned: Planned) -> str:
 
 def describe_better(decisions: Sequence[Decision], step: float) -> str:
     """Which runner-up is the best of those that fit and are faster than what was chosen."""
-    faster = [own for own in decisions if own.step is not None and own.step < step and own.fits]
+    searched = [own for own in decisions if own.searched is not None]
+    known = searched or decisions
+    faster = [own for own in known if own.fits and is_faster(own, step)]
     if not faster:
         return "No runner-up that fits is faster than what was chosen."
-    best = min(faster, key=lambda own: own.step or step)
-    gain = format_seconds(step - (best.step or step))
+    best = min(faster, key=lambda own: own.best or step)
+    gain = format_seconds(step - (best.best or step))
     count = "1 runner-up that fits" if len(faster) == 1 else f"{len(faster)} runners-up that fit"
+    how = f"plan with {best.fix}" if best.fix else "search from here (plan --start)"
+    said = " A search found it so." if searched else ""
     return (
         f"{count} would be faster; the best, {best.runner_up} for {best.subject}, by {gain}: "
-        "search from here (plan --start)."
+        f"{how}.{said}"
     )
 
 
-def table_of_stretches(found: Sequence[Stretch], most: int) -> Table:
+def table_of_stretches(found: Sequence[PathStretch], most: int) -> Table:
     """What the critical path is made of."""
     table = new_table("critical path", "namely~", "times>", "predicted>", "of the step>")
     for own in found[:most]:
@@ -124,7 +131,7 @@ def table_of_stretches(found: Sequence[Stretch], most: int) -> Table:
     return table
 
 
-def describe_stretches(found: Sequence[Stretch], most: int) -> str:
+def describe_stretches(found: Sequence[PathStretch], most: int) -> str:
     """What the table of stretches shows, and what not."""
     text = "The critical path from the beginning of the step to its end; copies of a layer are one."
     if len(found) > most:
@@ -191,7 +198,7 @@ def describe_costs(found: Explained, most: int) -> str:
     return text
 
 
-def table_of_helps(found: Sequence[Help]) -> Table:
+def table_of_helps(found: Sequence[Improvement]) -> Table:
     """What would help, the most useful first."""
     table = new_table("what would help~", "step with it>", "samples a second>", "note~")
     for own in found:

@@ -10,13 +10,14 @@ import msgspec
 
 from meshwright.explain.explanation import Explained, Spending
 from meshwright.explain.path_breakdown import by_category
-from meshwright.explain.what_if import Help
+from meshwright.explain.what_if import Improvement
 from meshwright.report.documents import Document
 from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing
 from meshwright.report.planned_documents import decision_document
 from meshwright.report.predictions import machine_document, prediction_document
 from meshwright.report.throughput import parts_document
+from meshwright.report.what_ifs import what_ifs_document
 
 
 def explained_document(own: Explained) -> Document:
@@ -37,6 +38,7 @@ def explained_document(own: Explained) -> Document:
         **spending_document(own.spending),
         "decisions": [decision_document(each) for each in own.decisions],
         "helps": helps_document(own.helps),
+        "what_ifs": what_ifs_document(own),
         "stopped": own.stopped,
     }
 
@@ -52,7 +54,7 @@ def spending_document(own: Spending) -> Document:
     }
 
 
-def helps_document(found: Sequence[Help]) -> list[Document]:
+def helps_document(found: Sequence[Improvement]) -> list[Document]:
     """What would help, the most useful first."""
     return [
         {

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from meshwright.export.exported import Exported
 from meshwright.report.documents import Document
-from meshwright.report.predictions import Row, strategies_table
+from meshwright.report.predictions import PredictionRow, strategies_table
 
 
 def table_of_exported(found: Exported) -> Table:
@@ -18,7 +18,7 @@ def table_of_exported(found: Exported) -> Table:
         ("plan", f"for {found.target}"), found.plans, (found.planned, found.written), strict=True
     )
     return strategies_table(
-        Row(
+        PredictionRow(
             name,
             plan,
             own,

@@ -25,7 +25,7 @@ from meshwright.report.predictions import describe_machine, exposed, parts_of
 from meshwright.report.tables import new_table
 
 if TYPE_CHECKING:
-    from meshwright.calibrate.profile_calls import Calibration
+    from meshwright.calibrate.profile_calls import CallCalibration
 
 MOST = 12
 """Lines of each part of a table."""
@@ -34,7 +34,7 @@ WIDTH = 100
 """Columns of a paragraph."""
 
 
-def calibration_document(found: Calibration, calls: int, out: str) -> Document:
+def calibration_document(found: CallCalibration, calls: int, out: str) -> Document:
     """`calibrate --json`."""
     return {
         "calls": calls,

@@ -26,7 +26,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.report.blocks import describe_blocks
 from meshwright.report.documents import Document
 from meshwright.sharding.layout import IDLE, REPLICA, Layout
-from meshwright.sharding.unit import SAMPLE, Unit
+from meshwright.sharding.unit import SAMPLE, OpGroup
 from meshwright.sharding.units import units
 
 STAGE = "stage"
@@ -67,7 +67,7 @@ Axes = dict[str, dict[str, int]]
 """For each axis and each level that it lies on how many ways it cuts there."""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class OutlineKind(msgspec.Struct, frozen=True, kw_only=True):
     """Axes, and the share of the work that is laid out so."""
 
     axes: Axes
@@ -95,7 +95,7 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     degrees: dict[str, int]
     """How many ways each of the axes cuts, over all levels."""
     share: float
-    others: tuple[Kind, ...]
+    others: tuple[OutlineKind, ...]
     devices: int
     """How many are used."""
     stages: int
@@ -111,9 +111,9 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     which nothing would be computed twice."""
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[OutlineKind, ...]:
         """All layouts, that of the most work first."""
-        first = Kind(axes=self.axes, share=self.share, parts=self.parts, levels=self.levels)
+        first = OutlineKind(axes=self.axes, share=self.share, parts=self.parts, levels=self.levels)
         return (first, *self.others)
 
     def decided(self) -> list[str]:
@@ -135,7 +135,9 @@ def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
         share = math.fsum(own.values())
         if share >= LEAST:
             parts = describe_blocks(plan.graph, own)
-            kinds.append(Kind(axes=_axes(layout, plan), share=share, parts=parts, levels=levels))
+            kinds.append(
+                OutlineKind(axes=_axes(layout, plan), share=share, parts=parts, levels=levels)
+            )
     first, *others = kinds
     return Outline(
         axes=first.axes,
@@ -173,7 +175,8 @@ def describe_options(options: Options) -> list[str]:
     if options.zero:
         words.append(f"ZeRO {options.zero}")
     if options.recompute:
-        words.append("activation checkpointing")
+        layers = f" of {options.recompute_layers} layers" if options.recompute_layers else ""
+        words.append(f"activation checkpointing{layers}")
     return words
 
 
@@ -264,7 +267,7 @@ def _positions(graph: OperatorGraph) -> Mapping[int, int]:
     return sequence_splits(units(graph))
 
 
-def _named(unit: Unit, layout: Layout, positions: int | None) -> tuple[str, ...]:
+def _named(unit: OpGroup, layout: Layout, positions: int | None) -> tuple[str, ...]:
     """The axis of each factor, as far as one unit tells it."""
     roles = {split.name: AXIS[split.role] for split in unit.splits}
     roles |= {name: own for name, own in BY_NAME.items() if name in roles}
@@ -289,6 +292,15 @@ def _axes(named: Layout, plan: Plan) -> Axes:
         levels[level] = levels.get(level, 1) * factor.size
     order = (STAGE, SAMPLE, SEQUENCE, "attribute", EXPERTS, "parameter", REPLICA, UNUSED)
     return {axis: found[axis] for axis in order if axis in found}
+
+
+def describe_layout(plan: Plan, unit: OpGroup, layout: Layout) -> str:
+    """One layout of a unit of a plan in the field's words."""
+    number = [own.name for own in plan.units].index(unit.name)
+    named = _named(unit, layout, _positions(plan.graph).get(number))
+    levels = plan.cluster.level_names
+    axes = _axes(Layout(named), plan).items()
+    return ", ".join(describe_axis(*own, levels) for own in axes) or "one device"
 
 
 def _enough(plan: Plan) -> dict[str, int]:

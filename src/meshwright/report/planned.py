@@ -1,4 +1,4 @@
-"""What a search for a plan answers: tables and sentences. Enters: `Planned`, decisions. Leaves:
+"""What a search for a plan answers: tables and sentences. Enters: `PlanResult`, decisions. Leaves:
 what the verb `plan` shows; every figure in it is predicted.
 """
 
@@ -12,16 +12,17 @@ from rich.table import Table
 from meshwright.base.units import (
     counted,
     format_bytes,
+    format_count,
     format_gibibytes,
     format_seconds,
 )
-from meshwright.explain.decisions import Decision
 from meshwright.explain.step_parts import StepParts
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Held
+from meshwright.report.bands import describe_band
 from meshwright.report.outline import Outline, short_description
 from meshwright.report.predictions import (
-    Row,
+    PredictionRow,
     describe_kinds,
     describe_machine,
     describe_peak,
@@ -35,10 +36,16 @@ from meshwright.report.throughput import (
     describe_throughput,
     describe_training,
     describe_workload,
+    format_rate,
+    rate,
+    unit_of,
 )
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.throughput import throughput
+
+DAY = 86_400
+"""Seconds."""
 
 KINDS = 3
 """Layouts that are told, at most."""
@@ -63,7 +70,7 @@ HELPS = {
 """By the largest part of what a device holds: what makes it smaller."""
 
 
-def describe_question(planned: Planned) -> str:
+def describe_question(planned: PlanResult) -> str:
     """What is planned on what, in a line."""
     asked = planned.question
     words = [
@@ -80,28 +87,28 @@ def describe_question(planned: Planned) -> str:
     return f"{words[0]}: {'; '.join(words[1:])}"
 
 
-def missing(planned: Planned, own: Candidate) -> int:
+def missing(planned: PlanResult, own: Candidate) -> int:
     """Bytes by which the limit is too small for a plan; 0 if it fits."""
     return max(0, own.prediction.memory.total - planned.question.memory)
 
 
-def reference(planned: Planned) -> float | None:
+def reference(planned: PlanResult) -> float | None:
     """The step of the fastest baseline that fits, if any does."""
     limit = planned.question.memory
     fitting = [own.prediction.step for _, own in planned.baselines if own.fits(limit)]
     return min(fitting, default=None)
 
 
-def speedup(planned: Planned, own: Candidate) -> float | None:
+def speedup(planned: PlanResult, own: Candidate) -> float | None:
     """How much faster a plan is than the fastest baseline that fits, if any does."""
     step = reference(planned)
     return None if step is None else step / own.prediction.step
 
 
-def table_of_planned(planned: Planned) -> Table:
+def table_of_planned(planned: PlanResult) -> Table:
     """The baselines, and at the end the plan that was found."""
     return strategies_table(
-        Row(
+        PredictionRow(
             name,
             own.plan,
             own.prediction,
@@ -113,7 +120,7 @@ def table_of_planned(planned: Planned) -> Table:
     )
 
 
-def describe_planned(planned: Planned, parts: StepParts | None = None) -> str:
+def describe_planned(planned: PlanResult, parts: StepParts | None = None) -> str:
     """The plan in words, what it gets done, how good it can be said to be, and how it was found; a
     line each. `parts` are those of its step.
     """
@@ -122,6 +129,7 @@ def describe_planned(planned: Planned, parts: StepParts | None = None) -> str:
         describe_outline(short_description(planned.plan, planned.rewrites)),
         f"throughput: {describe_throughput(found)}",
         *([] if parts is None else [f"step: {describe_parts(parts)}"]),
+        *describe_band(planned.plan, speedup(planned, planned.best), "the best baseline"),
         f"cost: {describe_cost(found)}",
     ]
     fits = missing(planned, planned.best) == 0
@@ -147,7 +155,7 @@ def describe_outline(own: Outline) -> str:
     return "plan: " + ".\n      ".join([*kinds, *filter(None, ["; ".join(own.decided())])])
 
 
-def describe_hints(planned: Planned) -> list[str]:
+def describe_hints(planned: PlanResult) -> list[str]:
     """What a person would likely have asked for instead, a sentence each."""
     asked, work = planned.question, workload(planned.question.graph)
     found, peaks = [], dict(asked.cluster.device.peak)
@@ -164,7 +172,7 @@ def describe_hints(planned: Planned) -> list[str]:
     return [f"note: {own}." for own in found]
 
 
-def describe_bound(planned: Planned) -> str:
+def describe_bound(planned: PlanResult) -> str:
     """The lower bound on the step of any plan, and how far this one is from it."""
     graphs = "the graph" if planned.graphs == 1 else f"the {planned.graphs} graphs"
     micro = planned.best.plan.options.micro_batches
@@ -175,12 +183,12 @@ def describe_bound(planned: Planned) -> str:
     return f"{bound}; optimality gap at most {planned.gap:.1%}"
 
 
-def describe_held(planned: Planned) -> str:
+def describe_held(planned: PlanResult) -> str:
     """The peak of memory, of what a device may hold."""
     return describe_peak(planned.best.prediction.memory, planned.question.memory)
 
 
-def _lacking(planned: Planned) -> str:
+def _lacking(planned: PlanResult) -> str:
     """That nothing fits, what is missing, and what would help."""
     own = smallest(planned)
     memory, limit = own.prediction.memory, format_gibibytes(planned.question.memory)
@@ -193,13 +201,13 @@ def _lacking(planned: Planned) -> str:
     )
 
 
-def smallest(planned: Planned) -> Candidate:
+def smallest(planned: PlanResult) -> Candidate:
     """Of all plans that are known the one that holds the least."""
     known = (planned.best, *planned.front, *(own for _, own in planned.baselines))
     return min(known, key=lambda own: own.prediction.memory.total)
 
 
-def _help(planned: Planned, memory: Held) -> str:
+def _help(planned: PlanResult, memory: Held) -> str:
     parts = parts_of(memory)
     words = [HELPS[max(parts, key=lambda name: parts[name])]]
     asked = planned.question
@@ -213,30 +221,7 @@ def _help(planned: Planned, memory: Held) -> str:
     return ", ".join(words)
 
 
-def table_of_decisions(decisions: Sequence[Decision], step: float, most: int) -> Table:
-    """For each decision the runner-up, and what a step takes with it."""
-    table = new_table("decision~", "chosen~", "runner-up~", "step with it>", "longer>", "note~")
-    for own in decisions[:most]:
-        table.add_row(
-            own.subject,
-            own.chosen,
-            own.runner_up or "",
-            "" if own.step is None else format_seconds(own.step),
-            "" if own.step is None else f"{own.step / step - 1:+.1%}",
-            own.note,
-        )
-    return table
-
-
-def describe_decisions(decisions: Sequence[Decision], most: int) -> str:
-    """What the table of decisions shows, and what not."""
-    text = "Each decision beside the best other one, with everything else kept."
-    if len(decisions) > most:
-        text += f" {counted(len(decisions) - most, 'more decision')}: --top {len(decisions)}."
-    return text
-
-
-def table_of_front(planned: Planned) -> Table:
+def table_of_front(planned: PlanResult) -> Table:
     """Plans that no other beats in both time and memory, the fastest first."""
     table = new_table("step>", "memory>", "fits", "plan~")
     for own in planned.front:
@@ -250,15 +235,22 @@ def table_of_front(planned: Planned) -> Table:
     return table
 
 
-def table_of_machines(found: Sequence[Planned]) -> Table:
+def table_of_machines(found: Sequence[PlanResult]) -> Table:
     """The best plans on machines of several sizes, in the order given."""
-    table = new_table("machine", "devices>", "step>", "device time a step>", "memory>", "fits")
+    unit = unit_of(throughput(*found[0].best).workload)
+    table = new_table(
+        "machine", "devices>", "step>", f"{unit}/s>", f"{unit} a day>", "device time a step>",
+        "memory>", "fits",
+    )  # fmt: skip
     for own in found:
         prediction, cluster = own.best.prediction, own.question.cluster
+        done = rate(throughput(*own.best))
         table.add_row(
             describe_machine(cluster),
             str(cluster.devices),
             format_seconds(prediction.step),
+            format_rate(done),
+            format_count(round(done * DAY)),
             format_seconds(prediction.step * cluster.devices),
             format_gibibytes(prediction.memory.total),
             "yes" if own.best.fits(own.question.memory) else "no",

@@ -14,10 +14,10 @@ from meshwright.report.outline import outline_document, short_description
 from meshwright.report.planned import missing, speedup
 from meshwright.report.predictions import machine_document, prediction_document, refused_document
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 
 
-def planned_document(planned: Planned, decisions: Sequence[Decision]) -> Document:
+def planned_document(planned: PlanResult, decisions: Sequence[Decision]) -> Document:
     """The plan, what it was chosen among, and why."""
     question, best = planned.question, planned.best
     return {
@@ -40,12 +40,12 @@ def planned_document(planned: Planned, decisions: Sequence[Decision]) -> Documen
     }
 
 
-def front_document(planned: Planned) -> Document:
+def front_document(planned: PlanResult) -> Document:
     """With `--pareto`: plans that no other beats in both time and memory, the fastest first."""
     return {"front": [_candidate(planned, own) for own in planned.front]}
 
 
-def machines_document(found: Sequence[Planned]) -> Document:
+def machines_document(found: Sequence[PlanResult]) -> Document:
     """With `--devices`: the best plans on machines of several sizes, in the order given."""
     return {
         "machines": [
@@ -58,7 +58,7 @@ def machines_document(found: Sequence[Planned]) -> Document:
     }
 
 
-def _search(planned: Planned) -> Document:
+def _search(planned: PlanResult) -> Document:
     return {
         "search_s": planned.seconds,
         "simulated": planned.simulated,
@@ -68,7 +68,7 @@ def _search(planned: Planned) -> Document:
     }
 
 
-def _strategy(planned: Planned, name: str, own: Candidate) -> Document:
+def _strategy(planned: PlanResult, name: str, own: Candidate) -> Document:
     return {
         "name": name,
         "speedup": speedup(planned, own),
@@ -77,7 +77,7 @@ def _strategy(planned: Planned, name: str, own: Candidate) -> Document:
     }
 
 
-def _candidate(planned: Planned, own: Candidate) -> Document:
+def _candidate(planned: PlanResult, own: Candidate) -> Document:
     return {
         "step_s": own.prediction.step,
         "memory_bytes": own.prediction.memory.total,
@@ -93,5 +93,8 @@ def decision_document(own: Decision) -> Document:
         "chosen": own.chosen,
         "runner_up": own.runner_up,
         "step_s": own.step,
+        "searched_s": own.searched,
+        "fix": own.fix,
+        "fits": own.fits,
         "note": own.note,
     }

@@ -23,7 +23,7 @@ from meshwright.plan.model import Plan, Prediction
 from meshwright.report.documents import Document
 from meshwright.report.outline import describe_options
 from meshwright.report.predictions import (
-    Row,
+    PredictionRow,
     describe_machine,
     describe_peak,
     machine_document,
@@ -43,7 +43,7 @@ from meshwright.report.throughput import (
 )
 from meshwright.search.candidate import Candidate
 from meshwright.search.compare import Comparison
-from meshwright.search.mcmc.parallel_chains import Found
+from meshwright.search.mcmc.parallel_chains import ChainsResult
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.throughput import throughput
@@ -131,7 +131,7 @@ def table_of_strategies(comparison: Comparison) -> Table:
     """Baselines and the search, side by side."""
     searched = comparison.searched
     return strategies_table(
-        Row(
+        PredictionRow(
             name,
             own.plan,
             own.prediction,
@@ -215,7 +215,7 @@ def comparison_document(comparison: Comparison, asked: Document) -> Document:
     }
 
 
-def _search_document(found: Found) -> Document:
+def _search_document(found: ChainsResult) -> Document:
     return {
         "proposals": found.proposals,
         "seconds": found.seconds,

@@ -13,6 +13,7 @@ from meshwright.base.units import Bytes, format_gibibytes, format_seconds
 from meshwright.cluster.model import Cluster
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Held, Plan, Prediction
+from meshwright.report.bands import band_document
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
@@ -25,7 +26,7 @@ from meshwright.report.throughput import (
 from meshwright.simulate.throughput import throughput
 
 
-class Row(NamedTuple):
+class PredictionRow(NamedTuple):
     """A strategy in a table of strategies."""
 
     name: str
@@ -37,7 +38,7 @@ class Row(NamedTuple):
     marked: bool
 
 
-def strategies_table(rows: Iterable[Row]) -> Table:
+def strategies_table(rows: Iterable[PredictionRow]) -> Table:
     """Strategies side by side."""
     own = tuple(rows)
     unit = unit_of(workload(own[-1].plan.graph)) if own else "samples"
@@ -111,6 +112,7 @@ def prediction_document(plan: Plan, prediction: Prediction, missing: int) -> Doc
     return {
         **throughput_document(throughput(plan, prediction)),
         "step_s": prediction.step,
+        "band": band_document(plan),
         "compute_s": prediction.compute,
         "exposed_s": exposed(prediction),
         "moved_bytes": prediction.moved,

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
-from meshwright.validate.published.predict import Judged
-from meshwright.validate.published.summary import Errors, PublishedSummary
+from meshwright.validate.published.predict import JudgedRow
+from meshwright.validate.published.summary import PublishedErrors, PublishedSummary
 
 
-def table_of_published_errors(named: str, errors: Mapping[str, Errors]) -> Table:
+def table_of_published_errors(named: str, errors: Mapping[str, PublishedErrors]) -> Table:
     """Errors of groups of rows."""
     table = new_table(named, "rows>", "median error>", "90th percentile>", "signed median>")
     for name, own in errors.items():
@@ -55,7 +55,7 @@ def _share(right: int, of: int) -> str:
     return f"{right} of {of} ({right / of:.1%})" if of else "none, as there are none,"
 
 
-def published_document(judged: Sequence[Judged], summary: PublishedSummary) -> Document:
+def published_document(judged: Sequence[JudgedRow], summary: PublishedSummary) -> Document:
     """`validate published --json`."""
     rows = [
         {

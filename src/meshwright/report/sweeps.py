@@ -14,10 +14,10 @@ from rich.table import Table
 from meshwright.base.units import format_gibibytes, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
-from meshwright.search.jobs import Job, Row
+from meshwright.search.jobs import Job, JobRow
 from meshwright.search.sweep import Failed, Stopped
 
-Outcome = tuple[Job, Row | Failed]
+Outcome = tuple[Job, JobRow | Failed]
 
 STOPPED: dict[Stopped, str] = {
     "interrupted": "interrupted",
@@ -32,7 +32,7 @@ def table_of_sweep(outcomes: Sequence[Outcome]) -> Table:
         "again", "rewrites>", "search>",
     )  # fmt: skip
     for job, row in outcomes:
-        if isinstance(row, Row):
+        if isinstance(row, JobRow):
             batch = "" if job.batch is None else str(job.batch)
             table.add_row(
                 job.model, job.cluster, batch, str(row.devices), format_seconds(row.step_s),
@@ -71,7 +71,7 @@ def document_of_sweep(outcomes: Sequence[Outcome], jobs: int, stopped: Stopped) 
 
 def csv_of_sweep(outcomes: Sequence[Outcome]) -> str:
     """The same as lines of values, with a header."""
-    names = ["model", "cluster", "batch", *Row.__struct_fields__, "error"]
+    names = ["model", "cluster", "batch", *JobRow.__struct_fields__, "error"]
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
@@ -79,6 +79,6 @@ def csv_of_sweep(outcomes: Sequence[Outcome]) -> str:
     return text.getvalue()
 
 
-def _flat(job: Job, own: Row | Failed) -> Document:
+def _flat(job: Job, own: JobRow | Failed) -> Document:
     row = {"error": own.sentence} if isinstance(own, Failed) else msgspec.to_builtins(own)
     return {"model": job.model, "cluster": job.cluster, "batch": job.batch, **row}

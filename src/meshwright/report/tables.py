@@ -1,40 +1,31 @@
-"""Tables for the terminal. Enters: nouns with predictions. Leaves: rich tables; every time in them
-is predicted unless its column says measured.
+"""Tables for the terminal: how they look, and the lists of clusters and models. Enters: clusters,
+figures of models. Leaves: rich tables. It imports little, so that a list is there at once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.table import Table
 
-from meshwright.base.units import (
-    format_bandwidth,
-    format_bytes,
-    format_count,
-    format_gibibytes,
-    format_seconds,
-)
-from meshwright.cluster.model import Cluster
-from meshwright.collectives.predict import PricedProgram
-from meshwright.report.words import describe_program
-from meshwright.search.rank import RankedPlacement, Reduction
-from meshwright.sharding.placement import Placement
+from meshwright.base.units import format_count, format_gibibytes
+from meshwright.cluster.islands import Machine, levels_text, regular_parts
 
 if TYPE_CHECKING:
     from meshwright.cost.figures import ModelFigures
 
 
-def table_of_clusters(clusters: Sequence[Cluster]) -> Table:
-    """The catalogue, a line each."""
+def table_of_clusters(clusters: Sequence[Machine]) -> Table:
+    """The catalogue, a line each, and one more for every further island."""
     table = new_table("cluster", "levels", "devices>", "device", "description~")
     for cluster in clusters:
-        levels = " x ".join(f"{level.name} {level.cardinality}" for level in cluster.levels)
-        name, device = cluster.name, cluster.device.name
-        table.add_row(name, levels, str(cluster.devices), device, cluster.description)
+        name, description = cluster.name, cluster.description
+        for number, own in enumerate(regular_parts(cluster)):
+            levels = ("+ " if number else "") + levels_text(own)
+            table.add_row(name, levels, str(own.devices), own.device.name, description)
+            name = description = ""
     return table
 
 
@@ -52,82 +43,6 @@ def table_of_models(figures: Sequence[ModelFigures], batches: Mapping[str, int])
             format_count(one.flops),
             format_gibibytes(one.memory.total),
             repeats,
-        )
-    return table
-
-
-def table_of_placements(ranking: Sequence[RankedPlacement], most: int) -> Table:
-    """Placements by predicted time, with a line for each reduction if there are several."""
-    several = len(ranking[0].reductions) > 1
-    columns = ["#>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>"]
-    if several:
-        columns.insert(2, "reduction~")
-    else:
-        columns.append("bandwidth>")
-    table = new_table(*columns)
-    for number, ranked in enumerate(ranking[:most], start=1):
-        for index, price in enumerate(ranked.reductions):
-            first = index == 0
-            rate = price.reduction.bytes / price.best.seconds if price.best.seconds else math.inf
-            table.add_row(
-                str(number) if first else "",
-                str(ranked.placement) if first else "",
-                *([str(price.reduction)] if several else []),
-                describe_program(price.best.program),
-                *_gain(price.best_seconds, price.all_reduce_seconds),
-                *([] if several else [format_bandwidth(rate)]),
-            )
-        if several:
-            cells = _gain(ranked.best_seconds, ranked.all_reduce_seconds)
-            table.add_row("", "", "total", "", *cells, end_section=True, style="bold")
-    return table
-
-
-def _gain(best: float, single: float) -> tuple[str, str, str]:
-    speedup = f"{single / best:.2f}x" if best else ""
-    return format_seconds(best), format_seconds(single), speedup
-
-
-def table_of_pairs(pairs: Sequence[tuple[Placement, PricedProgram]], most: int) -> Table:
-    """Placements and programs ranked together, by predicted time."""
-    table = new_table("#>", "matrix", "program~", "predicted>")
-    for number, (placement, priced) in enumerate(pairs[:most], start=1):
-        time = format_seconds(priced.seconds)
-        table.add_row(str(number), str(placement), describe_program(priced.program), time)
-    return table
-
-
-def table_of_programs(programs: Sequence[PricedProgram], most: int) -> Table:
-    """The programs of one placement, by predicted time."""
-    table = new_table("#>", "program~", "steps>", "predicted>", "paced by")
-    for number, priced in enumerate(programs[:most], start=1):
-        slowest = max(priced.steps, key=lambda step: step.seconds)
-        steps, time = str(len(priced.program)), format_seconds(priced.seconds)
-        words = describe_program(priced.program)
-        table.add_row(str(number), words, steps, time, slowest.link)
-    return table
-
-
-def table_of_steps(priced: PricedProgram) -> Table:
-    """One program, step by step."""
-    table = new_table("step>", "instruction", "holds before>", "predicted>", "paced by")
-    for number, step in enumerate(priced.steps, start=1):
-        held, time = format_bytes(round(step.held)), format_seconds(step.seconds)
-        table.add_row(str(number), str(step.instruction), held, time, step.link)
-    return table
-
-
-def table_of_sweep(sweep: Sequence[tuple[Reduction, RankedPlacement]]) -> Table:
-    """The best placement and program for each payload."""
-    table = new_table(
-        "payload>", "matrix", "best program~", "predicted>", "AllReduce>", "speed-up>"
-    )
-    for reduction, ranked in sweep:
-        table.add_row(
-            format_bytes(reduction.bytes),
-            str(ranked.placement),
-            describe_program(ranked.reductions[0].best.program),
-            *_gain(ranked.best_seconds, ranked.all_reduce_seconds),
         )
     return table
 

@@ -19,7 +19,7 @@ from meshwright.explain.utilisation import (
     subject_of,
     uses,
 )
-from meshwright.simulate.memory.memory_timeline import Curve, curves
+from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves
 from meshwright.simulate.simulation import Simulation
 
 Event = dict[str, object]
@@ -120,7 +120,7 @@ def _layout(simulation: Simulation, unit: int) -> str:
     return str(simulation.plan.layout[simulation.problem.units[unit].name])
 
 
-def _memory(curve: Curve, process: int) -> Iterator[Event]:
+def _memory(curve: MemoryCurve, process: int) -> Iterator[Event]:
     """What a device holds from each moment on; of several changes at a moment the last counts."""
     own = curve.standing
     moments = curve.nanoseconds.tolist()

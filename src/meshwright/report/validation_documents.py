@@ -14,12 +14,12 @@ from meshwright.report.documents import Document
 from meshwright.validate.collectives import AllReduceComparison, CollectiveSummary
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorComparison, OperatorErrors
-from meshwright.validate.p2 import Comparison
+from meshwright.validate.p2 import P2Comparison
 from meshwright.validate.step_summary import IterationComparison, StepSummary
 from meshwright.validate.summary import Summary
 
 
-def validation_document(comparisons: Sequence[Comparison], summary: Summary) -> Document:
+def validation_document(comparisons: Sequence[P2Comparison], summary: Summary) -> Document:
     """`validate p2 --json`."""
     rows = [
         {

@@ -22,13 +22,13 @@ from meshwright.validate.bed_summary import BedSummary
 from meshwright.validate.collectives import CollectiveSummary
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorErrors
-from meshwright.validate.p2 import Comparison
+from meshwright.validate.p2 import P2Comparison
 from meshwright.validate.step_constants import KNOWN, StepConstants
 from meshwright.validate.step_summary import MeanError, RankCorrelation, StepSummary
 from meshwright.validate.summary import Summary
 
 
-def table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
+def table_of_comparisons(comparisons: Sequence[P2Comparison]) -> Table:
     """Every measured time beside its prediction."""
     table = new_table(
         "system",
@@ -57,7 +57,7 @@ def table_of_comparisons(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def table_of_realigned(comparisons: Sequence[Comparison]) -> Table:
+def table_of_realigned(comparisons: Sequence[P2Comparison]) -> Table:
     """Optima that the paper measured with levels in axis order, and what hardware order brings."""
     table = new_table(
         "system",

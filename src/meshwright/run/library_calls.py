@@ -31,7 +31,7 @@ from torch.nn.utils import clip_grad
 from meshwright.base.errors import InputError
 
 
-class Pieced(Protocol):
+class PiecedTensor(Protocol):
     """A module whose parameters may be pieces."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
@@ -54,7 +54,7 @@ class Pieced(Protocol):
 _known: WeakSet[Any] = WeakSet()
 
 
-def know(module: Pieced) -> None:
+def know(module: PiecedTensor) -> None:
     """Have PyTorch's functions know the pieces of a module."""
     if not _known:
         _teach_norms()

@@ -36,7 +36,7 @@ class Ran(NamedTuple):
     """Bytes that it sent in the last one."""
 
 
-class Memory:
+class MeasuredMemory:
     """The most memory that a rank takes for training: on a GPU what PyTorch's allocator has handed
     out, on a CPU what its pieces of parameters take and the process grows by.
     """
@@ -137,7 +137,7 @@ def _status(key: str) -> int:
 
 
 def measurement(
-    module: Parallelized, optimizer: torch.optim.Optimizer, ran: Ran, memory: Memory
+    module: Parallelized, optimizer: torch.optim.Optimizer, ran: Ran, memory: MeasuredMemory
 ) -> Measurement:
     """What all ranks have shown: the slowest rank's times, the sum of what they sent."""
     executor = module.executor

@@ -10,41 +10,51 @@ names and shapes, of which each rank has its pieces (`state.dtensors`).
             optimizer.step()
 
 A step runs forward and backward at once, micro-batch by micro-batch where the plan says so; calling
-`backward` on the loss then only hands out the gradients, times whatever the loss was scaled by.
+`backward` on the loss then only hands out the gradients, times whatever the loss was scaled by. A
+call without targets gives the model's outputs, and runs backward when their gradients come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import Function
 from torch.nn.modules.module import _IncompatibleKeys
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Seconds, counted
-from meshwright.capture.own_backward import refuse_parameter_hooks
+from meshwright.base.units import Seconds
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.chance import draws
 from meshwright.lower.data_shares import data_shares
 from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
 from meshwright.plan.model import Plan
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.autograd_steps import Apart, Around, LossStep, OutputStep
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.compiled_segments import inductor
 from meshwright.run.exec.executor import Executor
+from meshwright.run.exec.output_gather import OutputGather
 from meshwright.run.exec.random_bits import key_of
+from meshwright.run.exec.two_passes import TwoPasses
 from meshwright.run.health.consistency import Statement, agree, digest
-from meshwright.run.health.watchdog import LIMIT, Watch
+from meshwright.run.health.watchdog import LIMIT, Watchdog
+from meshwright.run.launch.gpus import placed
 from meshwright.run.library_calls import know
-from meshwright.run.module_tree import Snapshot, hooked, plant
+from meshwright.run.loop_guards import (
+    refuse_autocast,
+    refuse_changed_parameters,
+    refuse_other_mode,
+    refuse_other_place,
+)
+from meshwright.run.module_tree import Part, Snapshot, plant
+from meshwright.run.returned_values import Returning
 from meshwright.run.same_model import other_model
 from meshwright.run.state.checkpoint import load_checkpoint, save_checkpoint
 from meshwright.run.state.constants import as_described, constants_of
@@ -53,20 +63,35 @@ from meshwright.run.state.gradient_norms import Norms
 from meshwright.run.state.initial_weights import initialise
 from meshwright.run.state.model_state import full_state, load_state, take_constants
 from meshwright.run.state.state_dicts import entries, named_pieces, take
-from meshwright.run.step_inputs import Entering
+from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_other_gradients
+from meshwright.run.world import first_ranks, refuse_other_world
 
 
 class Parallelized(nn.Module):
     """A model whose steps run by a plan: what `parallelize` gives."""
 
-    def __init__(self, executor: Executor, limit: Seconds, *, dtensors: bool = True) -> None:
+    _is_accelerate_prepared = True
+    """Accelerate, and with it Transformers' Trainer, wraps it in nothing (DDP)."""
+    accepts_loss_kwargs = False
+    """Transformers' Trainer gives calls no arguments of its own (`num_items_in_batch`)."""
+
+    def __init__(
+        self, executor: Executor, limit: Seconds, returning: Returning, *, dtensors: bool = True
+    ) -> None:
         super().__init__()
         self.executor, self._limit = executor, limit
-        self._watch: Watch | None = None
+        self._watch: Watchdog | None = None
         self._anchor = torch.zeros((), requires_grad=True)
         graph = executor.script.plan.graph
         self._shares = data_shares(executor.script)
-        self._entering = Entering(graph, executor.device, self._shares, executor.rank)
+        self._returning, self._apart = returning, cast(Apart | None, None)
+        self._entering = StepInputs(
+            graph, executor.device, self._shares, executor.rank, optional=returning.optional
+        )
+        self._gather: OutputGather | None = None
+        if returning.with_loss:
+            self._gather = executor.gathering(self._shares, returning.with_loss)
+        self._judged = 0
         self._holdings = Holdings(executor.script)
         if dtensors and dist.get_world_size() > 1:
             expose(executor, self._holdings)
@@ -75,9 +100,9 @@ class Parallelized(nn.Module):
         self._counters = _counters(executor)
         self._draws = not executor.exact and any(map(draws, graph.operators))
         for name, piece in named_pieces(executor):
-            plant(self, name, piece.parameter)
+            plant(self, name, piece.parameter, Part)
         for name, buffer in executor.buffers.items():
-            plant(self, name, buffer)
+            plant(self, name, buffer, Part)
         self._nothing: nn.Parameter | None = None
         if not any(own.requires_grad for own in self.parameters()):
             # A plan may leave a device idle, and optimizers refuse to have nothing to do.
@@ -86,7 +111,7 @@ class Parallelized(nn.Module):
     def __enter__(self) -> Self:
         """Watch the other ranks: if one dies or stands still, all end with a sentence."""
         store = dist.distributed_c10d._get_default_store()
-        self._watch = Watch(store, dist.get_rank(), dist.get_world_size(), limit=self._limit)
+        self._watch = Watchdog(store, dist.get_rank(), dist.get_world_size(), limit=self._limit)
         self._watch.__enter__()
         self.executor.pulse = self._watch.progress
         return self
@@ -102,29 +127,96 @@ class Parallelized(nn.Module):
             self.executor.close()
         self._watch.__exit__(kind, error, trace)
 
-    def forward(self, *inputs: object, **named: object) -> Tensor:
-        """The loss of a batch, of which every rank gives all, or its share of the samples
-        (`data_share`); arguments by order or by name.
+    def forward(self, *inputs: object, **named: object) -> Any:
+        """What the model returns for a batch, of which every rank gives all, or its share of the
+        samples (`data_share`); arguments by order or by name. With targets, where the plan has a
+        loss function: the loss. Without them: outputs, of which a loss outside can be computed.
         """
-        self._refuse_other_mode()
-        self._refuse_changed_parameters()
+        entered = self._entered(inputs, named)
+        if entered.complete and not self._returning.never_loss:
+            loss, outputs = self._loss(entered)
+            return self._returning.of_loss(loss, outputs)
+        return self._returning.of_outputs(self._outputs(entered))
+
+    def loss(self, *inputs: object, **named: object) -> Tensor:
+        """The loss of a batch alone, whatever the model returns."""
+        return self._loss(self._entered(inputs, named))[0]
+
+    def _entered(self, inputs: Sequence[object], named: Mapping[str, object]) -> Entered:
+        refuse_autocast(self.executor.device)
+        refuse_other_mode(self._traced, training=self.training)
+        refuse_changed_parameters(self.executor, self)
         if self._watch is not None:
             self._watch.step(self.executor.steps)
         self.executor.pulse(waiting=True)
-        values = self._entering.values(inputs, named, training=self.training)
+        entered = self._entering.values(inputs, named, training=self.training)
         self.executor.pulse()
+        return entered
+
+    def _loss(self, entered: Entered) -> tuple[Tensor, Sequence[Tensor]]:
+        """The loss of a batch, and what is returned with it."""
+        around = Around(self.executor, self.training, entered.share, self._nothing)
+        outputs: Sequence[Tensor] = ()
         with self._own_draws():
             if torch.is_grad_enabled():
-                loss: Tensor = _Step.apply(self._anchor, self, values)  # type: ignore[no-untyped-call]
+                step: Any = LossStep
+                loss, *outputs = step.apply(self._anchor, around, entered.values, self._gather)
             else:
-                loss = self.executor.step(values, train=False, training=self.training)
+                loss = self.executor.step(entered.values, train=False, training=self.training)
+                if self._gather is not None:
+                    outputs = self.executor.outputs(self._gather, share=entered.share)
+        self._ended()
+        return loss, outputs
+
+    def _outputs(self, entered: Entered) -> Sequence[Tensor]:
+        """What the model returns for a batch without targets."""
+        apart = self._passes_apart()
+        around = Around(self.executor, self.training, entered.share, self._nothing)
+        with self._own_draws():
+            if torch.is_grad_enabled():
+                step: Any = OutputStep
+                outputs = step.apply(self._anchor, around, entered.values, apart)
+            else:
+                apart.executor.there(entered.values, train=False, training=self.training)
+                outputs = apart.executor.outputs(apart.returning, share=entered.share)
+        self._ended()
+        return tuple(outputs)
+
+    def _ended(self) -> None:
         if self.training:
             for key, calls in self._counters:
                 self.executor.buffers[key] += calls
         if self._watch is not None:
             # Until the next step a rank may evaluate, save or wait for data as long as it likes.
             self._watch.rest()
-        return loss
+
+    def _passes_apart(self) -> Apart:
+        """What runs passes apart, made when it is first needed."""
+        if self._apart is None:
+            if self._watch is not None:
+                self._watch.rest()
+            executor = TwoPasses(self.executor, self._returning.names)
+            gather = executor.gathering(self._shares, self._returning.names)
+            self._apart = Apart(executor, gather, self._judge, self._watched)
+            if self._watch is not None:
+                self._watch.step(self.executor.steps)
+        return self._apart
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A backward pass, in which other ranks are expected to make progress."""
+        if self._watch is not None:
+            self._watch.step(self.executor.steps)
+        yield
+        if self._watch is not None:
+            self._watch.rest()
+
+    def _judge(self, gradients: Sequence[Tensor], share: bool) -> None:
+        """Refuse gradients of outputs that differ between ranks, in the first backward passes."""
+        self._judged += 1
+        if self._judged <= COMPARED and dist.get_world_size() > 1:
+            owners = self._shares.own if share else (0,) * dist.get_world_size()
+            refuse_other_gradients(gradients, owners, self.executor.device)
 
     @property
     def data_share(self) -> tuple[int, int]:
@@ -160,7 +252,8 @@ class Parallelized(nn.Module):
 
     def state_dict(self, *_: Any, **named: Any) -> dict[str, Any]:  # type: ignore[override]
         """The plain model's names with DTensors, or what else DCP knows as the whole tensors."""
-        destination: dict[str, Any] = named.get("destination") or {}
+        given = named.get("destination")
+        destination: dict[str, Any] = {} if given is None else given
         prefix, keep_vars = named.get("prefix", ""), named.get("keep_vars", False)
         for name, own in entries(self.executor, self._holdings, keep_vars=keep_vars):
             destination[prefix + name] = own
@@ -176,12 +269,33 @@ class Parallelized(nn.Module):
             raise InputError("assign=True is asked of a plan's parameters", "leave it away")
         return _IncompatibleKeys(*take(self.executor, self._holdings, state_dict, strict=strict))
 
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """As a part of another module: take over what is under this one's name."""
+        own = {key.removeprefix(prefix): value for key, value in state_dict.items()}
+        missing, extra = take(self.executor, self._holdings, own, strict=False)
+        missing_keys += [prefix + key for key in missing]
+        unexpected_keys += [prefix + key for key in extra]
+
     def __deepcopy__(self, _: object) -> Snapshot:
         """Copies of the parameters and buffers of this rank, for averages (EMA): they take part in
         no step. `load_state_dict` takes their state_dict.
         """
         pieces = {name: piece.parameter for name, piece in named_pieces(self.executor)}
         return Snapshot(pieces, self.executor.buffers)
+
+    def to(self, *asked: Any, **named: Any) -> Self:
+        """Refuse another device or dtype than the plan's; trainers ask for the same."""
+        refuse_other_place(self, asked, named, self.executor.device)
+        return self
 
     def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write a checkpoint that any plan, and the plain model with `dcp.load`, can go on from."""
@@ -203,44 +317,6 @@ class Parallelized(nn.Module):
             torch.manual_seed(key)
             yield
 
-    def _refuse_other_mode(self) -> None:
-        """Refuse the mode that was not traced, where the graph does not compute it."""
-        traced = self._traced
-        if traced is not None and traced.other_mode and self.training is not traced.training:
-            call = "train" if traced.training else "eval"
-            raise InputError(
-                f"the plan was made in {traced.mode} mode; {traced.other_mode}",
-                f"stay in {traced.mode} mode with model.{call}(), and do the rest with the plain "
-                "model and whole_state(), or with a plan of its own",
-            )
-
-    def _refuse_changed_parameters(self) -> None:
-        """Refuse what was done to parameters since, and no plan does: freezing, hooks."""
-        graph = self.executor.script.plan.graph
-        for own in graph.parameters:
-            piece = self.executor.parameters.pieces.get(own.tensor.name)
-            if piece is None:
-                continue
-            if piece.parameter.requires_grad is not own.trainable:
-                raise InputError(
-                    f"requires_grad of {piece.name!r} is {piece.parameter.requires_grad} now, and "
-                    f"in the plan {own.trainable}",
-                    "freeze parameters before the model is captured and planned for",
-                )
-            if piece.moved:
-                raise InputError(
-                    f"{piece.name!r} has got other memory, which the plan's steps do not read",
-                    "change parameters in place (under torch.no_grad(), with copy_), and say "
-                    "device and dtype when the model is planned and parallelized",
-                )
-            refuse_parameter_hooks(piece.name, piece.parameter)
-        for name in hooked(self):
-            raise InputError(
-                f"module {name!r} has a hook, which a plan's step does not call",
-                "hang forward hooks that change outputs on the model before it is captured, and "
-                "others on the whole module",
-            )
-
 
 def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
     """The counters of batch norms, and by how much a step in training advances each."""
@@ -251,51 +327,6 @@ def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
             found[statistic.removesuffix("running_mean") + "num_batches_tracked"] += 1
     times = plan.options.micro_batches
     return tuple((key, times * n) for key, n in found.items() if key in executor.buffers)
-
-
-class _Step(Function):
-    """A whole step, whose gradients are handed out later."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, module: Parallelized, values: Mapping[str, Tensor]
-    ) -> Tensor:
-        executor = module.executor
-        loss = executor.step(values, training=module.training)
-        ctx.found = [
-            (piece, piece.gradient)
-            for piece in executor.parameters.pieces.values()
-            if piece.gradient is not None
-        ]
-        # Theirs alone: a loop that forgets its gradients gets their memory back.
-        for piece, _ in ctx.found:
-            piece.gradient = None
-        ctx.handed_out, ctx.nothing = False, module._nothing
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, *arriving: Tensor) -> tuple[None, None, None]:
-        if ctx.handed_out:
-            raise InputError(
-                "backward was called again on a loss whose gradients were handed out",
-                "call the model again for another backward pass, or add up losses and call "
-                "backward once",
-            )
-        _scale([gradient for _, gradient in ctx.found], arriving[0])
-        for piece, gradient in ctx.found:
-            piece.hand_out(gradient)
-        # What was scaled in place must not be scaled again.
-        ctx.found, ctx.handed_out = [], True
-        if ctx.nothing is not None:
-            # A rank without gradients takes part in their norm.
-            ctx.nothing.grad = torch.zeros_like(ctx.nothing)
-        return None, None, None
-
-
-def _scale(gradients: list[Tensor], by: Tensor) -> None:
-    """Multiply gradients, in place; by one, as mostly, costs nothing where one can look."""
-    if gradients and not (by.device.type == "cpu" and by.item() == 1.0):
-        torch._foreach_mul_(gradients, by)
 
 
 def parallelize(
@@ -309,6 +340,7 @@ def parallelize(
     limit: Seconds = LIMIT,
     dtensors: bool = True,
     compile: bool = False,  # noqa: A002 as torch says
+    outputs: bool = False,
 ) -> Parallelized:
     """The model, run by a plan on the ranks of the default process group.
 
@@ -320,10 +352,11 @@ def parallelize(
     the same on any plan; without `exact_random` each rank draws for itself, which is faster. Used
     as a context, ranks watch each other; `limit` is how long one may stand still. Without
     `dtensors` parameters are this rank's pieces as plain tensors. With `compile` what a rank
-    computes between communications is compiled by Inductor in the first step.
+    computes between communications is compiled by Inductor in the first step. With `outputs` calls
+    that compute a loss bring together what else the model returns (logits), on every rank.
     """
-    _refuse_other_world(plan)
-    place = torch.device(device)
+    refuse_other_world(plan)
+    place = placed(device)
     problem = other_model(model, plan.graph)
     contents = plan_bytes(plan)
     agree(
@@ -341,8 +374,17 @@ def parallelize(
         raise problem
     backend = inductor if compile else None
     rank = dist.get_rank()
-    executor = Executor(plan, Wire(), rank, place, exact=exact_random, backend=backend)
-    executor.seed = _first_ranks(torch.initial_seed(), place)
+    returning = Returning(plan.graph, outputs=outputs)
+    executor = Executor(
+        plan,
+        Communicator(),
+        rank,
+        place,
+        exact=exact_random,
+        backend=backend,
+        returned=returning.with_loss,
+    )
+    executor.seed = first_ranks(torch.initial_seed(), place)
     given = as_described(constants or {}, plan.graph)
     take_constants(executor, constants_of(model, plan.graph) | given)
     if any(own.is_meta for own in model.parameters()):
@@ -350,30 +392,6 @@ def parallelize(
     else:
         state = model.state_dict()
         load_state(executor, state, keys=state)
-    module = Parallelized(executor, limit, dtensors=dtensors).train(model.training)
+    module = Parallelized(executor, limit, returning, dtensors=dtensors).train(model.training)
     know(module)
     return module
-
-
-def _first_ranks(seed: int, device: torch.device) -> int:
-    """The seed of the first rank, for all."""
-    on = device if dist.get_backend() == "nccl" else torch.device("cpu")
-    told = torch.tensor([seed % (1 << 63)], dtype=torch.int64, device=on)
-    dist.broadcast(told, 0)
-    return int(told.item())
-
-
-def _refuse_other_world(plan: Plan) -> None:
-    if not dist.is_initialized():
-        raise InputError(
-            "there is no process group",
-            "start the script with torchrun and call torch.distributed.init_process_group first",
-        )
-    ranks, devices = dist.get_world_size(), plan.cluster.devices
-    if ranks != devices:
-        sizes = " x ".join(str(size) for size in plan.cluster.hierarchy)
-        raise InputError(
-            f"the plan is for {counted(devices, 'device')} ({sizes} of cluster "
-            f"{plan.cluster.name!r}), and there are {counted(ranks, 'rank')}",
-            f"start {counted(devices, 'rank')}, or plan for a cluster of {ranks}",
-        )

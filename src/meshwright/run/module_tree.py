@@ -33,13 +33,20 @@ class Scope(nn.Module):
         )
 
 
-def plant(root: nn.Module, name: str, value: Tensor) -> None:
+class Part(Scope):
+    """A scope of a module that takes over states as a whole."""
+
+    def _load_from_state_dict(self, *_: object) -> None:
+        """Nothing is left to do."""
+
+
+def plant(root: nn.Module, name: str, value: Tensor, scope: type[Scope] = Scope) -> None:
     """Give a module a parameter or buffer under a name with dots."""
     *path, last = name.split(".")
     owner = root
     for step in path:
         if step not in owner._modules:
-            owner._modules[step] = Scope()
+            owner._modules[step] = scope()
         inner = owner._modules[step]
         assert inner is not None
         owner = inner

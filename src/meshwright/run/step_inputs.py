@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -32,14 +32,35 @@ COMPARED = 3
 WIDTH = 16
 """Bytes of a digest."""
 
+NOT_GIVEN = b"not given".ljust(WIDTH)
+"""The digest of targets that a call leaves out."""
 
-class Entering:
+
+class Entered(NamedTuple):
+    """A call's inputs by name, on this rank's device."""
+
+    values: dict[str, Tensor]
+    share: bool
+    """Whether they are this rank's share of the samples."""
+    complete: bool
+    """Whether the call has targets, or needs none for its loss."""
+
+
+class StepInputs:
     """Takes the arguments of calls apart."""
 
     def __init__(
-        self, graph: OperatorGraph, device: torch.device, shares: DataShares, rank: int
+        self,
+        graph: OperatorGraph,
+        device: torch.device,
+        shares: DataShares,
+        rank: int,
+        *,
+        optional: Sequence[str] = (),
     ) -> None:
         self._graph, self._device = graph, device
+        self._optional = frozenset(optional)
+        """Inputs that a call may leave out, all of them: it is for outputs then."""
         self._shares, self._rank = shares, rank
         self._compared: Counter[bool] = Counter()
         fixed = {} if graph.traced is None else dict(graph.traced.fixed)
@@ -47,8 +68,8 @@ class Entering:
 
     def values(
         self, inputs: Sequence[object], named: Mapping[str, object], *, training: bool
-    ) -> dict[str, Tensor]:
-        """The inputs by name, on this rank's device."""
+    ) -> Entered:
+        """The inputs of a call."""
         comparing = dist.get_world_size() > 1 and self._compared[training] < COMPARED
         self._compared[training] += 1
         try:
@@ -63,14 +84,16 @@ class Entering:
             self._refuse_other_batches(found)
         share = self._is_share(found)
         entered = {name: own.to(self._device) for name, own in found.items()}
-        return {n: self._placed(n, own) for n, own in entered.items()} if share else entered
+        if share:
+            entered = {name: self._placed(name, own) for name, own in entered.items()}
+        return Entered(entered, share, len(found) == len(self._graph.inputs))
 
     def _is_share(self, found: Mapping[str, Tensor]) -> bool:
         """Whether samples are this rank's share of the batch."""
         own, shapes = self._shares, {tensor.name: tensor.shape for tensor in self._graph.inputs}
         return own.shares > 1 and all(
             found[name].shape[:1] == (shapes[name][0] // own.shares,)
-            for name in own.cut | own.gathered
+            for name in (own.cut | own.gathered) & found.keys()
         )
 
     def _placed(self, name: str, given: Tensor) -> Tensor:
@@ -92,6 +115,9 @@ class Entering:
         wanted = [tensor.name for tensor in self._graph.inputs]
         by_order = [own for own in pytree.tree_leaves(list(inputs)) if isinstance(own, Tensor)]
         by_name = dict(self._by_name(named))
+        if len(by_order) + len(by_name) == len(wanted) - len(self._optional) > 0:
+            kept = [name for name in wanted if name not in self._optional]
+            wanted = kept if by_name.keys() <= set(kept) else wanted
         if len(by_order) + len(by_name) != len(wanted):
             raise InputError(
                 f"the step got {counted(len(by_order) + len(by_name), 'tensor')}",
@@ -149,11 +175,14 @@ class Entering:
     def _refuse_other_kinds(self, found: Mapping[str, Tensor]) -> None:
         share = self._is_share(found)
         for tensor in self._graph.inputs:
+            if tensor.name not in found:
+                continue
             own = found[tensor.name]
             if own.requires_grad and torch.is_grad_enabled():
                 raise InputError(
                     f"input {tensor.name!r} requires a gradient, and a plan gives none to inputs",
-                    "detach it, or make it a parameter of the model before it is captured",
+                    "detach it, or make it a parameter of the model before it is captured; two "
+                    "models in a row, as a GAN has them, are planned as one module",
                 )
             known = tensor.shape
             if share and tensor.name in self._shares.cut | self._shares.gathered:
@@ -207,7 +236,10 @@ class Entering:
         """The digests of every rank's inputs; zeros of one that has none."""
         names = [tensor.name for tensor in self._graph.inputs]
         kind = b"share" if found and self._is_share(found) else b"whole"
-        own = b"".join(_digest(found[name], kind) if found else bytes(WIDTH) for name in names)
+        own = b"".join(
+            _digest(found[name], kind) if name in found else NOT_GIVEN if found else bytes(WIDTH)
+            for name in names
+        )
         device = self._device if dist.get_backend() == "nccl" else torch.device("cpu")
         sent = torch.frombuffer(bytearray(own or bytes(WIDTH)), dtype=torch.uint8).to(device)
         heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
@@ -221,3 +253,26 @@ class Entering:
 def _digest(own: Tensor, kind: bytes) -> bytes:
     data: Any = own.detach().resolve_conj().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return hashlib.blake2b(data, digest_size=WIDTH, key=kind).digest()
+
+
+def refuse_other_gradients(
+    gradients: Sequence[Tensor], owners: Sequence[int], device: torch.device
+) -> None:
+    """Refuse gradients of outputs that are not the same on ranks of one share: all ranks compute
+    the loss of the same samples, so targets differ.
+    """
+    on = device if dist.get_backend() == "nccl" else torch.device("cpu")
+    sums = [value for own in gradients for value in (own.sum(), own.abs().sum())]
+    told = torch.stack([value.detach().abs().double().to(on) for value in sums])
+    heard = [torch.empty_like(told) for _ in owners]
+    dist.all_gather(heard, told)
+    for rank, share in enumerate(owners):
+        first = owners.index(share)
+        # Kernels that add in no fixed order give other last bits on every rank.
+        near = torch.isclose(heard[rank], heard[first], rtol=1e-3, atol=1e-12, equal_nan=True)
+        if not near[1::2].all():
+            raise InputError(
+                f"rank {rank} gives other gradients of the model's outputs than rank {first}, "
+                "which has the same samples",
+                "compute the same loss of the same targets on both",
+            )

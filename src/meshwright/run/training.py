@@ -29,7 +29,7 @@ from meshwright.plan.model import Measurement, Plan
 from meshwright.run.exec.compiled_segments import CompileReport
 from meshwright.run.health.watchdog import LIMIT
 from meshwright.run.launch.gpus import device_of_rank
-from meshwright.run.measured import Memory, Ran, measurement
+from meshwright.run.measured import MeasuredMemory, Ran, measurement
 from meshwright.run.module import Parallelized, parallelize
 from meshwright.run.plan_example import fitting_example, in_planned_dtypes
 from meshwright.run.single_device import (
@@ -48,7 +48,7 @@ WARM_UP = 1
 """Steps whose time does not count: the first one allocates."""
 
 
-class Task(NamedTuple):
+class TrainingTask(NamedTuple):
     """What to train, and for how long."""
 
     plan: Plan
@@ -69,7 +69,7 @@ class Task(NamedTuple):
     """Whether segments are compiled by Inductor."""
 
 
-class Told(NamedTuple):
+class RunListener(NamedTuple):
     """What is told of a run while it runs."""
 
     step: Callable[[int, float, float], None]
@@ -94,7 +94,7 @@ def refuse_code_elsewhere(source: str, plan: Path) -> None:
         )
 
 
-def require_sources(task: Task) -> None:
+def require_sources(task: TrainingTask) -> None:
     """Refuse a model or data whose function is not there, before ranks look for it."""
     parsed = parse_source(task.model)
     if parsed.form == "function":
@@ -111,7 +111,7 @@ def require_sources(task: Task) -> None:
             raise error.at("--data") from None
 
 
-def train(task: Task, told: Told | None = None) -> Measurement:
+def train(task: TrainingTask, told: RunListener | None = None) -> Measurement:
     """Train on this rank, which has a process group; what is measured is told of all ranks.
 
     The first rank alone tells of steps, and knows of one device.
@@ -129,14 +129,16 @@ def train(task: Task, told: Told | None = None) -> Measurement:
     return found if ran is None else _judged(task, found, ran, batches)
 
 
-def _prepared(task: Task) -> tuple[Example, dict[str, Tensor]]:
+def _prepared(task: TrainingTask) -> tuple[Example, dict[str, Tensor]]:
     """The model with its first weights, and the values of its graph."""
     torch.manual_seed(task.seed)
     example = fitting_example(task.plan, task.model)
     return example, _values(example, task.plan)
 
 
-def _parallelized(task: Task, example: Example, values: Mapping[str, Tensor]) -> Parallelized:
+def _parallelized(
+    task: TrainingTask, example: Example, values: Mapping[str, Tensor]
+) -> Parallelized:
     state, buffers = example.model.state_dict(), task.plan.graph.buffers
     return parallelize(
         example.model,
@@ -150,7 +152,7 @@ def _parallelized(task: Task, example: Example, values: Mapping[str, Tensor]) ->
     )
 
 
-def _compared(task: Task) -> tuple[Trained | None, list[Batch]]:
+def _compared(task: TrainingTask) -> tuple[Trained | None, list[Batch]]:
     """The same steps without a clock: what all ranks have learnt, on the first of them."""
     example, values = _prepared(task)
     gradients: dict[str, Tensor] | None = None
@@ -161,8 +163,8 @@ def _compared(task: Task) -> tuple[Trained | None, list[Batch]]:
         for batch in islice(_batches(task, values), task.steps + WARM_UP):
             batches.append(batch)
             optimizer.zero_grad()
-            loss = module(*batch)
-            loss.backward()
+            loss = module.loss(*batch)
+            loss.backward()  # type: ignore[no-untyped-call]
             if not losses:
                 gradients = full_gradients(module.executor)
             optimizer.step()
@@ -173,7 +175,9 @@ def _compared(task: Task) -> tuple[Trained | None, list[Batch]]:
     return Trained(tuple(losses), gradients or {}, state), batches
 
 
-def _judged(task: Task, found: Measurement, ran: Trained, batches: Sequence[Batch]) -> Measurement:
+def _judged(
+    task: TrainingTask, found: Measurement, ran: Trained, batches: Sequence[Batch]
+) -> Measurement:
     """A measurement with what one device says of the same steps."""
     example, _ = _prepared(task)
     dtype = dtype_of(task.plan)
@@ -184,13 +188,13 @@ def _judged(task: Task, found: Measurement, ran: Trained, batches: Sequence[Batc
 
 
 def _measured(
-    module: Parallelized, task: Task, values: Mapping[str, Tensor], told: Told | None
+    module: Parallelized, task: TrainingTask, values: Mapping[str, Tensor], told: RunListener | None
 ) -> Measurement:
     executor = module.executor
     if executor.graphs is not None and told is not None:
         executor.graphs.told = told.compiled
     optimizer = optimizer_for(task.plan.options.optimizer, module.parameters(), task.rate)
-    ran, memory = Ran([], [], 0), Memory(module)
+    ran, memory = Ran([], [], 0), MeasuredMemory(module)
     last: Batch = ()
     for number, last in enumerate(islice(_batches(task, values), task.steps + WARM_UP)):
         taken, loss, sent = _step(module, optimizer, last)
@@ -220,8 +224,8 @@ def _step(
     wait(executor.device)
     sent, begin = executor.wire.sent, time.perf_counter()
     optimizer.zero_grad()
-    loss = module(*batch)
-    loss.backward()
+    loss = module.loss(*batch)
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     wait(executor.device)
     return time.perf_counter() - begin, loss.item(), executor.wire.sent - sent
@@ -235,7 +239,7 @@ def _values(example: Example, plan: Plan) -> dict[str, Tensor]:
     }
 
 
-def _batches(task: Task, values: Mapping[str, Tensor]) -> Iterator[Batch]:
+def _batches(task: TrainingTask, values: Mapping[str, Tensor]) -> Iterator[Batch]:
     """The user's batches in the plan's dtypes, or the example's again and again."""
     if task.data is None:
         yield from repeat(tuple(values[tensor.name] for tensor in task.plan.graph.inputs))

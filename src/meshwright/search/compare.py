@@ -21,12 +21,17 @@ from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.mcmc.metropolis import Engine
-from meshwright.search.mcmc.parallel_chains import Found, Progress, random_roles, search
+from meshwright.search.mcmc.parallel_chains import (
+    ChainsProgress,
+    ChainsResult,
+    random_roles,
+    search,
+)
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.layout_space import space, stranger
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 
@@ -39,7 +44,7 @@ class Comparison(NamedTuple):
     strategies: tuple[tuple[str, Candidate], ...]
     refused: tuple[tuple[str, str], ...]
     """Baselines that do not apply, each with the reason."""
-    found: Found
+    found: ChainsResult
 
     @property
     def searched(self) -> Candidate:
@@ -64,7 +69,7 @@ def compare(
     seed: int = 0,
     engine: Engine = "delta",
     checkpoint: str | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[ChainsProgress], None] = lambda _: None,
 ) -> Comparison:
     """Every baseline that applies, and what a search from them finds.
 
@@ -79,7 +84,7 @@ def compare(
             f"cluster {cluster.name!r} has one device, which leaves nothing to decide",
             "give it more (--nodes, --gpus or --resize)",
         )
-    prices = Prices(Pricer(cluster, backend, algorithm="best"), programs=programs)
+    prices = CollectivePrices(Pricer(cluster, backend, algorithm="best"), programs=programs)
     operators = pricer_of(cluster.device)
     strategies: list[tuple[str, Candidate]] = []
     refused: list[tuple[str, str]] = []
@@ -89,7 +94,7 @@ def compare(
         else:
             prediction = simulate(own, prices, operators).prediction
             strategies.append((name, Candidate(own, prediction)))
-    problem = Problem(
+    problem = StepModel(
         graph, cluster, options, apart=told_apart(cluster), prices=prices, operators=operators
     )
     starts = _starts(problem, strategies)
@@ -119,7 +124,7 @@ def told_apart(cluster: Cluster) -> tuple[bool, ...]:
     return tuple(apart)
 
 
-def _starts(problem: Problem, strategies: list[tuple[str, Candidate]]) -> dict[str, Codes]:
+def _starts(problem: StepModel, strategies: list[tuple[str, Candidate]]) -> dict[str, Codes]:
     """The layouts of the baselines with the problem's options that its space has."""
     room = space(problem)
     found = {

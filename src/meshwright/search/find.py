@@ -5,6 +5,7 @@ the cluster, the memory limit. `configs.find_plan` asks with them.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import overload
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, parse_bytes
@@ -44,3 +45,34 @@ def memory_limit(given: str | Bytes | None, cluster: Cluster) -> Bytes:
     if given is None:
         return cluster.device.memory
     return parse_bytes(given) if isinstance(given, str) else given
+
+
+@overload
+def with_sequence(model: str, sequence: int | None) -> str: ...
+
+
+@overload
+def with_sequence(model: str | OperatorGraph, sequence: int | None) -> str | OperatorGraph: ...
+
+
+def with_sequence(model: str | OperatorGraph, sequence: int | None) -> str | OperatorGraph:
+    """The text of a model with so many tokens a sample; a graph has its own.
+
+    >>> with_sequence("zoo:gpt2-xl/tiny?layers=1&sequence=8", 16)
+    'zoo:gpt2-xl/tiny?layers=1&sequence=16'
+    """
+    if sequence is None:
+        return model
+    if isinstance(model, OperatorGraph):
+        raise InputError(
+            f"graph {model.name!r} has the length of its samples built in",
+            "leave seq out, or give it to capture_model as '?sequence=N'",
+        )
+    if not model.startswith(("zoo:", "hf:")):
+        raise InputError(
+            f"--seq is {sequence}, and {model!r} decides the length of its samples itself",
+            "give it to your function, as file.py:function?sequence=4096",
+        )
+    name, _, options = model.partition("?")
+    given = [own for own in options.split("&") if own and not own.startswith("sequence=")]
+    return f"{name}?{'&'.join((*given, f'sequence={sequence}'))}"

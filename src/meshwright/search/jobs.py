@@ -26,10 +26,10 @@ from meshwright.cost.memory import Optimizer
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import Minimize, Planned, Question
+from meshwright.search.joint.question import Minimize, PlanRequest, PlanResult
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SweepOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `meshwright plan` that all jobs of a sweep share."""
 
     budget: str = "60s"
@@ -57,14 +57,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     """A name of the catalogue or a file, and cardinalities, as "dgx-h100 node=2"."""
     batch: int | None
-    plan: Asked
+    plan: SweepOptions
 
     def __str__(self) -> str:
         batch = "" if self.batch is None else f", batch {self.batch}"
         return f"{self.model} on {self.cluster}{batch}"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a search found: all times predicted, but for its own."""
 
     devices: int
@@ -87,7 +87,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: tuple[str, ...]
     clusters: tuple[str, ...]
     batches: tuple[int, ...] = ()
-    plan: Asked = Asked()
+    plan: SweepOptions = SweepOptions()
 
     def __post_init__(self) -> None:
         for what, given in (("models", self.models), ("clusters", self.clusters)):
@@ -154,13 +154,13 @@ def cluster_of(text: str) -> Cluster:
     return own.resized(found)
 
 
-def question_of(job: Job) -> Question:
+def question_of(job: Job) -> PlanRequest:
     """What a job asks; loads the model."""
     from meshwright.capture.load import load_model
 
     cluster, asked = cluster_of(job.cluster), job.plan
     graph = load_model(job.model, job.batch).graph
-    return Question(
+    return PlanRequest(
         graph=in_dtype(graph, asked.dtype) if asked.dtype else graph,
         cluster=cluster,
         memory=parse_bytes(asked.memory) if asked.memory else Bytes(cluster.device.memory),
@@ -169,12 +169,12 @@ def question_of(job: Job) -> Question:
     )
 
 
-def planned(job: Job) -> Row:
+def planned(job: Job) -> JobRow:
     """Search for the plan of a job, on one core: a sweep has others for the others."""
     from meshwright.search.joint.planner import best_plan
 
     asked = job.plan
-    found: Planned = best_plan(
+    found: PlanResult = best_plan(
         question_of(job),
         Budget.parse(asked.budget),
         backend=backend_named(asked.backend),
@@ -182,7 +182,7 @@ def planned(job: Job) -> Row:
         cores=1,
     )
     plan, prediction = found.best
-    return Row(
+    return JobRow(
         devices=plan.cluster.devices,
         step_s=prediction.step,
         bound_s=found.bound,

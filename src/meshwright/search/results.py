@@ -13,12 +13,12 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.files import require_writable
-from meshwright.search.jobs import Job, Row
+from meshwright.search.jobs import Job, JobRow
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
-    row: Row
+    row: JobRow
 
 
 class Results:
@@ -28,7 +28,7 @@ class Results:
         require_writable(path)
         self.path = Path(path)
 
-    def load(self) -> dict[Job, Row]:
+    def load(self) -> dict[Job, JobRow]:
         """What earlier sweeps have finished."""
         if not self.path.exists():
             return {}
@@ -46,7 +46,7 @@ class Results:
                 file.truncate(len(whole))
         return {line.job: line.row for line in lines}
 
-    def add(self, job: Job, row: Row) -> None:
+    def add(self, job: Job, row: JobRow) -> None:
         """Write a line at the end of the file."""
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(_Line(job=job, row=row)) + b"\n")

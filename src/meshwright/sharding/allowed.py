@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from meshwright.sharding.layout import Factor, Layout
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.layout import Layout, MeshFactor
+from meshwright.sharding.unit import OpGroup
 
 
 class Allowed(NamedTuple):
     """What a search may choose from."""
 
-    role: Callable[[Unit, int, str], bool] = lambda unit, factor, role: True
+    role: Callable[[OpGroup, int, str], bool] = lambda unit, factor, role: True
     """Whether a unit may give a factor, by number, a role, as in a layout."""
-    degree: Callable[[Unit, str], int | None] = lambda unit, split: None
+    degree: Callable[[OpGroup, str], int | None] = lambda unit, split: None
     """How many ways a unit must cut one of its splits, by name; None if it may choose."""
 
-    def layout(self, unit: Unit, layout: Layout, own: Sequence[Factor]) -> bool:
+    def layout(self, unit: OpGroup, layout: Layout, own: Sequence[MeshFactor]) -> bool:
         r"""Whether a unit may have a layout.
 
         >>> from meshwright.graph.text import parse_graph
         >>> from meshwright.sharding.units import units
         >>> text = "graph g\ninput x: float32[n=8]\noperator y: y: float32[n=8] = exp(x)"
         >>> (unit,) = units(parse_graph(text))
-        >>> machine = (Factor(0, 2), Factor(1, 2))
+        >>> machine = (MeshFactor(0, 2), MeshFactor(1, 2))
         >>> halves = Allowed(degree=lambda unit, split: 2)
         >>> layouts = Layout.parse("sample replica"), Layout.parse("sample sample")
         >>> [ANYTHING.layout(unit, own, machine) for own in layouts]

@@ -26,21 +26,21 @@ REPLICA = "replica"
 IDLE = "@"
 
 
-class Factor(NamedTuple):
+class MeshFactor(NamedTuple):
     """A prime factor of a level's cardinality."""
 
     level: int
     size: int
 
 
-def factors(cluster: Cluster) -> tuple[Factor, ...]:
+def factors(cluster: Cluster) -> tuple[MeshFactor, ...]:
     """The factors of a cluster, outermost level first.
 
     >>> [tuple(factor) for factor in factors(Cluster.named("summit", node=2))]
     [(0, 2), (1, 2), (2, 3)]
     """
     return tuple(
-        Factor(level, size)
+        MeshFactor(level, size)
         for level, cardinality in enumerate(cluster.hierarchy)
         for size in prime_factors(cardinality)
     )
@@ -63,11 +63,11 @@ class Layout(msgspec.Struct, frozen=True):
         """A layout from its roles in a row."""
         return Layout(tuple(text.split()))
 
-    def degrees(self, own: Iterable[Factor]) -> dict[str, int]:
+    def degrees(self, own: Iterable[MeshFactor]) -> dict[str, int]:
         """How many ways each split cuts.
 
         >>> layout = Layout.parse("sample sample channel")
-        >>> layout.degrees([Factor(0, 2), Factor(0, 2), Factor(1, 3)])
+        >>> layout.degrees([MeshFactor(0, 2), MeshFactor(0, 2), MeshFactor(1, 3)])
         {'sample': 4, 'channel': 3}
         """
         found: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def checked_layout(
-    layout: Layout, extents: Mapping[str, tuple[int, ...]], own: tuple[Factor, ...], what: str
+    layout: Layout, extents: Mapping[str, tuple[int, ...]], own: tuple[MeshFactor, ...], what: str
 ) -> Layout:
     """The layout, if it fits a machine and splits of these extents."""
     if len(layout.roles) != len(own):
@@ -159,13 +159,13 @@ def layouts(
             yield layout
 
 
-def _runs(own: tuple[Factor, ...]) -> list[tuple[Factor, int]]:
+def _runs(own: tuple[MeshFactor, ...]) -> list[tuple[MeshFactor, int]]:
     """Equal factors side by side, each with how many there are."""
     return [(factor, len(list(equal))) for factor, equal in groupby(own)]
 
 
 def _choices(
-    cluster: Cluster, run: tuple[Factor, int], names: Iterable[str], symmetric: bool, idle: bool
+    cluster: Cluster, run: tuple[MeshFactor, int], names: Iterable[str], symmetric: bool, idle: bool
 ) -> Iterator[tuple[str, ...]]:
     factor, count = run
     places = range((1 if symmetric else factor.size) if idle else 0)
@@ -191,7 +191,7 @@ def matrix(layout: Layout, cluster: Cluster) -> dict[str, tuple[int, ...]]:
     return {name: tuple(row) for name, row in rows.items()}
 
 
-def devices_of(layout: Layout, own: tuple[Factor, ...]) -> int:
+def devices_of(layout: Layout, own: tuple[MeshFactor, ...]) -> int:
     """How many devices work for an operator."""
     return math.prod(
         factor.size

@@ -16,7 +16,7 @@ from meshwright.base.once import once
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.samples import first_cut, takes
 from meshwright.sharding.states import WHOLE, State
-from meshwright.sharding.unit import Unit, states_inside
+from meshwright.sharding.unit import OpGroup, states_inside
 from meshwright.sharding.units import units
 
 
@@ -68,7 +68,7 @@ def _refuse_uncut(graph: OperatorGraph, states: Mapping[str, State], count: int)
         )
 
 
-def _refuse_mixed(unit: Unit, states: Mapping[str, State], count: int) -> None:
+def _refuse_mixed(unit: OpGroup, states: Mapping[str, State], count: int) -> None:
     own, cut = unit.samples, first_cut(unit, states)
     if cut is not None and (own is None or not takes(unit, own, states)):
         raise InputError(
@@ -78,7 +78,7 @@ def _refuse_mixed(unit: Unit, states: Mapping[str, State], count: int) -> None:
         )
 
 
-def _refuse_uneven(unit: Unit, count: int) -> None:
+def _refuse_uneven(unit: OpGroup, count: int) -> None:
     if any(extent % count for extent in unit.sample_extents):
         raise InputError(
             f"unit {unit.name!r} has {max(unit.sample_extents)} samples, which make no {count} "

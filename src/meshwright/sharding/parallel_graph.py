@@ -19,7 +19,7 @@ import msgspec
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.states import PARTIAL, WHOLE, State, States, at, is_at
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
 Kind = Literal["Partition", "Combine", "Replicate", "Reduce", "Move"]
@@ -52,7 +52,7 @@ class Resharding(msgspec.Struct, frozen=True, kw_only=True):
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """A unit with its layout."""
 
-    unit: Unit
+    unit: OpGroup
     layout: Layout
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ def erase(parallel: ParallelGraph) -> OperatorGraph:
     )
 
 
-def along_factors(unit: Unit, by_split: tuple[State, ...], layout: Layout) -> States:
+def along_factors(unit: OpGroup, by_split: tuple[State, ...], layout: Layout) -> States:
     """The states of a tensor along every factor, given those under each split of its unit."""
     numbers = {split.name: number for number, split in enumerate(unit.splits)}
     found: list[State] = []

@@ -26,13 +26,13 @@ from meshwright.graph.counts import is_real
 from meshwright.graph.family import Split
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.states import WHOLE, State, needed
-from meshwright.sharding.unit import SAMPLE, Port, Unit, states_inside
+from meshwright.sharding.unit import SAMPLE, BoundaryTensor, OpGroup, states_inside
 
 FIRST: State = 0
 """The dim of an input along which its samples lie."""
 
 
-def with_samples(units: Sequence[Unit], graph: OperatorGraph) -> tuple[Unit, ...]:
+def with_samples(units: Sequence[OpGroup], graph: OperatorGraph) -> tuple[OpGroup, ...]:
     """The units of a graph, in an order of running, each with the split of its samples."""
     if graph.inputs and graph.inputs[0].spec.shape[:1] == (1,):
         return tuple(units)  # One sample cannot be cut, and its positions are none.
@@ -60,7 +60,7 @@ class _Maker(NamedTuple):
     """A unit that depends on no input."""
 
     number: int
-    unit: Unit
+    unit: OpGroup
     made: Mapping[str, tuple[State, ...]]
     """Every tensor that it makes, with its state under each split."""
     free: tuple[int, ...]
@@ -76,7 +76,7 @@ class _Constants:
         self.chosen: dict[int, int] = {}
         """By the number of the unit, the split that readers with samples have made it take."""
 
-    def add(self, number: int, unit: Unit, made: Mapping[str, tuple[State, ...]]) -> None:
+    def add(self, number: int, unit: OpGroup, made: Mapping[str, tuple[State, ...]]) -> None:
         """A unit that depends on no input."""
         free = tuple(
             number
@@ -85,11 +85,11 @@ class _Constants:
         )
         self._makers |= dict.fromkeys(made, _Maker(number, unit, made, free))
 
-    def can(self, port: Port, number: int) -> bool:
+    def can(self, port: BoundaryTensor, number: int) -> bool:
         """Whether what a port reads can be made as a split reads it."""
         return self._cutting(port, number) is not None
 
-    def _cutting(self, port: Port, number: int) -> int | None:
+    def _cutting(self, port: BoundaryTensor, number: int) -> int | None:
         """The split of the maker with which a tensor comes as a split of its reader reads it."""
         maker = self._makers.get(port.tensor)
         if maker is None or port.there[number] < 0:
@@ -97,7 +97,7 @@ class _Constants:
         states = maker.made[port.tensor]
         return next((n for n in maker.free if states[n] == port.there[number]), None)
 
-    def cut(self, unit: Unit, split: int, states: dict[str, State]) -> None:
+    def cut(self, unit: OpGroup, split: int, states: dict[str, State]) -> None:
         """Have the makers of what a unit reads cut as its samples are, where gradients flow."""
         for port in unit.inputs:
             cutting = self._cutting(port, split)
@@ -110,10 +110,10 @@ class _Constants:
 
 
 def takes(
-    unit: Unit,
+    unit: OpGroup,
     number: int,
     states: Mapping[str, State],
-    can: Callable[[Port, int], bool] = lambda port, number: False,
+    can: Callable[[BoundaryTensor, int], bool] = lambda port, number: False,
 ) -> bool:
     """Whether a split reads all tensors as they are cut; from a whole one that needs no gradient,
     or that can be made as the split reads it, every split can read.
@@ -125,13 +125,13 @@ def takes(
     )
 
 
-def first_cut(unit: Unit, states: Mapping[str, State]) -> str | None:
+def first_cut(unit: OpGroup, states: Mapping[str, State]) -> str | None:
     """A tensor that a unit reads and that is cut."""
     return next((p.tensor for p in unit.inputs if states.get(p.tensor, WHOLE) != WHOLE), None)
 
 
 def _split(
-    unit: Unit,
+    unit: OpGroup,
     states: Mapping[str, State],
     constants: _Constants,
     feeding: Sequence[tuple[State, ...]],
@@ -160,7 +160,7 @@ def _fed(graph: OperatorGraph) -> set[str]:
     return {own.name for own in graph.inputs if own.spec.shape[:1] == sizes[0] != ()}
 
 
-def _feeding(unit: Unit, graph: OperatorGraph, fed: set[str]) -> list[tuple[State, ...]]:
+def _feeding(unit: OpGroup, graph: OperatorGraph, fed: set[str]) -> list[tuple[State, ...]]:
     """For each place where a unit reads an input with samples, how each split needs it."""
     return [
         tuple(WHOLE if split is None else needed(split, index) for split in member.splits)

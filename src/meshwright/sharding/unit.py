@@ -1,5 +1,5 @@
 """The op group: an operator with the followers that share its layout. Enters: nothing. Leaves:
-`Unit`, its members and ports.
+`OpGroup`, its members and ports.
 
     unit                 layout of the anchor                     = layout of the unit
     member m, split s    `Member.splits[s]`: the split of m that s becomes, None if m runs whole
@@ -47,7 +47,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return call
 
 
-class Statistics(NamedTuple):
+class SharedStatistics(NamedTuple):
     """What the parts of a split all-reduce among themselves inside an operator."""
 
     bytes: int
@@ -59,7 +59,7 @@ class Statistics(NamedTuple):
     """The other splits that cut them too."""
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True):
+class BoundaryTensor(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that enters or leaves a unit, with its states under each split of the unit."""
 
     tensor: str
@@ -70,13 +70,13 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """The same for its gradient, the other way round; None if there is none."""
     halo: tuple[int, ...] = ()
     """For each split the bytes of the rows that neighbours read of each other, at one cut."""
-    statistics: tuple[Statistics | None, ...] = ()
+    statistics: tuple[SharedStatistics | None, ...] = ()
     """For each split what its parts all-reduce among themselves."""
     exchanged: tuple[int, ...] = ()
     """For each split the bytes that its parts send each other by two AllToAlls, in both passes."""
 
 
-class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class OpGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Operators that share a layout."""
 
     name: str
@@ -84,8 +84,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     splits: tuple[Split, ...]
     """Those of the anchor."""
     members: tuple[Member, ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[BoundaryTensor, ...]
+    outputs: tuple[BoundaryTensor, ...]
     samples: int | None = None
     """The split that cuts the samples of a step, by number; None if it has none."""
 
@@ -119,7 +119,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return micro_batches if cut else 1
 
 
-def states_inside(unit: Unit, graph: OperatorGraph) -> dict[str, tuple[State, ...]]:
+def states_inside(unit: OpGroup, graph: OperatorGraph) -> dict[str, tuple[State, ...]]:
     """Every tensor that a unit makes, with its states under each split."""
     found: dict[str, tuple[State, ...]] = {}
     for member in unit.members:

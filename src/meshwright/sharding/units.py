@@ -1,4 +1,4 @@
-"""Op groups of a graph. Enters: a graph. Leaves: `Unit`s, in an order of running.
+"""Op groups of a graph. Enters: a graph. Leaves: `OpGroup`s, in an order of running.
 
 A unit is an operator, its anchor, and the cheap ones after it that can follow wherever it goes: for
 each of the anchor's splits the follower has one that takes the pieces as they come, so that nothing
@@ -35,14 +35,14 @@ from meshwright.sharding.states import (
     gradient_needed,
     needed,
 )
-from meshwright.sharding.unit import Member, Port, Statistics, Unit, made_by
+from meshwright.sharding.unit import BoundaryTensor, Member, OpGroup, SharedStatistics, made_by
 
 STATISTIC = 4
 """Bytes of a number that parts of an operator sum inside it: they do so in float32."""
 
 
 @once
-def units(graph: OperatorGraph) -> tuple[Unit, ...]:
+def units(graph: OperatorGraph) -> tuple[OpGroup, ...]:
     """The units of a graph; every operator is in one.
 
     >>> from meshwright.graph.text import parse_graph
@@ -68,6 +68,23 @@ def units(graph: OperatorGraph) -> tuple[Unit, ...]:
         home.update((tensor.name, number) for tensor in operator.outputs)
     fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
     return with_samples([unit.finished(graph, needing, fixed) for unit in forming], graph)
+
+
+@once
+def cut_alike(graph: OperatorGraph) -> tuple[int, ...]:
+    """For each unit a number; units with the same one can be cut in the same ways."""
+    numbers: dict[object, int] = {}
+    return tuple(
+        numbers.setdefault(
+            (
+                tuple((split.name, split.role) for split in unit.splits),
+                tuple(unit.extents.items()),
+                unit.samples,
+            ),
+            len(numbers),
+        )
+        for unit in units(graph)
+    )
 
 
 class _Forming:
@@ -130,10 +147,10 @@ class _Forming:
     def _remember(self, operator: Operator, splits: tuple[Split | None, ...]) -> None:
         self.states |= made_by(operator, splits, self.states)
 
-    def finished(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> Unit:
+    def finished(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> OpGroup:
         """The unit with its ports; what is given and not trained is none."""
         self._keep_outputs_whole(graph)
-        return Unit(
+        return OpGroup(
             name=self.name,
             splits=self.splits,
             members=tuple(self.members),
@@ -162,7 +179,9 @@ class _Forming:
                 name: tuple(states[n] for n in kept) for name, states in self.states.items()
             }
 
-    def _inputs(self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]) -> Iterator[Port]:
+    def _inputs(
+        self, graph: OperatorGraph, needing: Set[str], fixed: Set[str]
+    ) -> Iterator[BoundaryTensor]:
         seen: set[object] = set()
         for operator, member in zip(self.operators, self.members, strict=True):
             for index, name in enumerate(operator.inputs):
@@ -173,13 +192,15 @@ class _Forming:
                     seen.add(port)
                     yield port
 
-    def _outputs(self, graph: OperatorGraph, needing: Set[str]) -> Iterator[Port]:
+    def _outputs(self, graph: OperatorGraph, needing: Set[str]) -> Iterator[BoundaryTensor]:
         own = {operator.name for operator in self.operators}
         for name, states in self.states.items():
             readers = {reader.name for reader in graph.consumers[name]}
             if readers - own:
                 back = tuple(map(gradient_needed, states)) if name in needing else None
-                yield Port(tensor=name, bytes=graph.specs[name].bytes, there=states, back=back)
+                yield BoundaryTensor(
+                    tensor=name, bytes=graph.specs[name].bytes, there=states, back=back
+                )
 
 
 _REFUSED = Split(name="refused", role="sample", extent=0, inputs=(), outputs=())
@@ -211,7 +232,9 @@ def _member(
     )
 
 
-def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient: bool) -> Port:
+def _input(
+    graph: OperatorGraph, member: Member, name: str, index: int, gradient: bool
+) -> BoundaryTensor:
     spec = graph.specs[name]
     there: list[State] = []
     back: list[State] = []
@@ -223,7 +246,7 @@ def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient
         back.append(WHOLE if split is None else gradient_made(split, index))
         halo.append(0 if split is None or index else _halo_bytes(split, spec.bytes, spec.shape))
         exchanged.append(0 if split is None or index else split.exchanged * ITEM_BYTES[spec.dtype])
-    return Port(
+    return BoundaryTensor(
         tensor=name,
         bytes=spec.bytes,
         there=tuple(there),
@@ -234,7 +257,7 @@ def _input(graph: OperatorGraph, member: Member, name: str, index: int, gradient
     )
 
 
-def _statistics(member: Member, number: int) -> Statistics | None:
+def _statistics(member: Member, number: int) -> SharedStatistics | None:
     """What the parts of a split all-reduce; other splits cut it if their pieces have less."""
     split = member.splits[number]
     if split is None or not split.statistics:
@@ -244,7 +267,7 @@ def _statistics(member: Member, number: int) -> Statistics | None:
         for n, other in enumerate(member.splits)
         if other is not None and n != number and _less(member.call, other, split)
     )
-    return Statistics(split.statistics * STATISTIC, *split.rounds, cut_by)
+    return SharedStatistics(split.statistics * STATISTIC, *split.rounds, cut_by)
 
 
 def _less(call: Call, other: Split, split: Split) -> bool:

@@ -27,21 +27,21 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.training import TRAFFIC
 from meshwright.graph.model import OperatorGraph
-from meshwright.lower.bundles import Bundle, Leg, Source
+from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
 from meshwright.plan.model import Options
 from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes, resharding
 from meshwright.sharding.states import PARTIAL, State
-from meshwright.sharding.unit import Port
+from meshwright.sharding.unit import BoundaryTensor
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import NANO, Prices, Table, price
+from meshwright.simulate.collective_table import NANO, CollectivePrices, CollectiveTable, price
 from meshwright.simulate.edge_collectives import SHARD
 from meshwright.simulate.edges import joined
 from meshwright.simulate.operator_table import (
     DEGREE_BITS,
     MOST_SPLITS,
-    Times,
+    OperatorTimes,
     TimeTable,
     found_rows,
     runs,
@@ -50,7 +50,7 @@ from meshwright.simulate.operator_table import (
 Costs = NDArray[np.float64]
 
 
-class UnitCosts(NamedTuple):
+class OpGroupCosts(NamedTuple):
     """Nanoseconds for each layout of a unit."""
 
     there: Costs
@@ -59,7 +59,7 @@ class UnitCosts(NamedTuple):
     update: Costs
 
 
-class LegCosts(NamedTuple):
+class ConsumerCosts(NamedTuple):
     """Nanoseconds for each pair of layouts, the maker's first."""
 
     there: Costs
@@ -67,7 +67,7 @@ class LegCosts(NamedTuple):
     sums: Costs
 
 
-class Joint(NamedTuple):
+class EdgeCosts(NamedTuple):
     """One reading of a tensor by another unit than its maker."""
 
     maker: int
@@ -85,21 +85,21 @@ class _Known:
         self.units: dict[object, int] = {}
         """The numbers of kinds, by what tells units apart."""
         self.legs: dict[object, int] = {}
-        self.examples: list[tuple[Bundle, Source, Leg]] = []
+        self.examples: list[tuple[TensorEdge, EdgeProducer, EdgeConsumer]] = []
         """For each kind of legs one."""
-        self.of_unit: dict[object, UnitCosts] = {}
-        self.of_leg: dict[object, LegCosts] = {}
+        self.of_unit: dict[object, OpGroupCosts] = {}
+        self.of_leg: dict[object, ConsumerCosts] = {}
         self.resharded: dict[object, Costs] = {}
 
 
-class Costing:
+class AdditiveCosts:
     """Prices of one graph on one cluster, filled as they are needed."""
 
     def __init__(
         self,
         graph: OperatorGraph,
         cluster: Cluster,
-        prices: Prices,
+        prices: CollectivePrices,
         operators: OperatorPricer,
         options: Options,
         allowed: Allowed = ANYTHING,
@@ -109,18 +109,18 @@ class Costing:
         self.units, self.factors = units(graph), factors(cluster)
         self.prices = prices
         micro = options.micro_batches
-        self.times = Times(self.units, operators, cluster.devices, micro, allowed)
+        self.times = OperatorTimes(self.units, operators, cluster.devices, micro, allowed)
         self.bundles = joined(graph, micro, 0).bundles
         moving = cluster.device.memory_bandwidth * operators.rates.streaming
         self._update = TRAFFIC[options.optimizer] / moving * NANO
         self._launch = operators.rates.launch * NANO
-        self.kept: dict[int, list[tuple[Source, Leg, Bundle]]] = {}
+        self.kept: dict[int, list[tuple[EdgeProducer, EdgeConsumer, TensorEdge]]] = {}
         """For each unit the parameters that it is the first to read, and how it reads them."""
         for bundle in self.bundles:
             for s, source in enumerate(bundle.sources if bundle.parameters else ()):
                 leg = next(own for own in bundle.legs if own.tensor == s)
                 self.kept.setdefault(bundle.maker, []).append((source, leg, bundle))
-        self._beside: dict[int, list[Port]] = {}
+        self._beside: dict[int, list[BoundaryTensor]] = {}
         """For each unit its readings of which parts tell each other something, of a micro-batch."""
         for leg in (own for bundle in self.bundles for own in bundle.legs):
             if leg.port.halo or leg.port.statistics or leg.port.exchanged:
@@ -137,7 +137,7 @@ class Costing:
             np.zeros(3, np.int64),
         )
 
-    def unit(self, number: int, roles: Codes, zero: int = 0) -> UnitCosts:
+    def unit(self, number: int, roles: Codes, zero: int = 0) -> OpGroupCosts:
         """What each layout of a unit costs with a stage of ZeRO."""
         key = (self.kind[number], zero, roles.tobytes())
         known = self.known.of_unit
@@ -145,19 +145,19 @@ class Costing:
             there, back = self._computed(number, roles)
             exchanged, returned = self._exchanged(number, roles)
             sums, update, fetched = self._kept_costs(number, roles, zero)
-            known[key] = UnitCosts(
+            known[key] = OpGroupCosts(
                 there + exchanged + fetched, back + returned + fetched, sums, update
             )
         return known[key]
 
-    def leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
+    def leg(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
         """What each pair of layouts costs along a leg of some kind."""
         key = (kind, maker.tobytes(), reader.tobytes())
         if key not in self.known.of_leg:
             self.known.of_leg[key] = self._leg(kind, maker, reader)
         return self.known.of_leg[key]
 
-    def _leg(self, kind: int, maker: Codes, reader: Codes) -> LegCosts:
+    def _leg(self, kind: int, maker: Codes, reader: Codes) -> ConsumerCosts:
         bundle, source, leg = self.known.examples[kind]
         home, read = _states(source.port.there, maker), _states(leg.port.there, reader)
         there = self._resharded(home, read, source.bytes)
@@ -171,8 +171,8 @@ class Costing:
                 alike &= (_states(first.port.back or (), maker)[:, None] == made).all(axis=2)
                 back = np.where(alike, 0.0, back)
         if bundle.parameters:
-            return LegCosts(np.zeros_like(there), np.zeros_like(there), there + back)
-        return LegCosts(there, back, np.zeros_like(there))
+            return ConsumerCosts(np.zeros_like(there), np.zeros_like(there), there + back)
+        return ConsumerCosts(there, back, np.zeros_like(there))
 
     def legal(self, number: int, roles: Codes) -> NDArray[np.bool_]:
         """Which layouts a unit can and may be cut in."""
@@ -205,7 +205,7 @@ class Costing:
             for u, unit in enumerate(self.units)
         ]
 
-    def _joints(self) -> list[Joint]:
+    def _joints(self) -> list[EdgeCosts]:
         number = self.known.legs
         found = []
         for bundle in self.bundles:
@@ -220,7 +220,7 @@ class Costing:
                     number[key] = len(self.known.examples)
                     self.known.examples.append((bundle, source, leg))
                 readers = {own.unit for own in bundle.legs if own.tensor == leg.tensor}
-                found.append(Joint(bundle.maker, leg.unit, number[key], len(readers)))
+                found.append(EdgeCosts(bundle.maker, leg.unit, number[key], len(readers)))
         return found
 
     def _computed(self, number: int, roles: Codes) -> tuple[Costs, Costs]:
@@ -337,7 +337,7 @@ class Costing:
         return known[key]
 
 
-def _form(port: Port) -> object:
+def _form(port: BoundaryTensor) -> object:
     """A port without the name of its tensor."""
     return (port.bytes, port.there, port.back, port.halo, port.statistics, port.exchanged)
 
@@ -389,7 +389,13 @@ def _mark_legal(
 
 @compiled
 def _price_pairs(
-    table: Table, before: Codes, after: Codes, size: float, found: Costs, at: int, room: _Room
+    table: CollectiveTable,
+    before: Codes,
+    after: Codes,
+    size: float,
+    found: Costs,
+    at: int,
+    room: _Room,
 ) -> int:
     """Price resharding from pair `at` on; the pair at which a row of the table is missing."""
     operation, held = room.operation, room.held

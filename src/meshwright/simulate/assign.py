@@ -7,7 +7,7 @@ factor a tensor is in the state that its unit's split gives it, or in that of th
 bundle is carried once for each different need of its readers, one after the other in one task, and
 so are gradients back. In layers that run again what was carried there is carried again, before the
 gradients. Sharded parameters (ZeRO) are cut along a dim of their own wherever their gradients are
-pending sums. What is not in the tables yet is noted in `Work.missing`.
+pending sums. What is not in the tables yet is noted in `Workspace.missing`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled
 from meshwright.sharding.reshard import Codes, resharding
-from meshwright.simulate.collective_table import Table
+from meshwright.simulate.collective_table import CollectiveTable
 from meshwright.simulate.edge_collectives import (
     FOUND,
     ILLEGAL,
@@ -28,7 +28,7 @@ from meshwright.simulate.edge_collectives import (
     NO_TIME,
     PENDING,
     TIME,
-    Work,
+    Workspace,
     beside,
     charge,
     charge_bucket,
@@ -43,11 +43,11 @@ from meshwright.simulate.edge_collectives import (
 )
 from meshwright.simulate.operator_table import DEGREE_BITS, MOST_SPLITS, TimeTable, slot_of
 from meshwright.simulate.resources import subcube
-from meshwright.simulate.task_template import NONE, Skeleton
+from meshwright.simulate.task_template import NONE, TaskTemplate
 from meshwright.simulate.tasks import Flags, Ints, TaskGraph
 
 
-class Rates(NamedTuple):
+class AssignmentRates(NamedTuple):
     """Numbers that do not depend on layouts."""
 
     update: float
@@ -64,7 +64,7 @@ class Rates(NamedTuple):
 
 
 @compiled
-def key_of(number: int, roles: Codes, table: Table, times: TimeTable) -> int:
+def key_of(number: int, roles: Codes, table: CollectiveTable, times: TimeTable) -> int:
     """The key of a unit of some type in the table of times, or -1 if it cannot be cut so."""
     key = number
     for split in range(MOST_SPLITS - 1, -1, -1):
@@ -81,16 +81,16 @@ def key_of(number: int, roles: Codes, table: Table, times: TimeTable) -> int:
 
 @compiled
 def lay_unit(
-    bones: Skeleton,
+    bones: TaskTemplate,
     graph: TaskGraph,
-    table: Table,
+    table: CollectiveTable,
     times: TimeTable,
-    rates: Rates,
+    rates: AssignmentRates,
     radix: Ints,
     number: int,
     unit: int,
     roles: Codes,
-    room: Work,
+    room: Workspace,
 ) -> int:
     """Write the compute tasks of a unit."""
     key = key_of(number, roles, table, times)
@@ -136,14 +136,14 @@ def _write(
 
 @compiled
 def lay_bundle(
-    bones: Skeleton,
+    bones: TaskTemplate,
     graph: TaskGraph,
-    table: Table,
-    rates: Rates,
+    table: CollectiveTable,
+    rates: AssignmentRates,
     radix: Ints,
     b: int,
     roles: Codes,
-    room: Work,
+    room: Workspace,
 ) -> int:
     """Write the tasks that carry a bundle, return its gradients and update its parameters."""
     status = _lay_way(bones, graph, table, rates, radix, b, roles, room, True)
@@ -161,14 +161,14 @@ def lay_bundle(
 
 @compiled
 def _lay_way(
-    bones: Skeleton,
+    bones: TaskTemplate,
     graph: TaskGraph,
-    table: Table,
-    rates: Rates,
+    table: CollectiveTable,
+    rates: AssignmentRates,
     radix: Ints,
     b: int,
     roles: Codes,
-    room: Work,
+    room: Workspace,
     there: bool,
 ) -> int:
     """Write the task that carries a bundle there, or its gradients back."""
@@ -236,7 +236,7 @@ def _lay_way(
 
 
 @compiled
-def _carry_again(bones: Skeleton, graph: TaskGraph, b: int, room: Work) -> None:
+def _carry_again(bones: TaskTemplate, graph: TaskGraph, b: int, room: Workspace) -> None:
     """Add what was carried there, for a layer that runs again."""
     carried = bones.carry[b, 0]
     room.charged[TIME] += graph.duration[carried]
@@ -247,10 +247,10 @@ def _carry_again(bones: Skeleton, graph: TaskGraph, b: int, room: Work) -> None:
 
 @compiled
 def _write_way(
-    bones: Skeleton,
+    bones: TaskTemplate,
     graph: TaskGraph,
     b: int,
-    room: Work,
+    room: Workspace,
     one: int,
     other: int,
     sharded: bool,
@@ -278,13 +278,13 @@ def _write_way(
 
 @compiled
 def _lay_update(
-    bones: Skeleton,
+    bones: TaskTemplate,
     graph: TaskGraph,
-    table: Table,
-    rates: Rates,
+    table: CollectiveTable,
+    rates: AssignmentRates,
     b: int,
     roles: Codes,
-    room: Work,
+    room: Workspace,
     home: int,
 ) -> int:
     """Write the optimizer's task, and the one that gathers what it updated in shards."""

@@ -1,6 +1,6 @@
 """The task template of a graph: every task that any of its plans can have. Enters: what joins its
-units, places. Leaves: a `Skeleton` that says where they are, and a `TaskGraph` in which nothing is
-live yet.
+units, places. Leaves: a `TaskTemplate` that says where they are, and a `TaskGraph` in which nothing
+is live yet.
 
 Tasks are numbered so that edges lead to higher numbers (but for those of pipelines): what a layout
 writes later may turn tasks and edges on and off, and never makes a cycle. Compiled: a large model
@@ -15,21 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.base.compiled import compiled
-from meshwright.simulate.edges import Joined
-from meshwright.simulate.resources import Places
+from meshwright.simulate.edges import EdgeTables
+from meshwright.simulate.resources import ResourceClasses
 from meshwright.simulate.stages import Label
-from meshwright.simulate.task_template import NONE, Skeleton
+from meshwright.simulate.task_template import NONE, TaskTemplate
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 
 
 def skeleton(
-    joined: Joined,
-    places: Places,
+    joined: EdgeTables,
+    places: ResourceClasses,
     kinds: int,
     micro_batches: int,
     chained: Iterable[tuple[Label, Label]] = (),
     ahead: Iterable[tuple[Label, Label]] | None = None,
-) -> tuple[Skeleton, TaskGraph]:
+) -> tuple[TaskTemplate, TaskGraph]:
     """The arrays; `chained` are further edges, between the compute tasks of units, and `ahead` what
     fetching parameters waits for, if they are fetched for each use.
     """
@@ -58,7 +58,7 @@ _EDGES = (
     "carried_edge", "returned_edge", "leg_edge", "leg_back_edge", "leg_again_edge", "regather_edge",
     "ahead_edge",
 )  # fmt: skip
-"""The fields of `Skeleton` that hold numbers of edges."""
+"""The fields of `TaskTemplate` that hold numbers of edges."""
 
 
 class _Wires(NamedTuple):
@@ -70,13 +70,13 @@ class _Wires(NamedTuple):
     """Whether an edge is live whatever the layouts."""
 
 
-def _bare(joined: Joined, micro_batches: int) -> Skeleton:
+def _bare(joined: EdgeTables, micro_batches: int) -> TaskTemplate:
     """A skeleton without tasks."""
     tables = joined.tables
     units, bundles = len(tables["flows"]), len(tables["maker"])
     of_units, of_legs = (units, micro_batches), (len(tables["leg_unit"]), micro_batches)
     of_bundles, of_bundle = (bundles, micro_batches), (bundles,)
-    return Skeleton(
+    return TaskTemplate(
         **tables,
         forward=_nothing(of_units),
         backward=_nothing(of_units),
@@ -99,32 +99,37 @@ def _nothing(shape: tuple[int, ...]) -> Indices:
     return np.full(shape, NONE, np.int32)
 
 
-def _made(bones: Skeleton) -> tuple[Indices, Indices]:
+def _made(bones: TaskTemplate) -> tuple[Indices, Indices]:
     """For each unit the bundles that it makes, as a flat list of lists."""
     passed = np.flatnonzero(~bones.parameters)
     return _by_unit(bones, passed, bones.maker[passed])
 
 
-def _read_first(bones: Skeleton) -> tuple[Indices, Indices]:
+def _read_first(bones: TaskTemplate) -> tuple[Indices, Indices]:
     """For each unit the parameters that it is the first to read."""
     kept = np.flatnonzero(bones.parameters)
     return _by_unit(bones, kept, np.minimum.reduceat(bones.leg_unit, bones.leg_start[kept]))
 
 
-def _read_last(bones: Skeleton) -> tuple[Indices, Indices]:
+def _read_last(bones: TaskTemplate) -> tuple[Indices, Indices]:
     """For each unit the parameters that it is the last to read, of those that return gradients."""
     kept, flowing = np.flatnonzero(bones.parameters), np.where(bones.leg_flows, bones.leg_unit, 0)
     return _by_unit(bones, kept, np.maximum.reduceat(flowing, bones.leg_start[kept]))
 
 
-def _by_unit(bones: Skeleton, bundles: Ints, unit: Indices) -> tuple[Indices, Indices]:
+def _by_unit(bones: TaskTemplate, bundles: Ints, unit: Indices) -> tuple[Indices, Indices]:
     ordered = np.argsort(unit, kind="stable")
     start = np.searchsorted(unit[ordered], np.arange(len(bones.flows) + 1))
     return start.astype(np.int32), bundles[ordered].astype(np.int32)
 
 
 def _further(
-    wires: _Wires, count: int, bones: Skeleton, edges: list[tuple[Label, Label]], *, always: bool
+    wires: _Wires,
+    count: int,
+    bones: TaskTemplate,
+    edges: list[tuple[Label, Label]],
+    *,
+    always: bool,
 ) -> _Wires:
     """The first edges, and some more."""
     tasks = {
@@ -144,7 +149,7 @@ def _further(
 
 @compiled
 def _number_tasks(
-    bones: Skeleton,
+    bones: TaskTemplate,
     made_start: Indices,
     made: Indices,
     first_start: Indices,
@@ -193,7 +198,7 @@ def _wire(wires: _Wires, e: int, before: int, after: int, always: bool) -> int:
 
 
 @compiled
-def _join_tasks(bones: Skeleton, wires: _Wires, fetched: bool) -> int:
+def _join_tasks(bones: TaskTemplate, wires: _Wires, fetched: bool) -> int:
     """Write the edges of units, of bundles and of legs, each for all micro-batches; returns how
     many.
     """
@@ -210,7 +215,7 @@ def _join_tasks(bones: Skeleton, wires: _Wires, fetched: bool) -> int:
 
 
 @compiled
-def _join_bundle(bones: Skeleton, wires: _Wires, e: int, b: int) -> int:
+def _join_bundle(bones: TaskTemplate, wires: _Wires, e: int, b: int) -> int:
     if bones.parameters[b]:
         bones.returned_edge[b, 0], bones.regather_edge[b] = e, e + 1
         e = _wire(wires, e, bones.back[b, 0], bones.update[b], False)
@@ -224,7 +229,7 @@ def _join_bundle(bones: Skeleton, wires: _Wires, e: int, b: int) -> int:
 
 
 @compiled
-def _join_leg(bones: Skeleton, wires: _Wires, e: int, b: int, leg: int, fetched: bool) -> int:
+def _join_leg(bones: TaskTemplate, wires: _Wires, e: int, b: int, leg: int, fetched: bool) -> int:
     kept, maker, unit = bones.parameters[b], bones.maker[b], bones.leg_unit[leg]
     flows, trained = bones.flows[unit], bones.trained[bones.leg_source[leg]]
     for m in range(bones.forward.shape[1]):
@@ -246,7 +251,7 @@ def _join_leg(bones: Skeleton, wires: _Wires, e: int, b: int, leg: int, fetched:
 
 
 def _graph(
-    n: int, bones: Skeleton, wires: _Wires, places: Places, kinds: int
+    n: int, bones: TaskTemplate, wires: _Wires, places: ResourceClasses, kinds: int
 ) -> tuple[TaskGraph, Indices]:
     """A task graph in which nothing is live, and the edges in its order."""
     succ_start, by_source = _ordered(wires.before, n)

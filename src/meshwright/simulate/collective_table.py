@@ -29,10 +29,11 @@ from meshwright.collectives.factors import summed_hierarchy
 from meshwright.collectives.predict import PricedProgram, cheapest
 from meshwright.collectives.synthesize import MoveSpace
 from meshwright.collectives.verify import verified
-from meshwright.cost.alpha_beta import Line, Lost, Pricer
+from meshwright.cost.alpha_beta import CostLine, LostBandwidth, Pricer
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective, Movement, Operation
-from meshwright.cost.pattern import Digit, Pattern, Use, concurrent, members
+from meshwright.cost.overlap import waited_share
+from meshwright.cost.pattern import Digit, Pattern, PatternUse, concurrent, members
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import NAMES
 
@@ -49,7 +50,7 @@ OPERATIONS: tuple[Operation, ...] = tuple(
 """By their numbers in `sharding.reshard`."""
 
 
-class Way(NamedTuple):
+class CollectiveWay(NamedTuple):
     """One way to carry out an operation: seconds and bytes for each byte held by a member."""
 
     fixed: float
@@ -59,14 +60,14 @@ class Way(NamedTuple):
     """Bytes that leave a device, on the whole machine."""
     queues: bool = True
     """Whether it waits for its links and keeps others waiting."""
-    lost: Lost = Lost()
+    lost: LostBandwidth = LostBandwidth()
     program: Program | None = None
     steps: tuple[tuple[int, ...], ...] = ()
     """Of several of its kind, one after the other: which of the factors, counted from the first,
     each is along."""
 
 
-class Table(NamedTuple):
+class CollectiveTable(NamedTuple):
     """What compiled code reads of the prices; times in nanoseconds."""
 
     sizes: NDArray[np.int64]
@@ -94,7 +95,7 @@ class Table(NamedTuple):
 
 
 @compiled
-def pattern_number(table: Table, inside: int, every: int) -> int:
+def pattern_number(table: CollectiveTable, inside: int, every: int) -> int:
     """The number of a pattern, given its factors as bits."""
     number = 0
     f = 0
@@ -120,7 +121,7 @@ def pattern_number(table: Table, inside: int, every: int) -> int:
 
 @compiled
 def price(
-    table: Table,
+    table: CollectiveTable,
     operation: int,
     inside: int,
     every: int,
@@ -146,7 +147,7 @@ def price(
     return least, table.moved[best] * held
 
 
-class Prices:
+class CollectivePrices:
     """The table, and how its rows are filled."""
 
     def __init__(self, pricer: Pricer, *, programs: bool = True) -> None:
@@ -161,7 +162,7 @@ class Prices:
             (depth, link.name): number
             for number, (depth, link) in enumerate(_links(cluster), start=1)
         }
-        self._ways: list[Way] = []
+        self._ways: list[CollectiveWay] = []
         self.table = self._empty()
         self.shared: dict[object, Any] = {}
         """What rooms above keep of what follows from these prices, by keys of theirs."""
@@ -178,12 +179,12 @@ class Prices:
         else:
             self._write(range(len(self._ways) - len(ways), len(self._ways)))
 
-    def way(self, operation: int, inside: int, every: int, held: float) -> Way:
+    def way(self, operation: int, inside: int, every: int, held: float) -> CollectiveWay:
         """The cheapest way to carry out an operation."""
         ways = self.ways(operation, inside, every)
         return min(ways, key=lambda way: way.fixed + way.slope * held)
 
-    def ways(self, operation: int, inside: int, every: int) -> Sequence[Way]:
+    def ways(self, operation: int, inside: int, every: int) -> Sequence[CollectiveWay]:
         """All ways to carry out an operation that are known."""
         number = int(pattern_number(self.table, inside, every))
         if self.table.row[operation, number] < 0:
@@ -191,7 +192,9 @@ class Prices:
         first = int(self.table.row[operation, number])
         return self._ways[first : first + int(self.table.ways[operation, number])]
 
-    def without(self, operation: int, inside: int, every: int, way: Way) -> Prices:
+    def without(
+        self, operation: int, inside: int, every: int, way: CollectiveWay
+    ) -> CollectivePrices:
         """The same prices but for one of several ways to carry out an operation."""
         ways = [own for own in self.ways(operation, inside, every) if own != way]
         assert ways, "some way must be left"
@@ -226,7 +229,7 @@ class Prices:
             for place, slope in way.busy if way.queues else ():
                 self.table.busy[row, self._kind[place]] = slope * NANO
 
-    def _empty(self) -> Table:
+    def _empty(self) -> CollectiveTable:
         cluster = self.pricer.cluster
         largest = max(max(cluster.hierarchy), 3 ** len(self.factors) if cluster.wired else 0)
         divisor = np.zeros((len(cluster.levels), largest + 1), np.int64)
@@ -241,7 +244,7 @@ class Prices:
                     divisor[depth, own] = place
                 radix[depth] = len(divisors(cardinality))
                 patterns *= int(radix[depth]) ** 2
-        return Table(
+        return CollectiveTable(
             sizes=np.array([factor.size for factor in self.factors], np.int64),
             level=np.array([factor.level for factor in self.factors], np.int64),
             divisor=divisor,
@@ -255,15 +258,16 @@ class Prices:
             moved=np.zeros(64),
         )
 
-    def _find(self, operation: int, inside: int, every: int) -> Iterator[Way]:
+    def _find(self, operation: int, inside: int, every: int) -> Iterator[CollectiveWay]:
         kind = OPERATIONS[operation]
         if kind is Movement.SEND:
             # One device sends: what its machine has besides takes no part.
             outermost = min(f.level for i, f in enumerate(self.factors) if inside >> i & 1)
             inside = self._of_level(inside, outermost)
         pattern = self._pattern(inside, every)
+        left = waited_share(self.pricer.cluster.device.running, kind, pattern)
         for line in self.pricer.lines(kind, pattern):
-            way = _chain([(line, 1.0, _moved(kind, pattern))])
+            way = _scaled(_chain([(line, 1.0, _moved(kind, pattern))]), left)
             # NCCL has channels for what goes from one device to another: these bytes share links
             # with collectives that are on their way, and do not queue behind them.
             apart = kind is Movement.SEND and self.pricer.backend == NCCL
@@ -275,7 +279,7 @@ class Prices:
         elif isinstance(kind, Collective):
             yield from self._in_steps(kind, inside, every)
 
-    def _in_steps(self, kind: Collective, inside: int, every: int) -> Iterator[Way]:
+    def _in_steps(self, kind: Collective, inside: int, every: int) -> Iterator[CollectiveWay]:
         """One collective a level, or several where that takes less to begin: what makes pieces
         smaller from the inside, the rest outwards.
         """
@@ -306,7 +310,7 @@ class Prices:
             )
         return best[-1][1]
 
-    def _step(self, kind: Collective, inside: int, every: int, own: int) -> tuple[Line, float]:
+    def _step(self, kind: Collective, inside: int, every: int, own: int) -> tuple[CostLine, float]:
         """A step over some of a group's factors, and what it moves."""
         # Scattered data lies everywhere; what one has, or shall have, along outer factors only.
         scattered = kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
@@ -315,7 +319,9 @@ class Prices:
         line = min(self.pricer.lines(kind, pattern), key=lambda line: line.per_byte)
         return line, _moved(kind, pattern)
 
-    def _stepwise(self, kind: Collective, inside: int, every: int, groups: tuple[int, ...]) -> Way:
+    def _stepwise(
+        self, kind: Collective, inside: int, every: int, groups: tuple[int, ...]
+    ) -> CollectiveWay:
         held, steps = 1.0, []
         for own in groups:
             line, moved = self._step(kind, inside, every, own)
@@ -333,7 +339,7 @@ class Prices:
     def _of_level(self, bits: int, depth: int) -> int:
         return sum(1 << i for i, f in enumerate(self.factors) if f.level == depth and bits >> i & 1)
 
-    def _reductions(self, inside: int, every: int) -> Iterator[Way]:
+    def _reductions(self, inside: int, every: int) -> Iterator[CollectiveWay]:
         hierarchy = summed_hierarchy(self.pricer.cluster, inside, every)
         space, seen = MoveSpace(hierarchy), set()
         for payload in PAYLOADS:
@@ -347,9 +353,9 @@ class Prices:
     def _pattern(self, inside: int, every: int) -> Pattern:
         digits: list[list[Digit]] = [[] for _ in self.pricer.cluster.levels]
         for number, factor in enumerate(self.factors):
-            use = Use.MEMBER if inside >> number & 1 else Use.FIRST
+            use = PatternUse.MEMBER if inside >> number & 1 else PatternUse.FIRST
             if every >> number & 1:
-                use = Use.EVERY
+                use = PatternUse.EVERY
             digits[factor.level].append(Digit(factor.size, use))
         return tuple(map(tuple, digits))
 
@@ -360,25 +366,33 @@ def _links(cluster: Cluster) -> Iterator[tuple[int, Link]]:
             yield depth, link
 
 
-def _chain(steps: Sequence[tuple[Line, float, float]]) -> Way:
+def _chain(steps: Sequence[tuple[CostLine, float, float]]) -> CollectiveWay:
     """Lines one after the other, each at a share of the bytes and with what it moves of them."""
     busy: dict[tuple[int, str], float] = {}
     for line, share, _ in steps:
         for place, slope in line.busy:
             busy[place] = busy.get(place, 0.0) + slope * share
-    return Way(
+    return CollectiveWay(
         fixed=sum(line.fixed for line, _, _ in steps),
         slope=sum(line.per_byte * share for line, share, _ in steps),
         busy=tuple(sorted(busy.items())),
         moved=sum(moved * share for _, share, moved in steps),
-        lost=Lost(
+        lost=LostBandwidth(
             sum(line.lost.fixed for line, _, _ in steps),
             sum(line.lost.per_byte * share for line, share, _ in steps),
         ),
     )
 
 
-def _of_program(space: MoveSpace, priced: PricedProgram, payload: float) -> Way:
+def _scaled(way: CollectiveWay, left: float) -> CollectiveWay:
+    """A way of which a share of the bytes is waited for."""
+    if left == 1.0:
+        return way
+    busy = tuple((place, slope * left) for place, slope in way.busy)
+    return way._replace(slope=way.slope * left, busy=busy)
+
+
+def _of_program(space: MoveSpace, priced: PricedProgram, payload: float) -> CollectiveWay:
     steps = []
     for step in priced.steps:
         move = space.move(step.instruction)

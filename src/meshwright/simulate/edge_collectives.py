@@ -1,7 +1,7 @@
 """The collectives of one edge: forward resharding and its backward. Compiled.
 
-Enters: states, as numbers. Leaves: collectives in a `Work`, priced and added up. Which tensors are
-carried, and when, is the business of `assign`.
+Enters: states, as numbers. Leaves: collectives in a `Workspace`, priced and added up. Which
+tensors are carried, and when, is the business of `assign`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from meshwright.base.compiled import compiled
 from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes
 from meshwright.sharding.states import PARTIAL, WHOLE
-from meshwright.simulate.collective_table import Table, price
+from meshwright.simulate.collective_table import CollectiveTable, price
 from meshwright.simulate.operator_table import MOST_SPLITS
-from meshwright.simulate.task_template import Bytes8, Skeleton
+from meshwright.simulate.task_template import Bytes8, TaskTemplate
 from meshwright.simulate.tasks import Flags, Indices, Ints
 
 SHARD: Final = 99
@@ -31,10 +31,10 @@ NO_PRICE: Final = 2
 ILLEGAL: Final = 3
 
 TIME, MOVED = range(2)
-"""In `Work.charged`."""
+"""In `Workspace.charged`."""
 
 
-class Work(NamedTuple):
+class Workspace(NamedTuple):
     """Room for compiled code, and what it leaves besides the task graph."""
 
     made: Codes
@@ -57,10 +57,10 @@ class Work(NamedTuple):
     pending_held: NDArray[np.float64]
 
 
-def work(factors: int, kinds: int, bundles: int) -> Work:
+def work(factors: int, kinds: int, bundles: int) -> Workspace:
     """Room for graphs of these sizes."""
     made, needed, seen, scratch = (np.zeros(factors, np.int8) for _ in range(4))
-    return Work(
+    return Workspace(
         made=made,
         needed=needed,
         seen=seen,
@@ -78,7 +78,7 @@ def work(factors: int, kinds: int, bundles: int) -> Work:
 
 
 @compiled
-def charge(table: Table, room: Work, count: int) -> bool:
+def charge(table: CollectiveTable, room: Workspace, count: int) -> bool:
     """Price the collectives in `room` and add them up; False if a price is missing."""
     for i in range(count):  # noqa: SIM110 - compiled, a generator would be slow
         if not _charge_one(table, room, i):
@@ -87,7 +87,7 @@ def charge(table: Table, room: Work, count: int) -> bool:
 
 
 @compiled
-def charge_rounds(table: Table, room: Work, count: int) -> bool:
+def charge_rounds(table: CollectiveTable, room: Workspace, count: int) -> bool:
     """The same of what parts of a unit exchange, each as often as they do."""
     for i in range(count):
         for _ in range(room.rounds[i]):
@@ -97,7 +97,7 @@ def charge_rounds(table: Table, room: Work, count: int) -> bool:
 
 
 @compiled
-def _charge_one(table: Table, room: Work, i: int) -> bool:
+def _charge_one(table: CollectiveTable, room: Workspace, i: int) -> bool:
     operation, missing, charged = room.operation, room.missing, room.charged
     kind, inside, every = operation[i, 0], operation[i, 1], operation[i, 2]
     own, bytes_moved = price(table, kind, inside, every, room.held[i], room.busy)
@@ -110,7 +110,7 @@ def _charge_one(table: Table, room: Work, i: int) -> bool:
 
 
 @compiled
-def charge_bucket(table: Table, room: Work, count: int) -> bool:
+def charge_bucket(table: CollectiveTable, room: Workspace, count: int) -> bool:
     """Price the collectives of a bucket and add them up; False if a price is missing."""
     for i in range(count):
         for column in range(3):
@@ -122,7 +122,7 @@ def charge_bucket(table: Table, room: Work, count: int) -> bool:
 
 
 @compiled
-def clear(room: Work) -> None:
+def clear(room: Workspace) -> None:
     """Begin to add up anew."""
     room.charged[TIME] = room.charged[MOVED] = 0.0
     for kind in range(len(room.busy)):
@@ -141,7 +141,7 @@ def widen(cube: Codes, roles: Codes, unit: int, begun: bool) -> None:
 
 
 @compiled
-def put_together(room: Work, waiting: int, count: int) -> int:
+def put_together(room: Workspace, waiting: int, count: int) -> int:
     """Put collectives with those of a bucket that are alike; leaves how many are different."""
     operation, held = room.operation, room.held
     pending, pending_held = room.pending, room.pending_held
@@ -164,7 +164,7 @@ def put_together(room: Work, waiting: int, count: int) -> int:
 
 @compiled
 def beside(
-    bones: Skeleton, leg: int, reader: int, roles: Codes, sizes: Ints, way: int, room: Work
+    bones: TaskTemplate, leg: int, reader: int, roles: Codes, sizes: Ints, way: int, room: Workspace
 ) -> int:
     """The halos, statistics and exchanges of a reader, there (0) or back (1), as collectives; how
     many. An exchange is two AllToAlls: to where experts are and back.
@@ -222,7 +222,7 @@ def differ(one: Codes, other: Codes) -> bool:
 
 
 @compiled
-def home_of(bones: Skeleton, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
+def home_of(bones: TaskTemplate, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
     maker, back = bones.source_maker[source], bones.leg_back
     states_of(bones.source_there, source, roles, maker, out)

@@ -15,19 +15,19 @@ import numpy as np
 
 from meshwright.base.once import once
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
-from meshwright.lower.bundles import Bundle, Leg, bucketed, bundles, layers_of
+from meshwright.lower.bundles import EdgeConsumer, TensorEdge, bucketed, bundles, layers_of
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Statistics, Unit
+from meshwright.sharding.unit import OpGroup, SharedStatistics
 from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.task_template import NONE, Bytes8, Floats
 from meshwright.simulate.tasks import Indices
 
 
-class Joined(NamedTuple):
+class EdgeTables(NamedTuple):
     """The bundles of a graph, and the fields of `Skeleton` that follow from them alone."""
 
-    bundles: tuple[Bundle, ...]
+    bundles: tuple[TensorEdge, ...]
     tables: Mapping[str, Any]
     first_leg: Indices
     """[sources] the first reading of a tensor, or NONE."""
@@ -36,7 +36,7 @@ class Joined(NamedTuple):
 
 
 @once
-def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> Joined:
+def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> EdgeTables:
     """The bundles of a graph as one micro-batch carries them."""
     own = units(graph)
     found = bucketed(bundles(graph, own), bucket, layers_of(graph, own))
@@ -46,10 +46,10 @@ def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> Joined:
     first = np.full(len(sources), NONE, np.int32)
     first[tables["leg_source"][::-1]] = np.arange(len(tables["leg_source"]))[::-1]
     width = [ITEM_BYTES[graph.specs[source.name].dtype] for source in sources]
-    return Joined(carried, tables, first, np.array(width, np.float64))
+    return EdgeTables(carried, tables, first, np.array(width, np.float64))
 
 
-def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
+def _micro(bundle: TensorEdge, own: tuple[OpGroup, ...], micro_batches: int) -> TensorEdge:
     """A bundle as one micro-batch carries it."""
     if micro_batches == 1 or bundle.parameters:
         return bundle
@@ -69,7 +69,7 @@ def _micro(bundle: Bundle, own: tuple[Unit, ...], micro_batches: int) -> Bundle:
     )
 
 
-def _micro_leg(leg: Leg, reader: Unit, micro_batches: int) -> Leg:
+def _micro_leg(leg: EdgeConsumer, reader: OpGroup, micro_batches: int) -> EdgeConsumer:
     """Halos and exchanges have rows of one micro-batch, and so have statistics of each sample."""
     halo = tuple(rows // micro_batches for rows in leg.port.halo)
     statistics = tuple(
@@ -83,7 +83,7 @@ def _micro_leg(leg: Leg, reader: Unit, micro_batches: int) -> Leg:
     return msgspec.structs.replace(leg, port=port)
 
 
-def _of_units(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, Any]:
+def _of_units(own: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     near: list[set[int]] = [set() for _ in own]
     for b, bundle in enumerate(carried):
         for leg in bundle.legs:
@@ -98,7 +98,7 @@ def _of_units(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, A
     }
 
 
-def _of_sources(carried: tuple[Bundle, ...]) -> dict[str, Any]:
+def _of_sources(carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     sources = [source for bundle in carried for source in bundle.sources]
     return {
         "source_start": _starts(bundle.sources for bundle in carried),
@@ -110,7 +110,7 @@ def _of_sources(carried: tuple[Bundle, ...]) -> dict[str, Any]:
     }
 
 
-def _of_legs(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, Any]:
+def _of_legs(own: tuple[OpGroup, ...], carried: tuple[TensorEdge, ...]) -> dict[str, Any]:
     first = _starts(bundle.sources for bundle in carried)
     legs = [(b, leg) for b, bundle in enumerate(carried) for leg in bundle.legs]
     ports = [leg.port for _, leg in legs]
@@ -132,8 +132,8 @@ def _of_legs(own: tuple[Unit, ...], carried: tuple[Bundle, ...]) -> dict[str, An
     }
 
 
-def _of_statistics(rows: list[tuple[Statistics | None, ...]]) -> dict[str, Any]:
-    told = [[own or Statistics(0, 0, 0, ()) for own in row] for row in rows]
+def _of_statistics(rows: list[tuple[SharedStatistics | None, ...]]) -> dict[str, Any]:
+    told = [[own or SharedStatistics(0, 0, 0, ()) for own in row] for row in rows]
     rounds = np.zeros((len(rows), MOST_SPLITS, 2), np.int64)
     cut_by = np.zeros((len(rows), MOST_SPLITS), np.int64)
     for number, row in enumerate(told):

@@ -16,7 +16,7 @@ from meshwright.simulate.queue import bits_of_numbers, drop_first, push
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph, Timeline
 
 
-class Scratch(NamedTuple):
+class EngineScratch(NamedTuple):
     """Where a simulation works; a caller that simulates often makes it once."""
 
     queue: Ints
@@ -27,11 +27,11 @@ class Scratch(NamedTuple):
     """[number of resources] from when on."""
 
 
-def scratch(graph: TaskGraph) -> Scratch:
+def scratch(graph: TaskGraph) -> EngineScratch:
     """Room for simulating graphs of these sizes."""
     n = len(graph.live)
     free = np.zeros(len(graph.resource_kind), np.int64)
-    return Scratch(np.zeros(n, np.int64), np.zeros(n, np.int32), free)
+    return EngineScratch(np.zeros(n, np.int64), np.zeros(n, np.int32), free)
 
 
 def timeline_of(graph: TaskGraph) -> Timeline:
@@ -50,7 +50,7 @@ def simulate(graph: TaskGraph) -> Timeline:
 
 
 @compiled
-def run(graph: TaskGraph, work: Scratch, timeline: Timeline) -> tuple[int, int]:
+def run(graph: TaskGraph, work: EngineScratch, timeline: Timeline) -> tuple[int, int]:
     """Simulate into a timeline with room for every task; leaves how many took part, the makespan.
 
     For compiled callers: allocates nothing. Fewer than the live tasks took part if there is a

@@ -1,5 +1,5 @@
 """The layouts of a problem, factor by factor: which roles an op group may give a mesh factor.
-Enters: a `Problem`. Leaves: a `Space`. It does not know how the space is searched.
+Enters: a `StepModel`. Leaves: a `LayoutSpace`. It does not know how the space is searched.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from meshwright.base.errors import InputError
 from meshwright.sharding.layout import IDLE, REPLICA
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.simulate.assign import key_of
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices
 
 
-class Space(NamedTuple):
+class LayoutSpace(NamedTuple):
     """The roles that a unit may give a factor."""
 
     role: NDArray[np.int8]
@@ -34,7 +34,7 @@ class Space(NamedTuple):
     """[2, units] the units of the groups."""
 
 
-def space(problem: Problem) -> Space:
+def space(problem: StepModel) -> LayoutSpace:
     """Every role that some layout gives and that is allowed."""
     listed = [
         [_roles(problem, unit, f) for f in range(len(problem.factors))] for unit in problem.units
@@ -53,10 +53,10 @@ def space(problem: Problem) -> Space:
     starts = [
         np.searchsorted(np.sort(numbers), np.arange(len(problem.units) + 1)) for numbers in group
     ]
-    return Space(role, count, group, np.array(starts, np.int32), members)
+    return LayoutSpace(role, count, group, np.array(starts, np.int32), members)
 
 
-def _roles(problem: Problem, unit: Unit, f: int) -> list[int]:
+def _roles(problem: StepModel, unit: OpGroup, f: int) -> list[int]:
     """Splits that a factor can cut, replica, coordinates."""
     size = problem.factors[f].size
     every = {s: own.name for s, own in enumerate(unit.splits) if unit.cuttable(s, size)}
@@ -72,7 +72,7 @@ def _roles(problem: Problem, unit: Unit, f: int) -> list[int]:
     return found
 
 
-def stranger(problem: Problem, room: Space, roles: Codes) -> Unit | None:
+def stranger(problem: StepModel, room: LayoutSpace, roles: Codes) -> OpGroup | None:
     """The first unit whose roles are not in the space; walks start inside it."""
     there = np.arange(room.role.shape[2]) < room.roles[:, :, np.newaxis]
     inside = ((room.role == roles[:, :, np.newaxis]) & there).any(axis=2).all(axis=1)
@@ -84,7 +84,7 @@ def stranger(problem: Problem, room: Space, roles: Codes) -> Unit | None:
     return None
 
 
-def _sharing(problem: Problem) -> list[int]:
+def _sharing(problem: StepModel) -> list[int]:
     """For each unit the first of those with which it shares parameters, directly or not."""
     first = list(range(len(problem.units)))
     for bundle in problem.bundles:

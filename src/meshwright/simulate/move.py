@@ -13,33 +13,33 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, copy_row
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.assign import Rates, lay_bundle, lay_unit
-from meshwright.simulate.collective_table import Table
-from meshwright.simulate.edge_collectives import FOUND, Work
+from meshwright.simulate.assign import AssignmentRates, lay_bundle, lay_unit
+from meshwright.simulate.collective_table import CollectiveTable
+from meshwright.simulate.edge_collectives import FOUND, Workspace
 from meshwright.simulate.operator_table import TimeTable
-from meshwright.simulate.problem import Problem
-from meshwright.simulate.task_template import NONE, Floats, Skeleton
+from meshwright.simulate.problem import StepModel
+from meshwright.simulate.task_template import NONE, Floats, TaskTemplate
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph
 
 
-class Board(NamedTuple):
+class MoveBuffers(NamedTuple):
     """All arrays of a problem that compiled searches read and write."""
 
-    bones: Skeleton
+    bones: TaskTemplate
     tasks: TaskGraph
-    table: Table
+    table: CollectiveTable
     times: TimeTable
-    rates: Rates
+    rates: AssignmentRates
     radix: Ints
     types: Ints
     roles: Codes
     """[units, factors]"""
-    room: Work
+    room: Workspace
 
 
-def board(problem: Problem) -> Board:
+def board(problem: StepModel) -> MoveBuffers:
     """The arrays of a problem; to be asked for again whenever a table was filled."""
-    return Board(
+    return MoveBuffers(
         bones=problem.bones,
         tasks=problem.tasks,
         table=problem.prices.table,
@@ -52,7 +52,7 @@ def board(problem: Problem) -> Board:
     )
 
 
-class Undo(NamedTuple):
+class MoveUndo(NamedTuple):
     """What a change touched, and what it was before."""
 
     number: Ints
@@ -76,11 +76,11 @@ class Undo(NamedTuple):
 UNITS, TASKS, EDGES, BUNDLES, CHANGES = range(5)
 
 
-def undo(problem: Problem, units: int) -> Undo:
+def undo(problem: StepModel, units: int) -> MoveUndo:
     """Room for changes of so many units at once."""
     n, e, b = len(problem.tasks.live), len(problem.tasks.succ), len(problem.bundles)
     kinds = problem.tasks.hold.shape[1]
-    return Undo(
+    return MoveUndo(
         number=np.zeros(5, np.int64),
         unit=np.zeros(units, np.int32),
         roles=np.zeros((units, len(problem.factors)), np.int8),
@@ -98,7 +98,7 @@ def undo(problem: Problem, units: int) -> Undo:
 
 
 @compiled
-def _keep_task(tasks: TaskGraph, log: Undo, task: int) -> None:
+def _keep_task(tasks: TaskGraph, log: MoveUndo, task: int) -> None:
     if task != NONE:
         at = log.number[TASKS]
         log.task[at] = task
@@ -110,7 +110,7 @@ def _keep_task(tasks: TaskGraph, log: Undo, task: int) -> None:
 
 
 @compiled
-def _keep_edge(tasks: TaskGraph, log: Undo, edge: int) -> None:
+def _keep_edge(tasks: TaskGraph, log: MoveUndo, edge: int) -> None:
     if edge != NONE:
         at = log.number[EDGES]
         log.edge[at] = edge
@@ -119,7 +119,7 @@ def _keep_edge(tasks: TaskGraph, log: Undo, edge: int) -> None:
 
 
 @compiled
-def _keep_bundle(bones: Skeleton, tasks: TaskGraph, log: Undo, b: int) -> None:
+def _keep_bundle(bones: TaskTemplate, tasks: TaskGraph, log: MoveUndo, b: int) -> None:
     for m in range(bones.carry.shape[1]):
         _keep_task(tasks, log, bones.carry[b, m])
         _keep_task(tasks, log, bones.back[b, m])
@@ -139,7 +139,7 @@ def _keep_bundle(bones: Skeleton, tasks: TaskGraph, log: Undo, b: int) -> None:
 
 
 @compiled
-def apply(now: Board, log: Undo, units: Indices, roles: Codes, count: int) -> int:
+def apply(now: MoveBuffers, log: MoveUndo, units: Indices, roles: Codes, count: int) -> int:
     """Give some units new roles; FOUND, or what a table lacks, and then nothing is changed.
 
     Afterwards the log lists only tasks and edges that are not what they were.
@@ -172,11 +172,11 @@ def apply(now: Board, log: Undo, units: Indices, roles: Codes, count: int) -> in
 
 @compiled
 def _keep(
-    bones: Skeleton,
+    bones: TaskTemplate,
     tasks: TaskGraph,
     laid: Codes,
     moved: Floats,
-    log: Undo,
+    log: MoveUndo,
     units: Indices,
     count: int,
 ) -> None:
@@ -204,7 +204,7 @@ def _keep(
 
 
 @compiled
-def _forget_unchanged(tasks: TaskGraph, log: Undo) -> None:
+def _forget_unchanged(tasks: TaskGraph, log: MoveUndo) -> None:
     """Keep only those tasks and edges in the log that are not what they were."""
     task, live, duration, places, hold = log.task, log.live, log.duration, log.places, log.hold
     live_now, duration_now = tasks.live, tasks.duration
@@ -235,7 +235,7 @@ def _forget_unchanged(tasks: TaskGraph, log: Undo) -> None:
 
 
 @compiled
-def take_back(tasks: TaskGraph, laid: Codes, moved: Floats, log: Undo) -> None:
+def take_back(tasks: TaskGraph, laid: Codes, moved: Floats, log: MoveUndo) -> None:
     """Make everything what it was before the change."""
     number, task, live, duration = log.number, log.task, log.live, log.duration
     live_now, duration_now = tasks.live, tasks.duration

@@ -16,7 +16,7 @@ import numpy as np
 from meshwright.base.integers import set_bits
 from meshwright.base.units import Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.lower.bundles import Bundle, Leg
+from meshwright.lower.bundles import EdgeConsumer, TensorEdge
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import (
     ALL_REDUCE,
@@ -28,16 +28,16 @@ from meshwright.sharding.reshard import (
     resharding,
 )
 from meshwright.sharding.states import PARTIAL, WHOLE
-from meshwright.simulate.collective_table import Way
+from meshwright.simulate.collective_table import CollectiveWay
 from meshwright.simulate.edge_collectives import SHARD
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 
 States = tuple[int, ...]
 _Step = tuple[tuple[int, int, int], float]
 """An operation, its members and what runs side by side, as bits of factors; bytes held."""
 
 
-class Move(NamedTuple):
+class EdgeCollective(NamedTuple):
     """One collective."""
 
     operation: str
@@ -47,7 +47,7 @@ class Move(NamedTuple):
     """The factors along which the same runs side by side."""
     held: float
     """Bytes of each member."""
-    way: Way
+    way: CollectiveWay
 
     @property
     def seconds(self) -> Seconds:
@@ -67,10 +67,10 @@ class Move(NamedTuple):
         return f"{cluster.levels[level].name}/{link}"
 
 
-def moves(problem: Problem) -> dict[tuple[str, int], tuple[Move, ...]]:
+def moves(problem: StepModel) -> dict[tuple[str, int], tuple[EdgeCollective, ...]]:
     """The collectives of the tasks of each kind (`Labels.kind`) about each bundle."""
     told = _Telling(problem)
-    found: dict[tuple[str, int], tuple[Move, ...]] = {}
+    found: dict[tuple[str, int], tuple[EdgeCollective, ...]] = {}
     for number, bundle in enumerate(problem.bundles):
         there, back, gather = told.there(bundle), told.back(bundle), told.gather(bundle)
         for kind, steps in (("carry", there), ("again", there), ("return", back)):
@@ -95,14 +95,14 @@ def ways_by_level(cluster: Cluster, numbers: Sequence[int]) -> str:
 class _Telling:
     """The roles that a problem holds, as states of tensors."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: StepModel) -> None:
         self._problem, self._zero = problem, problem.options.zero
         self._early = problem.options.early and self._zero in (1, 2)
         self._fetched = self._zero == 3 or self._early
         self._roles: list[States] = [tuple(row) for row in problem.roles.tolist()]
         self._known: dict[tuple[States, States, float], list[_Step]] = {}
 
-    def there(self, bundle: Bundle) -> list[_Step]:
+    def there(self, bundle: TensorEdge) -> list[_Step]:
         """What brings tensors to their readers."""
         found, exchanged = list[_Step](), list[_Step]()
         read: set[object] = set()
@@ -120,7 +120,7 @@ class _Telling:
             found = self._bucketed(bundle, found)
         return found + exchanged
 
-    def back(self, bundle: Bundle) -> list[_Step]:
+    def back(self, bundle: TensorEdge) -> list[_Step]:
         """What returns gradients; where a layer runs again, what was brought there once more."""
         problem, found, left = self._problem, list[_Step](), set[object]()
         exchanged: list[_Step] = []
@@ -143,7 +143,7 @@ class _Telling:
             exchanged += self.there(bundle)
         return found + exchanged
 
-    def gather(self, bundle: Bundle) -> list[_Step]:
+    def gather(self, bundle: TensorEdge) -> list[_Step]:
         """What brings together what was updated in shards."""
         if not bundle.parameters or self._zero not in (1, 2) or self._early:
             return []
@@ -159,16 +159,16 @@ class _Telling:
         ]
         return self._bucketed(bundle, found)
 
-    def _bucketed(self, bundle: Bundle, steps: list[_Step]) -> list[_Step]:
+    def _bucketed(self, bundle: TensorEdge, steps: list[_Step]) -> list[_Step]:
         """What parameters of a bucket do alike, they do together."""
         bucket = bundle.parameters and self._problem.options.bucket
         return _together(steps) if bucket else steps
 
-    def moves(self, steps: Sequence[_Step]) -> tuple[Move, ...]:
+    def moves(self, steps: Sequence[_Step]) -> tuple[EdgeCollective, ...]:
         """Steps, each with the cheapest way."""
         way = self._problem.prices.way
         return tuple(
-            Move(
+            EdgeCollective(
                 NAMES[operation],
                 set_bits(over),
                 set_bits(beside),
@@ -178,13 +178,13 @@ class _Telling:
             for (operation, over, beside), held in steps
         )
 
-    def _flows(self, leg: Leg) -> bool:
+    def _flows(self, leg: EdgeConsumer) -> bool:
         return leg.port.back is not None and bool(self._problem.bones.flows[leg.unit])
 
     def _states(self, unit: int, by_split: States) -> States:
         return tuple(by_split[role] if role >= 0 else role for role in self._roles[unit])
 
-    def _sharded(self, bundle: Bundle, tensor: int) -> States:
+    def _sharded(self, bundle: TensorEdge, tensor: int) -> States:
         """How the optimizer holds a tensor: cut wherever its gradient is a pending sum."""
         source = bundle.sources[tensor]
         plain = self._states(source.maker, source.port.there)
@@ -206,7 +206,7 @@ class _Telling:
             self._known[key] = [((row[0], row[1], row[2]), own) for row, own in rows]
         return self._known[key]
 
-    def _beside(self, leg: Leg, *, back: bool) -> Iterator[_Step]:
+    def _beside(self, leg: EdgeConsumer, *, back: bool) -> Iterator[_Step]:
         """What parts of a reader exchange: rows beyond cuts, statistics, tokens for experts."""
         for split, rows in enumerate(leg.port.halo):
             # The rows are those of the piece, which other splits cut too.

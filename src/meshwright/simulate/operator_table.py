@@ -16,7 +16,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.cost.operator import OperatorPricer
 from meshwright.sharding.allowed import ANYTHING, Allowed
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.tasks import Indices, Ints
 
@@ -59,14 +59,14 @@ def found_rows(table: TimeTable, keys: Ints, rows: Ints, start: int) -> int:
     return len(keys)
 
 
-class Durations:
+class OperatorDurations:
     """Nanoseconds of both passes of a unit, by how many ways each of its splits is cut.
 
     A pricer remembers them: other graphs, and other numbers of micro-batches, have the same units
     in the same pieces.
     """
 
-    def __init__(self, unit: Unit, pricer: OperatorPricer) -> None:
+    def __init__(self, unit: OpGroup, pricer: OperatorPricer) -> None:
         self._unit, self._pricer = unit, pricer
         self._known = pricer.sums.setdefault(runs(unit), {})
 
@@ -86,12 +86,12 @@ class Durations:
         return max(1, round(there * NANO)), max(1, round(back * NANO))
 
 
-class Times:
+class OperatorTimes:
     """The table of one graph on one kind of device."""
 
     def __init__(
         self,
-        units: tuple[Unit, ...],
+        units: tuple[OpGroup, ...],
         pricer: OperatorPricer,
         devices: int,
         micro_batches: int = 1,
@@ -110,7 +110,9 @@ class Times:
             np.int64,
         )
         self._units = {int(number): unit for number, unit in zip(self.type, units, strict=True)}
-        self._durations = {number: Durations(unit, pricer) for number, unit in self._units.items()}
+        self._durations = {
+            number: OperatorDurations(unit, pricer) for number, unit in self._units.items()
+        }
         place = np.zeros(devices + 1, np.int32)
         place[list(self._divisors)] = np.arange(len(self._divisors))
         cuttable = np.zeros((len(numbers), MOST_SPLITS, len(self._divisors)), np.int32)
@@ -161,12 +163,12 @@ def _rows(count: int) -> tuple[Ints, Ints, Ints]:
     return np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
 
-def runs(unit: Unit) -> object:
+def runs(unit: OpGroup) -> object:
     """What a unit runs, whatever it is called."""
     return tuple((m.call, m.wanted, m.splits) for m in unit.members)
 
 
-def _signature(unit: Unit, allowed: Allowed) -> object:
+def _signature(unit: OpGroup, allowed: Allowed) -> object:
     return (
         runs(unit),
         tuple((split.name, allowed.degree(unit, split.name)) for split in unit.splits),

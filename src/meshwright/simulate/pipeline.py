@@ -23,7 +23,7 @@ from meshwright.lower.schedule import Schedule, Slot, order
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 
-class Part(enum.IntEnum):
+class PipelineTask(enum.IntEnum):
     """What a task of a pipeline does; the first index of a table of durations."""
 
     FORWARD = 0
@@ -38,16 +38,16 @@ class Pipeline(NamedTuple):
 
     graph: TaskGraph
     role: Indices
-    """[n] the `Part` of each task."""
+    """[n] the `PipelineTask` of each task."""
     part: Indices
     """[n] which part of the model it works on; for reductions and updates the stage."""
 
 
 def timed(pipeline: Pipeline, nanoseconds: Ints) -> TaskGraph:
-    """The step with the durations [5, parts] of each `Part` and part of the model."""
+    """The step with the durations [5, parts] of each `PipelineTask` and part of the model."""
     duration = np.maximum(1, nanoseconds[pipeline.role, pipeline.part])
     kinds = pipeline.graph.hold.shape[1]
-    sending = pipeline.role == Part.SEND
+    sending = pipeline.role == PipelineTask.SEND
     hold = np.zeros((len(duration), kinds), np.int64)
     hold[:, 0] = np.where(sending, 0, duration)
     hold[:, 1] = np.where(sending, duration, 0)
@@ -59,7 +59,7 @@ def pipeline(kind: Schedule, stages: int, micro_batches: int, chunks: int = 1) -
     """The step of a schedule.
 
     >>> step = pipeline("1f1b", stages=2, micro_batches=1)
-    >>> [Part(role).name for role in step.role][:5]  # those of stage 0
+    >>> [PipelineTask(role).name for role in step.role][:5]  # those of stage 0
     ['FORWARD', 'SEND', 'BACKWARD', 'REDUCE', 'UPDATE']
     """
     draft = _Draft(stages, chunks)
@@ -88,14 +88,16 @@ class _Draft:
         last = -1
         for slot in slots:
             last = self._add_slot(stage, slot, last)
-        last = self._add(Part.REDUCE, stage, stage, last)
+        last = self._add(PipelineTask.REDUCE, stage, stage, last)
         self.reductions.append(last)
-        self.updates.append(self._add(Part.UPDATE, stage, stage, last))
+        self.updates.append(self._add(PipelineTask.UPDATE, stage, stage, last))
 
     def _add_slot(self, stage: int, slot: Slot, last: int) -> int:
         part = slot.chunk * self.stages + stage
         forward = slot.pass_ == "forward"
-        own = self._add(Part.FORWARD if forward else Part.BACKWARD, part, stage, last)
+        own = self._add(
+            PipelineTask.FORWARD if forward else PipelineTask.BACKWARD, part, stage, last
+        )
         key = (slot.pass_, part, slot.micro_batch)
         self.waiting.append((key, own))
         if forward and part == self.parts - 1:
@@ -105,11 +107,11 @@ class _Draft:
             return own
         target = part + 1 if forward else part - 1
         link = self.stages + (2 * part if forward else 2 * target + 1)
-        sent = self._add(Part.SEND, part, link, own)
+        sent = self._add(PipelineTask.SEND, part, link, own)
         self.arrivals[slot.pass_, target, slot.micro_batch] = sent
         return sent
 
-    def _add(self, role: Part, part: int, place: int, behind: int) -> int:
+    def _add(self, role: PipelineTask, part: int, place: int, behind: int) -> int:
         number = len(self.role)
         self.role.append(role)
         self.part.append(part)

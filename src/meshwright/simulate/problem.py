@@ -21,7 +21,6 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.cost.training import TRAFFIC
-from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.model import Options, Plan
@@ -29,22 +28,22 @@ from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at, coordinate_of, is_at
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from meshwright.simulate.assign import Rates
+from meshwright.simulate.assign import AssignmentRates
 from meshwright.simulate.build_template import skeleton
-from meshwright.simulate.collective_table import NANO, Prices
-from meshwright.simulate.edge_collectives import ILLEGAL, NO_TIME, Work, work
+from meshwright.simulate.collective_table import NANO, CollectivePrices
+from meshwright.simulate.edge_collectives import ILLEGAL, NO_TIME, Workspace, work
 from meshwright.simulate.edges import joined
-from meshwright.simulate.operator_table import MOST_SPLITS, Times
+from meshwright.simulate.operator_table import MOST_SPLITS, OperatorTimes
 from meshwright.simulate.resources import places
 from meshwright.simulate.stages import Label, ahead, chained
-from meshwright.simulate.task_template import Labels, labels_of
+from meshwright.simulate.task_template import TaskLabels, labels_of
 from meshwright.simulate.tasks import Flags
 from meshwright.simulate.whole import lay_all
 
 
-class Problem:
+class StepModel:
     """The arrays of one graph on one cluster, and the layout that they hold."""
 
     def __init__(
@@ -55,7 +54,7 @@ class Problem:
         *,
         apart: Sequence[bool] | None = None,
         pipeline: Sequence[Layout] = (),
-        prices: Prices | None = None,
+        prices: CollectivePrices | None = None,
         operators: OperatorPricer | None = None,
         allowed: Allowed = ANYTHING,
     ) -> None:
@@ -64,12 +63,12 @@ class Problem:
         self.factors = factors(cluster)
         self.units = units(graph)
         self.apart = tuple(apart) if apart is not None else (True,) * len(self.factors)
-        self.prices = prices or Prices(Pricer(cluster, algorithm="best"))
+        self.prices = prices or CollectivePrices(Pricer(cluster, algorithm="best"))
         self.operators = operators or pricer_of(cluster.device)
         micro = self.options.micro_batches
         self.joined = joined(graph, micro, self.options.bucket)
         self.bundles = self.joined.bundles
-        self.times = Times(self.units, self.operators, cluster.devices, micro, allowed)
+        self.times = OperatorTimes(self.units, self.operators, cluster.devices, micro, allowed)
         self.places = places(cluster, self.apart)
         for unit in self.units:
             if len(unit.splits) > MOST_SPLITS:
@@ -82,15 +81,15 @@ class Problem:
         self.bones, self.tasks = skeleton(
             self.joined, self.places, len(self.prices.kinds), micro, edges, fetching
         )
-        self.room: Work = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
+        self.room: Workspace = work(len(self.factors), len(self.prices.kinds), len(self.bundles))
         rates = self.operators.rates
         moving = cluster.device.memory_bandwidth * rates.streaming
         traffic = TRAFFIC[self.options.optimizer]
-        self.rates = Rates(
+        self.rates = AssignmentRates(
             update=traffic / moving * NANO,
             launch=rates.launch * NANO,
             zero=self.options.zero,
-            again=_again(graph, self.units, self.options.recompute),
+            again=_again(graph, self.units, self.options),
             early=self.options.early,
             buckets=bool(self.options.bucket),
         )
@@ -134,7 +133,7 @@ class Problem:
         return Plan.of(origin, self.graph, self.cluster, self.layouts(roles), self.options)
 
     @cached_property
-    def labels(self) -> Labels:
+    def labels(self) -> TaskLabels:
         """What the tasks are, for people."""
         return labels_of(self.bones, len(self.tasks.live))
 
@@ -169,7 +168,7 @@ def _codes(names: tuple[str, ...], layout: Layout) -> list[int]:
     ]
 
 
-def codes_of(own: Sequence[Unit], layouts: Sequence[Layout], factors: int) -> Codes:
+def codes_of(own: Sequence[OpGroup], layouts: Sequence[Layout], factors: int) -> Codes:
     """The roles of units as numbers."""
     known: dict[object, list[int]] = {}
     rows = []
@@ -181,12 +180,12 @@ def codes_of(own: Sequence[Unit], layouts: Sequence[Layout], factors: int) -> Co
     return np.array(rows, np.int8).reshape(len(own), factors)
 
 
-def layouts_of(own: Sequence[Unit], roles: Codes) -> tuple[Layout, ...]:
+def layouts_of(own: Sequence[OpGroup], roles: Codes) -> tuple[Layout, ...]:
     """The layouts that the roles of units stand for."""
     return tuple(_layout(unit, row) for unit, row in zip(own, roles, strict=True))
 
 
-def _layout(unit: Unit, roles: Codes) -> Layout:
+def _layout(unit: OpGroup, roles: Codes) -> Layout:
     return Layout(
         tuple(
             unit.splits[role].name
@@ -199,7 +198,7 @@ def _layout(unit: Unit, roles: Codes) -> Layout:
     )
 
 
-def _again(graph: OperatorGraph, own: tuple[Unit, ...], recompute: bool) -> Flags:
+def _again(graph: OperatorGraph, own: tuple[OpGroup, ...], options: Options) -> Flags:
     """Whether each unit lies in a repeated layer that runs again."""
-    repeated = layer_of(graph) if recompute else {}
+    repeated = options.runs_again(graph)
     return np.array([unit.name in repeated for unit in own], np.bool_)

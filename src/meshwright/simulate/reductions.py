@@ -12,11 +12,11 @@ import msgspec
 from meshwright.collectives import dsl
 from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
-from meshwright.simulate.moves import Move, moves
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.moves import EdgeCollective, moves
+from meshwright.simulate.problem import StepModel
 
 
-def with_programs(plan: Plan, problem: Problem) -> Plan:
+def with_programs(plan: Plan, problem: StepModel) -> Plan:
     """The plan with a program, or steps, for each different collective, the largest first."""
     every = [move for own in moves(problem).values() for move in own]
     every.sort(key=lambda move: -move.held)
@@ -28,14 +28,14 @@ def with_programs(plan: Plan, problem: Problem) -> Plan:
     )
 
 
-def _programs(every: Iterable[Move]) -> Iterator[PlannedReduction]:
+def _programs(every: Iterable[EdgeCollective]) -> Iterator[PlannedReduction]:
     for own in every:
         if own.operation == NAMES[ALL_REDUCE]:
             text = str(own.way.program or dsl.ALL_REDUCE)
             yield PlannedReduction(over=own.over, beside=own.beside, bytes=own.held, program=text)
 
 
-def _chains(every: Iterable[Move]) -> Iterator[PlannedChain]:
+def _chains(every: Iterable[EdgeCollective]) -> Iterator[PlannedChain]:
     """Those of which some have steps; of these all, as sizes decide which have."""
     own = list(every)
     in_steps = {(move.operation, move.over) for move in own if move.way.steps}

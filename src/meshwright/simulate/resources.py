@@ -24,7 +24,7 @@ from meshwright.sharding.states import PARTIAL
 from meshwright.simulate.tasks import Indices, Ints
 
 
-class Places(NamedTuple):
+class ResourceClasses(NamedTuple):
     """Resources and the sets of them that subcubes are."""
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ def subcube(roles: Codes, radix: Ints) -> int:
     return number
 
 
-def places(cluster: Cluster, apart: Sequence[bool]) -> Places:
+def places(cluster: Cluster, apart: Sequence[bool]) -> ResourceClasses:
     """The resources, if only some factors tell devices apart."""
     own = factors(cluster)
     counting = [i for i, telling in enumerate(apart) if telling]
@@ -80,7 +80,7 @@ def places(cluster: Cluster, apart: Sequence[bool]) -> Places:
         )
         members += sorted({r for coordinates in inside for r in uses[coordinates]})
         starts.append(len(members))
-    return Places(
+    return ResourceClasses(
         names=tuple(names),
         kind=np.array(kinds, np.int32),
         set_start=np.array(starts, np.int32),

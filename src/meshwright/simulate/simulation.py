@@ -16,9 +16,9 @@ from meshwright.cost.backend import backend_named
 from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Plan, Prediction
 from meshwright.simulate import full
-from meshwright.simulate.collective_table import COMPUTE, NANO, Prices
+from meshwright.simulate.collective_table import COMPUTE, NANO, CollectivePrices
 from meshwright.simulate.memory.memory_timeline import fullest
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import TaskGraph, Timeline, loads
 from meshwright.simulate.throughput import throughput
 
@@ -28,7 +28,7 @@ class Simulation(NamedTuple):
     """A plan, its tasks laid out, and when everything happens."""
 
     plan: Plan
-    problem: Problem
+    problem: StepModel
     timeline: Timeline
     prediction: Prediction
 
@@ -43,15 +43,15 @@ class Simulation(NamedTuple):
         return own._replace(title=f"{title}, {own.title}", facts=(*own.facts, *rates))
 
 
-def prices_of(plan: Plan, *, programs: bool = True) -> Prices:
+def prices_of(plan: Plan, *, programs: bool = True) -> CollectivePrices:
     """What collectives cost on a plan's machine by the library that the plan was made for."""
     pricer = Pricer(plan.cluster, backend_named(plan.backend), algorithm="best")
-    return Prices(pricer, programs=programs)
+    return CollectivePrices(pricer, programs=programs)
 
 
 def simulate(
     plan: Plan,
-    prices: Prices | None = None,
+    prices: CollectivePrices | None = None,
     operators: OperatorPricer | None = None,
     engine: Callable[[TaskGraph], Timeline] = full.simulate,
 ) -> Simulation:
@@ -75,7 +75,7 @@ def simulate(
         any(coordinates[number] is not None for coordinates in sitting)
         for number in range(len(plan.factors))
     ]
-    problem = Problem(
+    problem = StepModel(
         plan.graph,
         plan.cluster,
         plan.options,
@@ -90,7 +90,7 @@ def simulate(
     return Simulation(plan, problem, timeline, _prediction(problem, timeline))
 
 
-def _prediction(problem: Problem, timeline: Timeline) -> Prediction:
+def _prediction(problem: StepModel, timeline: Timeline) -> Prediction:
     tasks = problem.tasks
     computing = loads(tasks._replace(live=tasks.live & ~tasks.joint))
     memory = fullest(problem, problem.roles, timeline)

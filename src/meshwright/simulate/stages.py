@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from meshwright.lower.bundles import Bundle
+from meshwright.lower.bundles import TensorEdge
 from meshwright.lower.prefetch import AHEAD
 from meshwright.lower.schedule import Slot, order
 from meshwright.lower.stage_runs import runs_of, stages_of
 from meshwright.plan.model import Options
 from meshwright.sharding.layout import Layout
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 Label = tuple[str, int, int]
 """Of a task: its kind, the number of its unit, its micro-batch."""
@@ -27,9 +27,9 @@ Ends = Mapping[tuple[str, int], tuple[list[int], list[int]]]
 
 
 def chained(
-    units: Sequence[Unit],
+    units: Sequence[OpGroup],
     layouts: Sequence[Layout],
-    bundles: Sequence[Bundle],
+    bundles: Sequence[TensorEdge],
     options: Options,
 ) -> Iterator[tuple[Label, Label]]:
     """Edges from the last tasks of a stage's slot to the first ones of its next slot."""
@@ -53,9 +53,9 @@ def chained(
 
 
 def ahead(
-    units: Sequence[Unit],
+    units: Sequence[OpGroup],
     layouts: Sequence[Layout],
-    bundles: Sequence[Bundle],
+    bundles: Sequence[TensorEdge],
     options: Options,
 ) -> Iterator[tuple[Label, Label]]:
     """What fetching the parameters of a bundle waits for: it begins together with the use AHEAD
@@ -78,7 +78,7 @@ def ahead(
 
 
 def _uses(
-    units: Sequence[Unit], bundles: Sequence[Bundle]
+    units: Sequence[OpGroup], bundles: Sequence[TensorEdge]
 ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """The parameters that each unit is the first to use, in either pass."""
     opening: dict[int, list[int]] = {}
@@ -92,7 +92,7 @@ def _uses(
     return opening, closing
 
 
-def _readers(bundles: Sequence[Bundle]) -> dict[int, set[int]]:
+def _readers(bundles: Sequence[TensorEdge]) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for bundle in bundles:
         if not bundle.parameters:

@@ -1,4 +1,4 @@
-"""Where compiled code finds the tasks and edges of units and bundles: `Skeleton`, all arrays.
+"""Where compiled code finds the tasks and edges of units and bundles: `TaskTemplate`, all arrays.
 
     forward(u, m)  backward(u, m)     a unit's compute, for each micro-batch m
     carry(b, m)    return(b, m)       what moves a bundle to its readers, and its gradient back
@@ -24,7 +24,7 @@ NONE = -1
 """In arrays of numbers of tasks and edges: there is none."""
 
 
-class Skeleton(NamedTuple):
+class TaskTemplate(NamedTuple):
     """What compiled code knows of units, bundles and where their tasks are."""
 
     flows: Flags
@@ -94,7 +94,7 @@ class Skeleton(NamedTuple):
     """[2, bundles, micro-batches] a use some time before -> carry and again, or NONE."""
 
 
-class Labels(NamedTuple):
+class TaskLabels(NamedTuple):
     """What the tasks are, for people."""
 
     kind: tuple[str, ...]
@@ -104,7 +104,7 @@ class Labels(NamedTuple):
     micro_batch: tuple[int, ...]
 
 
-def labels_of(bones: Skeleton, tasks: int) -> Labels:
+def labels_of(bones: TaskTemplate, tasks: int) -> TaskLabels:
     """What each of so many tasks is."""
     kind = [""] * tasks
     subject, micro_batch = np.zeros((2, tasks), np.int64)
@@ -122,4 +122,4 @@ def labels_of(bones: Skeleton, tasks: int) -> Labels:
         subject[found], micro_batch[found] = own, micro
         for task in found.tolist():
             kind[task] = name
-    return Labels(tuple(kind), tuple(subject.tolist()), tuple(micro_batch.tolist()))
+    return TaskLabels(tuple(kind), tuple(subject.tolist()), tuple(micro_batch.tolist()))

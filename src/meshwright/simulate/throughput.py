@@ -19,11 +19,10 @@ from meshwright.base.units import OpsPerSecond, Seconds
 from meshwright.cost.operator import PEAKS
 from meshwright.graph.counts import backward, forward
 from meshwright.graph.families import family_of
-from meshwright.graph.layers import layer_of
 from meshwright.graph.workload import Workload, workload
 from meshwright.plan.model import Plan, Prediction
 from meshwright.sharding.layout import REPLICA
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -102,7 +101,7 @@ def throughput(plan: Plan, prediction: Prediction) -> Throughput:
 
 def executed_flops(plan: Plan) -> int:
     """FLOPs of products and convolutions that all devices execute in a step."""
-    again = layer_of(plan.graph) if plan.options.recompute else {}
+    again = plan.options.runs_again(plan.graph)
     total = 0
     for unit in plan.units:
         roles = plan.layout[unit.name].roles
@@ -111,7 +110,7 @@ def executed_flops(plan: Plan) -> int:
     return total
 
 
-def _flops(unit: Unit, again: bool) -> int:
+def _flops(unit: OpGroup, again: bool) -> int:
     total = 0
     for member in unit.members:
         if family_of(member.call).products:

@@ -7,31 +7,31 @@ from __future__ import annotations
 
 from meshwright.base.compiled import compiled
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.assign import Rates, lay_bundle, lay_unit
-from meshwright.simulate.collective_table import Table
-from meshwright.simulate.edge_collectives import FOUND, Work
+from meshwright.simulate.assign import AssignmentRates, lay_bundle, lay_unit
+from meshwright.simulate.collective_table import CollectiveTable
+from meshwright.simulate.edge_collectives import FOUND, Workspace
 from meshwright.simulate.operator_table import TimeTable
-from meshwright.simulate.task_template import Skeleton
+from meshwright.simulate.task_template import TaskTemplate
 from meshwright.simulate.tasks import Ints, TaskGraph
 
 
 @compiled
 def lay_all(
-    bones: Skeleton,
+    bones: TaskTemplate,
     graph: TaskGraph,
-    table: Table,
+    table: CollectiveTable,
     times: TimeTable,
-    rates: Rates,
+    rates: AssignmentRates,
     radix: Ints,
     types: Ints,
     first: int,
     roles: Codes,
-    room: Work,
+    room: Workspace,
 ) -> int:
     """Write units and then bundles, from number `first` on.
 
-    Returns the number of the first that was not written, with the reason in `Work.missing`, or how
-    many there are.
+    Returns the number of the first that was not written, with the reason in `Workspace.missing`, or
+    how many there are.
     """
     units, bundles = len(bones.flows), len(bones.maker)
     for number in range(first, units + bundles):

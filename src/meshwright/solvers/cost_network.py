@@ -1,5 +1,5 @@
 """A pairwise cost network (weighted constraint network), packed for compiled code. Enters: sizes of
-nodes, edges. Leaves: `Rest`.
+nodes, edges. Leaves: `CostNetwork`.
 
     w_i(x)      costs of choice x of node i             `costs[at[i] + x]`
     e_ij(x, y)  of choices x and y of i < j             `pool[base[e] + x * size[j] + y]`
@@ -24,15 +24,15 @@ Flags = NDArray[np.bool_]
 NONE = -1
 
 ALIVE, EDGES, USED, TAKEN, NEXT, WAITING, MARKS = range(7)
-"""In `Rest.counts`: nodes that are left, edges, numbers in the pool, nodes taken away, nodes that
-were looked at and that wait for it, marks."""
+"""In `CostNetwork.counts`: nodes that are left, edges, numbers in the pool, nodes taken away, nodes
+that were looked at and that wait for it, marks."""
 
 SPARE = 4
 """Places to remember tables in, for each table that may be made: more than twice as many, so that
 a free one is near."""
 
 
-class Rest(NamedTuple):
+class CostNetwork(NamedTuple):
     """A graph of costs, some nodes of which are taken away."""
 
     counts: Whole
@@ -81,11 +81,11 @@ class Rest(NamedTuple):
     """Room for those of an edge."""
 
 
-def rest_of(sizes: Whole, edges: int, room: int) -> Rest:
+def rest_of(sizes: Whole, edges: int, room: int) -> CostNetwork:
     """A graph without edges whose costs are 0, with room for edges and their costs."""
     nodes, most = len(sizes), int(sizes.max(initial=1))
     ends = 2 * (edges + nodes)
-    return Rest(
+    return CostNetwork(
         counts=np.array([nodes, 0, 0, 0, 0, 0, nodes], np.int64),
         size=sizes,
         at=np.cumsum(sizes) - sizes,
@@ -113,7 +113,7 @@ def rest_of(sizes: Whole, edges: int, room: int) -> Rest:
     )
 
 
-def with_room(rest: Rest, needed: int) -> Rest:
+def with_room(rest: CostNetwork, needed: int) -> CostNetwork:
     """The same with more room in the pool."""
     pool = np.zeros(max(needed, 2 * len(rest.pool)))
     pool[: len(rest.pool)] = rest.pool
@@ -121,7 +121,7 @@ def with_room(rest: Rest, needed: int) -> Rest:
 
 
 @compiled
-def restart(rest: Rest) -> None:
+def restart(rest: CostNetwork) -> None:
     """All nodes, no edges."""
     nodes = len(rest.size)
     rest.counts[ALIVE] = rest.counts[MARKS] = nodes
@@ -137,14 +137,14 @@ def restart(rest: Rest) -> None:
 
 
 @inlined
-def fresh(rest: Rest) -> int:
+def fresh(rest: CostNetwork) -> int:
     """A mark that nothing has."""
     rest.counts[MARKS] += 1
     return int(rest.counts[MARKS]) - 1
 
 
 @compiled
-def connect(rest: Rest, i: int, k: int) -> int:
+def connect(rest: CostNetwork, i: int, k: int) -> int:
     """A new edge between two nodes, the lower first; its costs are what the pool holds next."""
     base = rest.counts[USED]
     rest.counts[USED] += rest.size[i] * rest.size[k]
@@ -152,7 +152,7 @@ def connect(rest: Rest, i: int, k: int) -> int:
 
 
 @inlined
-def connected(rest: Rest, i: int, k: int, mark: int, base: int) -> int:
+def connected(rest: CostNetwork, i: int, k: int, mark: int, base: int) -> int:
     """A new edge between two nodes, the lower first, whose costs begin somewhere in the pool."""
     edge = int(rest.counts[EDGES])
     rest.counts[EDGES] += 1
@@ -169,7 +169,9 @@ def connected(rest: Rest, i: int, k: int, mark: int, base: int) -> int:
 
 
 @compiled
-def load(rest: Rest, marks: Whole, ends: Whole, tables: Whole, bases: Whole, used: int) -> None:
+def load(
+    rest: CostNetwork, marks: Whole, ends: Whole, tables: Whole, bases: Whole, used: int
+) -> None:
     """Give nodes marks, and connect nodes [edges, 2] by tables that are in the pool already, each
     edge by the one of its number.
     """
@@ -181,7 +183,7 @@ def load(rest: Rest, marks: Whole, ends: Whole, tables: Whole, bases: Whole, use
 
 
 @inlined
-def disconnect(rest: Rest, edge: int) -> None:
+def disconnect(rest: CostNetwork, edge: int) -> None:
     """Take an edge away; its costs stay in the pool."""
     rest.joined[edge] = False
     for end in (2 * edge, 2 * edge + 1):
@@ -196,7 +198,7 @@ def disconnect(rest: Rest, edge: int) -> None:
 
 
 @inlined
-def edge_of(rest: Rest, i: int, k: int) -> int:
+def edge_of(rest: CostNetwork, i: int, k: int) -> int:
     """The edge between two nodes, or NONE; looked for at the node that has fewer."""
     one, other = (i, k) if rest.degree[i] <= rest.degree[k] else (k, i)
     end = rest.head[one]
@@ -208,12 +210,12 @@ def edge_of(rest: Rest, i: int, k: int) -> int:
 
 
 @inlined
-def nodes(rest: Rest, edge: int) -> tuple[int, int]:
+def nodes(rest: CostNetwork, edge: int) -> tuple[int, int]:
     """The nodes of an edge, the lower first."""
     return rest.node[2 * edge], rest.node[2 * edge + 1]
 
 
 @inlined
-def strides(rest: Rest, end: int) -> tuple[int, int]:
+def strides(rest: CostNetwork, end: int) -> tuple[int, int]:
     """How far costs of an edge are apart by the choices of the node at an end, and of the other."""
     return (1, rest.size[rest.node[end]]) if end & 1 else (rest.size[rest.node[end ^ 1]], 1)

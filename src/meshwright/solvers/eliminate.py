@@ -1,5 +1,5 @@
 """Variable elimination (bucket elimination, Dechter 1999), compiled: nodes taken out of a cost
-network. Enters: a `Rest`. Leaves: less of it, and the choices of nodes that were taken away.
+network. Enters: a `CostNetwork`. Leaves: less of it, and the choices of nodes that were taken away.
 
 A table that is made of the same tables as another is that one: repeated layers are joined once.
 Compiled code makes no arrays: where the pool is too small, `eliminate` says how much is needed.
@@ -18,7 +18,7 @@ from meshwright.solvers.cost_network import (
     TAKEN,
     USED,
     WAITING,
-    Rest,
+    CostNetwork,
     Whole,
     connected,
     disconnect,
@@ -30,7 +30,7 @@ from meshwright.solvers.cost_network import (
 
 
 @compiled
-def await_all(rest: Rest) -> None:
+def await_all(rest: CostNetwork) -> None:
     """Look at all nodes that are left once more, the lowest first."""
     rest.counts[NEXT] = rest.counts[WAITING] = 0
     for node in range(len(rest.size)):
@@ -40,7 +40,7 @@ def await_all(rest: Rest) -> None:
 
 
 @compiled
-def eliminate(rest: Rest) -> int:
+def eliminate(rest: CostNetwork) -> int:
     """Take nodes with at most two neighbours away, as long as there are others.
 
     All are looked at before any is once more: so repeated layers become less in the same way.
@@ -74,7 +74,7 @@ def eliminate(rest: Rest) -> int:
 
 
 @inlined
-def _take(rest: Rest, node: int, low: int, high: int, between: int) -> None:
+def _take(rest: CostNetwork, node: int, low: int, high: int, between: int) -> None:
     """Take a node with these ends away; between its neighbours is an edge, or none yet."""
     taken = rest.counts[TAKEN]
     rest.taken[taken, 0], rest.taken[taken, 1], rest.taken[taken, 2] = node, low, high
@@ -97,7 +97,7 @@ def _take(rest: Rest, node: int, low: int, high: int, between: int) -> None:
 
 
 @inlined
-def _place(rest: Rest, one: int, between: int, other: int) -> int:
+def _place(rest: CostNetwork, one: int, between: int, other: int) -> int:
     """Where the table that is made of some others is remembered, or would be."""
     known, mask = rest.known, len(rest.known) - 1
     at = ((one * 0x9E3779B1) ^ (between * 0x85EBCA77) ^ (other * 0xC2B2AE3D)) & mask
@@ -109,7 +109,7 @@ def _place(rest: Rest, one: int, between: int, other: int) -> int:
 
 
 @inlined
-def _made(rest: Rest, at: int, one: int, between: int, other: int, size: int) -> int:
+def _made(rest: CostNetwork, at: int, one: int, between: int, other: int, size: int) -> int:
     """Remember a table that the pool holds next; leaves where it begins."""
     base = rest.counts[USED]
     rest.counts[USED] += size
@@ -119,7 +119,7 @@ def _made(rest: Rest, at: int, one: int, between: int, other: int, size: int) ->
 
 
 @inlined
-def _add(rest: Rest, edge: int, mark: int, base: int) -> None:
+def _add(rest: CostNetwork, edge: int, mark: int, base: int) -> None:
     """Add a table to that of an edge."""
     (i, k), before = nodes(rest, edge), rest.base[edge]
     one, other = 2 * rest.edge_mark[edge], 2 * mark
@@ -134,7 +134,7 @@ def _add(rest: Rest, edge: int, mark: int, base: int) -> None:
 
 
 @inlined
-def _least_of(rest: Rest, node: int) -> float:
+def _least_of(rest: CostNetwork, node: int) -> float:
     """The least cost of a node."""
     least = np.inf
     for x in range(rest.at[node], rest.at[node] + rest.size[node]):
@@ -143,7 +143,7 @@ def _least_of(rest: Rest, node: int) -> float:
 
 
 @inlined
-def _fold(rest: Rest, node: int, end: int) -> None:
+def _fold(rest: CostNetwork, node: int, end: int) -> None:
     """Add the least that a node costs to the choices of its only neighbour."""
     other, base = rest.node[end ^ 1], rest.base[end // 2]
     own, step = strides(rest, end)
@@ -156,7 +156,7 @@ def _fold(rest: Rest, node: int, end: int) -> None:
 
 
 @inlined
-def _join(rest: Rest, node: int, low: int, high: int) -> tuple[int, int]:
+def _join(rest: CostNetwork, node: int, low: int, high: int) -> tuple[int, int]:
     """The mark of what a node costs at least between its two neighbours, and where it begins."""
     marks = rest.edge_mark
     one, other = 2 * marks[low // 2] + (low & 1), 2 * marks[high // 2] + (high & 1)
@@ -169,7 +169,7 @@ def _join(rest: Rest, node: int, low: int, high: int) -> tuple[int, int]:
 
 
 @inlined
-def _least_sums(rest: Rest, node: int, low: int, high: int, target: int) -> None:
+def _least_sums(rest: CostNetwork, node: int, low: int, high: int, target: int) -> None:
     """For each pair of choices of its neighbours the least that a node costs between them."""
     pool, square, row, after = rest.pool, rest.square, rest.row, rest.after
     sizes, width = rest.size[node], rest.size[rest.node[high ^ 1]]
@@ -198,7 +198,7 @@ def _least_sums(rest: Rest, node: int, low: int, high: int, target: int) -> None
 
 
 @compiled
-def loosen(rest: Rest) -> float:
+def loosen(rest: CostNetwork) -> float:
     """Take away the edge whose costs differ least; leaves its least cost."""
     best, chosen = np.inf, NONE
     for edge in range(rest.counts[EDGES]):
@@ -219,7 +219,7 @@ def loosen(rest: Rest) -> float:
 
 
 @inlined
-def _extremes(rest: Rest, edge: int) -> tuple[float, float]:
+def _extremes(rest: CostNetwork, edge: int) -> tuple[float, float]:
     """The least and the largest cost of an edge."""
     (i, k), base = nodes(rest, edge), rest.base[edge]
     least, most = np.inf, -np.inf
@@ -229,7 +229,7 @@ def _extremes(rest: Rest, edge: int) -> tuple[float, float]:
 
 
 @compiled
-def settle(rest: Rest, choice: Whole) -> None:
+def settle(rest: CostNetwork, choice: Whole) -> None:
     """Choose for nodes that were taken away what is best beside the choices of the others."""
     for n in range(rest.counts[TAKEN] - 1, -1, -1):
         node = rest.taken[n, 0]

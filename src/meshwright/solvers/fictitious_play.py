@@ -3,10 +3,10 @@ Leaves: nanoseconds that no way can beat.
 
 Let x be a way for every unit. A weighted mean of the inequalities (`inequalities`) is no more than
 the step, and its least value over all x is a lower bound:
-    step >= min over x of the weighted mean                                      `Game.least`
+    step >= min over x of the weighted mean                                   `FictitiousPlay.least`
 The weights are found by playing: for given ones take the x with the least mean, find the largest
-inequality for the mean of such x (`Game.worst`), and mix it in (fictitious play; later rounds count
-more: after k of them one has a part of 3 / (k + 4)). The best least mean is kept.
+inequality for the mean of such x (`FictitiousPlay.worst`), and mix it in (fictitious play; later
+rounds count more: after k of them one has a part of 3 / (k + 4)). The best least mean is kept.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ CLOSE = 1e-4
 """A game is over when the best sum is so near to what no mixture can exceed."""
 
 
-class Mixing(Protocol):
+class MixedStrategy(Protocol):
     """Columns of numbers."""
 
     def mixed(self, other: Self, part: float) -> Self:
         """A weighted mean."""
 
 
-Weights = TypeVar("Weights", bound=Mixing)
-Costs = TypeVar("Costs", bound=Mixing)
+Weights = TypeVar("Weights", bound=MixedStrategy)
+Costs = TypeVar("Costs", bound=MixedStrategy)
 
 
-class Game(Protocol[Weights, Costs]):
+class FictitiousPlay(Protocol[Weights, Costs]):
     """The inequalities and the ways of one graph."""
 
     def first(self) -> Weights:
@@ -50,7 +50,7 @@ class Game(Protocol[Weights, Costs]):
 
 
 def value(
-    game: Game[Weights, Costs], rounds: int, wanted: float = np.inf, known: float = 0.0
+    game: FictitiousPlay[Weights, Costs], rounds: int, wanted: float = np.inf, known: float = 0.0
 ) -> float:
     """The largest least mean that was found; the first that is as large as is wanted, or what was
     found when none can be larger than what is known.

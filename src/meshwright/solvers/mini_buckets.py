@@ -25,7 +25,7 @@ MOST = 20_000_000
 """Numbers of a sum of functions."""
 
 
-class Function(NamedTuple):
+class CostFunction(NamedTuple):
     """A cost for all choices of some variables, in rising order."""
 
     scope: tuple[int, ...]
@@ -34,21 +34,21 @@ class Function(NamedTuple):
     """The variable whose elimination left it, or as many as there are if it was given."""
 
 
-class Buckets(NamedTuple):
+class MiniBuckets(NamedTuple):
     """All functions, given and left by eliminations, by their last variable."""
 
-    ending: tuple[tuple[Function, ...], ...]
+    ending: tuple[tuple[CostFunction, ...], ...]
     least: float
     """A lower bound of the sum over all choices; the minimum, if `exact`."""
     exact: bool
 
 
-def eliminate(sizes: Sequence[int], given: Iterable[tuple[tuple[int, ...], Costs]]) -> Buckets:
+def eliminate(sizes: Sequence[int], given: Iterable[tuple[tuple[int, ...], Costs]]) -> MiniBuckets:
     """Eliminate all variables, which have so many choices each."""
     count, least, exact = len(sizes), 0.0, True
-    ending: list[list[Function]] = [[] for _ in sizes]
+    ending: list[list[CostFunction]] = [[] for _ in sizes]
     for scope, cost in given:
-        ending[scope[-1]].append(Function(scope, cost, count))
+        ending[scope[-1]].append(CostFunction(scope, cost, count))
     for variable in reversed(range(count)):
         groups = _groups(ending[variable], sizes)
         exact = exact and len(groups) <= 1
@@ -58,11 +58,11 @@ def eliminate(sizes: Sequence[int], given: Iterable[tuple[tuple[int, ...], Costs
             if len(scope) == 1:
                 least += float(left)
             else:
-                ending[scope[-2]].append(Function(scope[:-1], left, variable))
-    return Buckets(tuple(map(tuple, ending)), least, exact)
+                ending[scope[-2]].append(CostFunction(scope[:-1], left, variable))
+    return MiniBuckets(tuple(map(tuple, ending)), least, exact)
 
 
-def choice(buckets: Buckets) -> tuple[int, ...]:
+def choice(buckets: MiniBuckets) -> tuple[int, ...]:
     """A choice with the least sum, if the buckets are exact; else a good one."""
     chosen: list[int] = []
     for ending in buckets.ending:
@@ -73,9 +73,9 @@ def choice(buckets: Buckets) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _groups(functions: Sequence[Function], sizes: Sequence[int]) -> list[list[Function]]:
+def _groups(functions: Sequence[CostFunction], sizes: Sequence[int]) -> list[list[CostFunction]]:
     """Functions to be added up before they are minimised, the widest first."""
-    groups: list[tuple[set[int], list[Function]]] = []
+    groups: list[tuple[set[int], list[CostFunction]]] = []
     for function in sorted(functions, key=lambda own: -own.cost.size):
         for scope, group in groups:
             wider = scope | set(function.scope)
@@ -88,7 +88,7 @@ def _groups(functions: Sequence[Function], sizes: Sequence[int]) -> list[list[Fu
     return [group for _, group in groups]
 
 
-def _sum(group: Sequence[Function], sizes: Sequence[int]) -> tuple[tuple[int, ...], Costs]:
+def _sum(group: Sequence[CostFunction], sizes: Sequence[int]) -> tuple[tuple[int, ...], Costs]:
     scope = tuple(sorted(set().union(*(own.scope for own in group))))
     total = np.zeros([sizes[i] for i in scope])
     for own in group:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.grouped import grouped
-from meshwright.solvers.cost_network import ALIVE, EDGES, Rest, load, rest_of, with_room
+from meshwright.solvers.cost_network import ALIVE, EDGES, CostNetwork, load, rest_of, with_room
 from meshwright.solvers.eliminate import await_all, eliminate, loosen, settle
 
 Costs = NDArray[np.float64]
@@ -101,7 +101,7 @@ def bounded(graph: CostGraph) -> tuple[float, tuple[int, ...]]:
     return least, tuple(choice.tolist())
 
 
-def settled(rest: Rest, choice: NDArray[np.int64]) -> tuple[float, Rest]:
+def settled(rest: CostNetwork, choice: NDArray[np.int64]) -> tuple[float, CostNetwork]:
     """As `bounded`, of a graph that is loaded; with the room that it took."""
     rest, least = _loosened(rest, 1)
     for node in np.flatnonzero(rest.there).tolist():
@@ -112,7 +112,7 @@ def settled(rest: Rest, choice: NDArray[np.int64]) -> tuple[float, Rest]:
     return least, rest
 
 
-def _loosened(rest: Rest, left: int) -> tuple[Rest, float]:
+def _loosened(rest: CostNetwork, left: int) -> tuple[CostNetwork, float]:
     """What is left when edges count as their least cost until no more nodes are left; and what all
     that was taken away costs by itself.
     """
@@ -124,7 +124,7 @@ def _loosened(rest: Rest, left: int) -> tuple[Rest, float]:
     return rest, constant + float(rest.alone[0])
 
 
-def _loaded(graph: CostGraph) -> Rest:
+def _loaded(graph: CostGraph) -> CostNetwork:
     """A graph to be eliminated; equal costs, as in repeated layers, stand there once."""
     sizes = np.array([len(own) for own in graph.nodes], np.int64)
     edges = list(graph.edges.values())
@@ -146,19 +146,19 @@ def _memory(table: Costs) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return table.ctypes.data, table.strides, table.shape
 
 
-def _eliminated(rest: Rest) -> Rest:
+def _eliminated(rest: CostNetwork) -> CostNetwork:
     await_all(rest)
     while needed := eliminate(rest):
         rest = with_room(rest, needed)
     return rest
 
 
-def _own(rest: Rest, node: int) -> Costs:
+def _own(rest: CostNetwork, node: int) -> Costs:
     """The costs of a node."""
     return rest.costs[rest.at[node] : rest.at[node] + rest.size[node]]
 
 
-def _edges(rest: Rest) -> dict[tuple[int, int], Costs]:
+def _edges(rest: CostNetwork) -> dict[tuple[int, int], Costs]:
     """The costs of all edges that are left, in both directions."""
     found: dict[tuple[int, int], Costs] = {}
     for edge in np.flatnonzero(rest.joined[: rest.counts[EDGES]]).tolist():
@@ -169,7 +169,7 @@ def _edges(rest: Rest) -> dict[tuple[int, int], Costs]:
     return found
 
 
-def _chosen(rest: Rest) -> dict[int, int]:
+def _chosen(rest: CostNetwork) -> dict[int, int]:
     """A choice for what is left: by a beam, then node by node until nothing improves."""
     order, edges = np.flatnonzero(rest.there).tolist(), _edges(rest)
     beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
@@ -187,7 +187,7 @@ def _chosen(rest: Rest) -> dict[int, int]:
 
 
 def _improved(
-    rest: Rest, edges: Mapping[tuple[int, int], Costs], choice: dict[int, int]
+    rest: CostNetwork, edges: Mapping[tuple[int, int], Costs], choice: dict[int, int]
 ) -> dict[int, int]:
     around: dict[int, list[int]] = {}
     for node, other in edges:

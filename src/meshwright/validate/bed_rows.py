@@ -63,7 +63,7 @@ class LevelTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Of the payload."""
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag="calibration"):
+class BedCalibration(msgspec.Struct, frozen=True, kw_only=True, tag="calibration"):
     """What was measured of a network before its cases, outermost level first."""
 
     network: str
@@ -91,7 +91,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
         return self.network, self.axes, self.reduce, self.matrix
 
 
-Record = Calibration | Result
+Record = BedCalibration | Result
 
 
 def read_records(text: str) -> list[Record]:
@@ -134,7 +134,7 @@ def _parts(whole: int) -> list[int]:
     return [size for size in range(2, whole) if whole % size == 0]
 
 
-def calibrated(cluster: Cluster, calibration: Calibration) -> Cluster:
+def calibrated(cluster: Cluster, calibration: BedCalibration) -> Cluster:
     """The cluster with the latencies and bandwidths that were measured.
 
     Every level has one link; what crosses the links of a level also crosses the outward links
@@ -167,5 +167,5 @@ def _fitted(
 
 def described(clusters: Mapping[str, Cluster], records: Iterable[Record]) -> dict[str, Cluster]:
     """The networks that were calibrated, each by its last calibration."""
-    found = [record for record in records if isinstance(record, Calibration)]
+    found = [record for record in records if isinstance(record, BedCalibration)]
     return {it.network: calibrated(clusters[it.network], it) for it in found}

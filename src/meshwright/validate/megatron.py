@@ -19,7 +19,7 @@ from meshwright.graph.model import Attributes, Call, Spec
 VOCABULARY = 50_257
 
 
-class Sizes(NamedTuple):
+class MegatronSizes(NamedTuple):
     """What the calls of a layer depend on."""
 
     hidden: int
@@ -36,10 +36,10 @@ class Sizes(NamedTuple):
         return -(-VOCABULARY // (128 * self.tensor)) * 128
 
 
-def layer_calls(sizes: Sizes) -> tuple[Call, ...]:
+def layer_calls(sizes: MegatronSizes) -> tuple[Call, ...]:
     """The forward pass of one layer.
 
-    >>> [call.kind for call in layer_calls(Sizes(1024, 16, 1024, 2, 1))][:5]
+    >>> [call.kind for call in layer_calls(MegatronSizes(1024, 16, 1024, 2, 1))][:5]
     ['layer_norm', 'linear', 'bmm', 'softmax', 'dropout']
     """
     h, t = sizes.hidden, sizes.tensor
@@ -68,7 +68,7 @@ def layer_calls(sizes: Sizes) -> tuple[Call, ...]:
     )
 
 
-def embedding_calls(sizes: Sizes) -> tuple[Call, ...]:
+def embedding_calls(sizes: MegatronSizes) -> tuple[Call, ...]:
     """What the first stage does before its layers: look up, add positions, drop."""
     whole = _half(sizes.sequence, sizes.micro_batch, sizes.hidden)
     words = Spec("int64", (sizes.sequence, sizes.micro_batch))
@@ -80,7 +80,7 @@ def embedding_calls(sizes: Sizes) -> tuple[Call, ...]:
     )
 
 
-def head_calls(sizes: Sizes) -> tuple[Call, ...]:
+def head_calls(sizes: MegatronSizes) -> tuple[Call, ...]:
     """What the last stage does behind its layers: logits and, in fp32, the loss."""
     whole = _half(sizes.sequence, sizes.micro_batch, sizes.hidden)
     logits = (sizes.sequence, sizes.micro_batch, sizes.vocabulary)
@@ -95,12 +95,12 @@ def head_calls(sizes: Sizes) -> tuple[Call, ...]:
     )
 
 
-def layer_parameters(sizes: Sizes) -> int:
+def layer_parameters(sizes: MegatronSizes) -> int:
     """Weights of one layer on a device; biases and norms, a thousandth, are left out."""
     return 12 * sizes.hidden**2 // sizes.tensor
 
 
-def word_parameters(sizes: Sizes) -> int:
+def word_parameters(sizes: MegatronSizes) -> int:
     """Weights of the embedding, or of the head, on a device."""
     return sizes.hidden * sizes.vocabulary
 

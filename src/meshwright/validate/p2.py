@@ -21,7 +21,7 @@ from meshwright.collectives.predict import PricedProgram
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Algorithm
 from meshwright.search.rank import Ranker, Reduction
-from meshwright.validate.rows import CLUSTERS, Row
+from meshwright.validate.rows import CLUSTERS, P2Row
 
 PAYLOAD = Bytes(4 << 29)
 RUNS = 10
@@ -30,10 +30,10 @@ Kind = Literal["allreduce", "optimal"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree")
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class P2Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One measured time beside its prediction."""
 
-    row: Row
+    row: P2Row
     algorithm: Algorithm
     kind: Kind
     measured_s: Seconds
@@ -52,7 +52,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.predicted_s / self.measured_s - 1
 
 
-def compare(rows: Iterable[Row]) -> list[Comparison]:
+def compare(rows: Iterable[P2Row]) -> list[P2Comparison]:
     """Every measured time of the rows beside its prediction."""
 
     @cache
@@ -71,8 +71,8 @@ def compare(rows: Iterable[Row]) -> list[Comparison]:
 
 
 def _compare(
-    row: Row, algorithm: Algorithm, hardware: Ranker, by_axis: Ranker
-) -> Iterator[Comparison]:
+    row: P2Row, algorithm: Algorithm, hardware: Ranker, by_axis: Ranker
+) -> Iterator[P2Comparison]:
     reduction = Reduction(tuple(map(str, row.reduce_axes)), PAYLOAD)
     here, there = (ranker.price(row.placement, reduction) for ranker in (hardware, by_axis))
     aligned = len({_levels(ranker, row, reduction) for ranker in (hardware, by_axis)}) == 1
@@ -83,7 +83,7 @@ def _compare(
     for kind, priced, in_axis_order in kinds:
         measured = row.measured.get(f"{kind}_{algorithm}_s")
         if measured is not None:
-            yield Comparison(
+            yield P2Comparison(
                 row=row,
                 algorithm=algorithm,
                 kind=kind,
@@ -96,6 +96,6 @@ def _compare(
             )
 
 
-def _levels(ranker: Ranker, row: Row, reduction: Reduction) -> tuple[frozenset[object], ...]:
+def _levels(ranker: Ranker, row: P2Row, reduction: Reduction) -> tuple[frozenset[object], ...]:
     levels = ranker.hierarchy(row.placement, reduction.axes).levels
     return tuple(frozenset(level.factors) for level in levels)

@@ -23,7 +23,7 @@ import numpy as np
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import BytesPerSecond, Seconds
-from meshwright.cost.protocol import MACHINES, Constants, Floats, Machine, all_reduce_times
+from meshwright.cost.protocol import MACHINES, Constants, Floats, ProtocolMachine, all_reduce_times
 from meshwright.validate.collectives import AllReduceRow, Evidence, Group, embedded_rows
 
 START = Constants(
@@ -88,22 +88,22 @@ def gather_evidence(rows: Sequence[AllReduceRow]) -> dict[Group, Evidence]:
     return found
 
 
-def mean_error(machine: Machine, rows: Sequence[AllReduceRow]) -> float:
+def mean_error(machine: ProtocolMachine, rows: Sequence[AllReduceRow]) -> float:
     """The mean absolute error on rows of one group size."""
     ((members, (sizes, seconds)),) = _measured(rows).items()
     return float(_errors(machine, members, sizes, seconds).mean())
 
 
-def _errors(machine: Machine, members: int, sizes: Floats, seconds: Floats) -> Floats:
+def _errors(machine: ProtocolMachine, members: int, sizes: Floats, seconds: Floats) -> Floats:
     found: Floats = np.abs(all_reduce_times(machine, members, sizes) / seconds - 1)
     return found
 
 
-def _with(machine: Machine, constants: Constants) -> Machine:
+def _with(machine: ProtocolMachine, constants: Constants) -> ProtocolMachine:
     return msgspec.structs.replace(machine, constants=constants)
 
 
-def _machine(rows: Sequence[AllReduceRow]) -> Machine:
+def _machine(rows: Sequence[AllReduceRow]) -> ProtocolMachine:
     names = sorted({row.gpu for row in rows})
     if len(names) != 1:
         found = " and ".join(names) or "none"
@@ -119,7 +119,7 @@ def _measured(rows: Sequence[AllReduceRow]) -> Measured:
     return {members: (own[:, 0], own[:, 1]) for members, own in sorted(arrays.items())}
 
 
-def _loss(machine: Machine, constants: Constants, measured: Measured) -> float:
+def _loss(machine: ProtocolMachine, constants: Constants, measured: Measured) -> float:
     if constants.granule_share > 1:
         return np.inf
     trial = _with(machine, constants)

@@ -26,7 +26,7 @@ TIMES = tuple(f"{kind}_{way}_s" for kind in ("allreduce", "optimal") for way in 
 COLUMNS = ("gpu", "nodes", "gpus_per_node", "axes", "reduce_axes", "matrix", *TIMES)
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class P2Row(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table: a placement, what is reduced, and the measured seconds."""
 
     gpu: str
@@ -54,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.matrix[i][0] > 1 for i in self.reduce_axes)
 
 
-def embedded_rows() -> list[Row]:
+def embedded_rows() -> list[P2Row]:
     """The A100 rows of Appendix A that ship with Meshwright.
 
     >>> len(embedded_rows())
@@ -64,7 +64,7 @@ def embedded_rows() -> list[Row]:
     return list(parse_table(embedded_table(name), name, COLUMNS, _row))
 
 
-def load_rows(path: str) -> list[Row]:
+def load_rows(path: str) -> list[P2Row]:
     """The rows of a file with the same columns."""
     rows = list(parse_table(read_table(path, COLUMNS), path, COLUMNS, _row))
     if not rows:
@@ -72,10 +72,10 @@ def load_rows(path: str) -> list[Row]:
     return rows
 
 
-def _row(cells: Cells) -> Row:
+def _row(cells: Cells) -> P2Row:
     if cells["gpu"] not in CLUSTERS:
         raise InputError(f"gpu is {shown(cells['gpu'])}", nearest(cells["gpu"], CLUSTERS))
-    row = Row(
+    row = P2Row(
         gpu=cells["gpu"],
         nodes=whole(cells, "nodes"),
         gpus_per_node=whole(cells, "gpus_per_node"),

@@ -12,7 +12,7 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
-from meshwright.validate.megatron import Sizes
+from meshwright.validate.megatron import MegatronSizes
 from meshwright.validate.table import (
     Cells,
     embedded_table,
@@ -70,9 +70,9 @@ class IterationRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.gpus > NODE
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MegatronSizes:
         """What the calls of its layers depend on."""
-        return Sizes(self.hidden, self.heads, self.sequence, self.tensor, self.micro_batch)
+        return MegatronSizes(self.hidden, self.heads, self.sequence, self.tensor, self.micro_batch)
 
     @property
     def machine(self) -> tuple[int, ...]:

@@ -36,13 +36,13 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.collective import Collective
 from meshwright.cost.host_overhead import together
 from meshwright.cost.operator import OperatorPricer, all_gradients
-from meshwright.cost.pattern import Digit, Pattern, Use, members
+from meshwright.cost.pattern import Digit, Pattern, PatternUse, members
 from meshwright.cost.protocol import MACHINES, all_reduce_seconds
 from meshwright.graph.model import Call
 from meshwright.simulate import full
-from meshwright.simulate.pipeline import Part, pipeline, timed
+from meshwright.simulate.pipeline import PipelineTask, pipeline, timed
 from meshwright.validate.megatron import (
-    Sizes,
+    MegatronSizes,
     embedding_calls,
     head_calls,
     layer_calls,
@@ -87,7 +87,7 @@ class StepPredictor:
             scanning=constants.scanning,
         )
         self._operators = OperatorPricer(Cluster.named(CLUSTER).device, rates=rates)
-        self._layers: dict[Sizes, LayerPrice] = {}
+        self._layers: dict[MegatronSizes, LayerPrice] = {}
         self._pricers: dict[tuple[int, int], Pricer] = {}
 
     def seconds(self, row: IterationRow) -> Seconds:
@@ -97,7 +97,7 @@ class StepPredictor:
         return Seconds(full.simulate(graph).makespan / 1e9)
 
     def _stages(self, row: IterationRow) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """Seconds by `Part` and stage."""
+        """Seconds by `PipelineTask` and stage."""
         own, sizes = self.constants, row.sizes
         price = self._price(sizes)
         slower = own.straggling if row.across_nodes else 1.0
@@ -120,16 +120,18 @@ class StepPredictor:
         weights[0] += word_parameters(sizes)
         if row.pipeline > 1:
             weights[-1] += word_parameters(sizes)
-        times = np.zeros((len(Part), row.pipeline))
-        times[Part.FORWARD], times[Part.BACKWARD] = there, back
-        times[Part.SEND] = self._transfer(row, activations)
-        times[Part.REDUCE] = [self._all_reduce(row, "data", 2 * held) for held in weights]
-        times[Part.REDUCE, [0, -1]] += self._shared_words(row)
+        times = np.zeros((len(PipelineTask), row.pipeline))
+        times[PipelineTask.FORWARD], times[PipelineTask.BACKWARD] = there, back
+        times[PipelineTask.SEND] = self._transfer(row, activations)
+        times[PipelineTask.REDUCE] = [self._all_reduce(row, "data", 2 * held) for held in weights]
+        times[PipelineTask.REDUCE, [0, -1]] += self._shared_words(row)
         device = self._operators.device
-        times[Part.UPDATE] = weights * own.update_bytes / device.memory_bandwidth / own.streaming
+        times[PipelineTask.UPDATE] = (
+            weights * own.update_bytes / device.memory_bandwidth / own.streaming
+        )
         return times
 
-    def _price(self, sizes: Sizes) -> LayerPrice:
+    def _price(self, sizes: MegatronSizes) -> LayerPrice:
         if sizes not in self._layers:
             self._layers[sizes] = LayerPrice(
                 *(self._sum(calls(sizes)) for calls in (layer_calls, embedding_calls, head_calls))
@@ -213,7 +215,7 @@ def pattern(row: IterationRow, axis: str) -> Pattern:
     names = ("pipeline", "data", "tensor")
 
     def digits(ways: dict[str, int]) -> tuple[Digit, ...]:
-        uses = {name: Use.MEMBER if name == axis else Use.EVERY for name in names}
+        uses = {name: PatternUse.MEMBER if name == axis else PatternUse.EVERY for name in names}
         return tuple(Digit(ways[name], uses[name]) for name in names)
 
     return digits(outer), digits(inner)

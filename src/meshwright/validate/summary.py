@@ -14,7 +14,7 @@ import msgspec
 
 from meshwright.base.units import BytesPerSecond
 from meshwright.cluster.model import Cluster
-from meshwright.validate.p2 import Comparison
+from meshwright.validate.p2 import P2Comparison
 from meshwright.validate.rows import CLUSTERS
 
 
@@ -62,9 +62,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     fits: tuple[Fit, ...]
 
 
-def summarize(comparisons: Sequence[Comparison]) -> Summary:
+def summarize(comparisons: Sequence[P2Comparison]) -> Summary:
     """The figures of a validation."""
-    groups: dict[str, list[Comparison]] = {
+    groups: dict[str, list[P2Comparison]] = {
         "ring allreduce across nodes": [],
         "tree allreduce across nodes": [],
         "optimum across nodes, levels lined up": [],
@@ -88,7 +88,7 @@ def summarize(comparisons: Sequence[Comparison]) -> Summary:
     )
 
 
-def _errors(comparisons: Iterable[Comparison]) -> Errors:
+def _errors(comparisons: Iterable[P2Comparison]) -> Errors:
     # In axis order the prediction to hold against the paper's run is the one in axis order.
     return errors((it.axis_order_s, it.measured_s) for it in comparisons)
 
@@ -99,7 +99,7 @@ def errors(times: Iterable[tuple[float, float]]) -> Errors:
     return Errors(times=len(sizes), median=median(sizes), worst=max(sizes))
 
 
-def _gains(comparisons: Iterable[Comparison], *, measured: bool) -> Gains:
+def _gains(comparisons: Iterable[P2Comparison], *, measured: bool) -> Gains:
     seconds: dict[object, dict[str, float]] = defaultdict(dict)
     ratios: dict[object, list[float]] = defaultdict(list)
     for it in comparisons:
@@ -128,7 +128,7 @@ def gains(exact: Iterable[float], ratios: Iterable[float]) -> Gains:
     )
 
 
-def _fits(comparisons: Iterable[Comparison]) -> Iterable[Fit]:
+def _fits(comparisons: Iterable[P2Comparison]) -> Iterable[Fit]:
     implied: dict[tuple[str, str], list[float]] = defaultdict(list)
     for it in comparisons:
         if it.kind == "allreduce" and it.algorithm == "ring":

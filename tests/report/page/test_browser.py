@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium h
 
 SECTIONS = (
     "summary", "strategies", "machine", "graph", "timeline", "spent", "memory", "reductions",
-    "decisions", "search",
+    "decisions", "helps", "search",
 )  # fmt: skip
 MOST_BYTES = 10_000_000
 
@@ -185,4 +185,22 @@ def test_cells_and_devices_can_be_chosen(browser: Browser, folder: Path) -> None
     before = page.locator("#memory-words").text_content()
     page.locator("#memory-device").select_option(index=1)
     assert page.locator("#memory-words").text_content() != before
+    page.close()
+
+
+def test_tables_sort_and_seek(browser: Browser, folder: Path) -> None:
+    page = opened(browser, folder, reported("mlp"))
+    strategies = page.locator("#strategies table")
+    head = strategies.locator("th button", has_text="step (bar: speed)")
+    columns = []
+    for order in ("descending", "ascending"):
+        head.click()
+        assert strategies.locator(f"th[aria-sort={order}]").count() == 1
+        columns.append(strategies.locator("tbody tr td:nth-child(2)").all_text_contents())
+    assert columns[0] == columns[1][::-1] != columns[1]
+    path = page.locator("#spent table").first
+    rows = path.locator("tbody tr:visible")
+    before = rows.count()
+    page.locator("#spent .seek").first.fill("backward")
+    assert 0 < rows.count() < before
     page.close()

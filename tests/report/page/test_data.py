@@ -77,7 +77,7 @@ def test_memory_peaks_where_it_is_predicted_to(plan: Plan) -> None:
     simulation = simulate(plan)
     document: Any = memory_document(simulation, Bytes(1 << 30))
     first = document["devices"][0]
-    standing = first["parameters"] + first["optimizer"]
+    standing = first["parameters"] + first["optimizer"] + first["framework"]
     totals = [standing + sum(own) for own in zip(*(first[kind] for kind in HOLDS), strict=True)]
     assert max(totals) == simulation.prediction.memory.total
     moments = first["ns"]

@@ -15,9 +15,9 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Options, Plan
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.additive import Costing
-from meshwright.simulate.collective_table import Prices
-from meshwright.simulate.problem import Problem, codes_of
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.collective_table import CollectivePrices
+from meshwright.simulate.problem import StepModel, codes_of
 from meshwright.simulate.tasks import Indices
 from support.plan_strategies import CLUSTERS, GRAPHS, legal
 from support.training_graphs import random_graph
@@ -28,12 +28,12 @@ MICRO = (1, 2, 3)
 class Both:
     """A graph laid out, and what adds up for the same roles."""
 
-    def __init__(self, plan: Plan, prices: Prices, operators: OperatorPricer) -> None:
+    def __init__(self, plan: Plan, prices: CollectivePrices, operators: OperatorPricer) -> None:
         options = plan.options
-        self.problem = Problem(
+        self.problem = StepModel(
             plan.graph, plan.cluster, options, prices=prices, operators=operators
         )
-        self.costing = Costing(plan.graph, plan.cluster, prices, operators, options)
+        self.costing = AdditiveCosts(plan.graph, plan.cluster, prices, operators, options)
         self.roles = self.problem.codes([plan.layout[unit.name] for unit in plan.units])
         self.problem.lay(self.roles)
         self.micro, self.zero = options.micro_batches, options.zero
@@ -65,9 +65,9 @@ class Both:
 
 
 @cache
-def tables(cluster: int) -> tuple[Prices, OperatorPricer]:
+def tables(cluster: int) -> tuple[CollectivePrices, OperatorPricer]:
     own = CLUSTERS[cluster]
-    return Prices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+    return CollectivePrices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
 
 
 @st.composite
@@ -165,7 +165,7 @@ def test_parameters_that_several_units_share_cost_what_lies_otherwise(both: Both
 @given(laid())
 def test_layouts_at_once_cost_what_each_costs_by_itself(both: Both) -> None:
     own = both.problem
-    fresh = Costing(own.graph, own.cluster, own.prices, own.operators, own.options)
+    fresh = AdditiveCosts(own.graph, own.cluster, own.prices, own.operators, own.options)
     rows = [
         codes_of([unit] * len(choices), choices, len(own.factors))[:8]
         for unit, choices in zip(own.units, legal(own.graph, own.cluster), strict=True)

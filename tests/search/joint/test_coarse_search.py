@@ -17,19 +17,19 @@ from meshwright.plan.model import Options
 from meshwright.search.joint.coarse_search import sketches
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.global_config import (
-    Frame,
-    Saving,
+    GlobalConfig,
+    MemorySaving,
     framed,
     micro_batches,
     savings,
     shapes,
 )
-from meshwright.search.joint.graph_context import Bench
-from meshwright.search.joint.layout_dp import Weights
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.graph_context import GraphContext
+from meshwright.search.joint.layout_dp import LayoutWeights
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.violations import violations
 from meshwright.sharding.layout import factors
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from support.baseline_graphs import convolutional, transformer
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
@@ -39,17 +39,17 @@ ROOM = 1 << 40
 
 
 @cache
-def tables(cluster: Cluster = FOUR) -> tuple[Prices, OperatorPricer]:
-    return Prices(Pricer(cluster, algorithm="best")), OperatorPricer(cluster.device)
+def tables(cluster: Cluster = FOUR) -> tuple[CollectivePrices, OperatorPricer]:
+    return CollectivePrices(Pricer(cluster, algorithm="best")), OperatorPricer(cluster.device)
 
 
-def question(memory: int = ROOM, constraints: Constraints | None = None) -> Question:
+def question(memory: int = ROOM, constraints: Constraints | None = None) -> PlanRequest:
     own = constraints or Constraints()
-    return Question(graph=GRAPH, cluster=FOUR, memory=Bytes(memory), constraints=own)
+    return PlanRequest(graph=GRAPH, cluster=FOUR, memory=Bytes(memory), constraints=own)
 
 
-def bench(memory: int = ROOM, constraints: Constraints | None = None) -> Bench:
-    return Bench(question(memory, constraints), GRAPH, *tables())
+def bench(memory: int = ROOM, constraints: Constraints | None = None) -> GraphContext:
+    return GraphContext(question(memory, constraints), GRAPH, *tables())
 
 
 def never() -> bool:
@@ -89,7 +89,7 @@ def test_shapes_with_constraints(
 def test_savings_keep_to_what_is_fixed(fixes: list[str]) -> None:
     wanted = dict(fix.split("=") for fix in fixes)
     found = savings(parse_constraints(fixes=fixes))
-    every = [Saving(zero, again) for again in (False, True) for zero in range(4)]
+    every = [MemorySaving(zero, again) for again in (False, True) for zero in range(4)]
     assert set(found) == {
         own
         for own in every
@@ -124,7 +124,7 @@ def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:
     found = sketches(bench(1), never)
     tried = {(own.frame.stages, own.frame.options.micro_batches) for own in found}
     assert tried == set(shapes(question(1), GRAPH))
-    saved = {Saving(own.frame.options.zero, own.frame.options.recompute) for own in found}
+    saved = {MemorySaving(own.frame.options.zero, own.frame.options.recompute) for own in found}
     assert saved == set(savings(Constraints()))
     held = [own.bytes for own in found]
     assert held == sorted(held)
@@ -136,17 +136,17 @@ DOZEN = Cluster.named("flexflow-p100", node=12, gpu=2)
 
 @pytest.mark.parametrize("fixes", [[], ["stages=8"]])
 def test_on_a_level_of_three_factors_with_no_room_at_all(fixes: list[str]) -> None:
-    own = Question(
+    own = PlanRequest(
         graph=GRAPH, cluster=EIGHT, memory=Bytes(1), constraints=parse_constraints(fixes=fixes)
     )
-    found = sketches(Bench(own, GRAPH, *tables(EIGHT)), never)
+    found = sketches(GraphContext(own, GRAPH, *tables(EIGHT)), never)
     assert max(own.frame.degree(factors(EIGHT)) for own in found) == 8
 
 
 def test_every_number_of_stages_that_a_level_can_hold() -> None:
-    own = Question(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM))
+    own = PlanRequest(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM))
     found = [
-        (stages, Frame(stages, Options()).degree(factors(DOZEN)))
+        (stages, GlobalConfig(stages, Options()).degree(factors(DOZEN)))
         for stages, _ in shapes(own, GRAPH)
     ]
     assert list(dict.fromkeys(found)) == [
@@ -160,7 +160,7 @@ def test_every_number_of_stages_that_a_level_can_hold() -> None:
 def test_stages_that_are_fixed_have_a_shape(stages: int, runs: set[tuple[int, ...]]) -> None:
     """Also across levels, and with micro-batches that no number of stages divides."""
     constraints = parse_constraints(fixes=[f"stages={stages}"])
-    own = Question(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM), constraints=constraints)
+    own = PlanRequest(graph=GRAPH, cluster=DOZEN, memory=Bytes(ROOM), constraints=constraints)
     found = list(shapes(own, GRAPH))
     assert {run for run, _ in found} == runs
     assert all(8 % micro == 0 and micro > 1 for _, micro in found)
@@ -179,18 +179,18 @@ def test_who_has_enough_gets_what_there_is() -> None:
 @pytest.mark.parametrize("stages", [(), (0,), (1,)])
 def test_a_sketch_is_a_plan_that_can_be_simulated(stages: tuple[int, ...], fine: bool) -> None:
     own = bench()
-    frame = framed(own.question, stages, 4, Saving(1, True))
-    sketch = own.sketch(frame, Weights(), fine=fine)
+    frame = framed(own.question, stages, 4, MemorySaving(1, True))
+    sketch = own.sketch(frame, LayoutWeights(), fine=fine)
     plan = own.simulated("sketch", frame.options, own.roles(sketch)).plan
     places = {tuple(layout.coordinates()[f] for f in stages) for layout in plan.layout.values()}
     assert len(places) == frame.degree(factors(FOUR))
-    assert own.sketch(frame, Weights(), fine=fine).estimate == sketch.estimate
+    assert own.sketch(frame, LayoutWeights(), fine=fine).estimate == sketch.estimate
 
 
 def test_the_same_layouts_with_other_options() -> None:
     own = bench()
-    sketch = own.sketch(Frame((), Options()), Weights(), fine=False)
-    other = own.again(sketch, Frame((), Options(recompute=True)))
+    sketch = own.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
+    other = own.again(sketch, GlobalConfig((), Options(recompute=True)))
     assert other is not None
     assert np.array_equal(other.chosen, sketch.chosen)
     assert other.estimate > sketch.estimate
@@ -199,9 +199,9 @@ def test_the_same_layouts_with_other_options() -> None:
 
 def test_layouts_that_micro_batches_are_too_small_for() -> None:
     own = bench(constraints=parse_constraints(fixes=["sample=4"]))
-    sketch = own.sketch(Frame((), Options()), Weights(), fine=False)
-    assert own.again(sketch, Frame((), Options(micro_batches=2))) is not None
-    assert own.again(sketch, Frame((), Options(micro_batches=4))) is None
+    sketch = own.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=False)
+    assert own.again(sketch, GlobalConfig((), Options(micro_batches=2))) is not None
+    assert own.again(sketch, GlobalConfig((), Options(micro_batches=4))) is None
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_sketches_keep_constraints(cluster: Cluster, constraints: Constraints) -
     """Also degrees that no level has as a whole."""
     if "node" in str(constraints.forbidden) and cluster is FLAT:
         pytest.skip("there is one node")
-    own = Bench(
-        Question(graph=GRAPH, cluster=cluster, memory=Bytes(ROOM), constraints=constraints),
+    own = GraphContext(
+        PlanRequest(graph=GRAPH, cluster=cluster, memory=Bytes(ROOM), constraints=constraints),
         GRAPH,
         *tables(cluster),
     )

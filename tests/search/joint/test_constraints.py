@@ -32,17 +32,17 @@ from meshwright.search.joint.constraints import (
 )
 from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.violations import violations
-from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, stroll
+from meshwright.search.mcmc.metropolis import COST, LONGEST, MetropolisChain, desk, stroll
 from meshwright.search.mcmc.parallel_chains import random_roles, search
 from meshwright.sharding.layout import Layout, factors, layouts
 from meshwright.sharding.reshard import Codes
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
 from meshwright.simulate.move import board, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from support.plan_strategies import plans
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
@@ -164,7 +164,7 @@ ROLES = ("sample", "channel", "inner", "replica", "idle")
 
 
 @st.composite
-def constraints(draw: st.DrawFn, cluster: Cluster, parts: tuple[Unit, ...]) -> Constraints:
+def constraints(draw: st.DrawFn, cluster: Cluster, parts: tuple[OpGroup, ...]) -> Constraints:
     """Constraints that name what there is, contradictory or not."""
     pinned = [
         (unit.name, str(draw(st.sampled_from(list(layouts(unit.extents, cluster))))))
@@ -244,11 +244,11 @@ def test_violations_name_what_is_broken() -> None:
     ]
 
 
-def problem_of(own: Constraints, cluster: Cluster) -> Problem:
-    return Problem(chain(), cluster, allowed=allowed(own, cluster))
+def problem_of(own: Constraints, cluster: Cluster) -> StepModel:
+    return StepModel(chain(), cluster, allowed=allowed(own, cluster))
 
 
-def makespan(problem: Problem, roles: Codes) -> int:
+def makespan(problem: StepModel, roles: Codes) -> int:
     problem.lay(roles)
     return full.simulate(problem.tasks).makespan
 
@@ -262,7 +262,7 @@ def test_walks_visit_only_what_is_allowed(own: Constraints, seed: int) -> None:
     number = np.zeros(6, np.int64)
     number[COST] = makespan(problem, roles)
     hot = np.array([1e12])
-    walk = Walk(np.array([seed], np.uint64), number, hot, roles.copy())
+    walk = MetropolisChain(np.array([seed], np.uint64), number, hot, roles.copy())
     table, log, room = desk(problem), undo(problem, LONGEST), space(problem)
     for _ in range(30):
         plan = problem.plan("walk", problem.roles)
@@ -285,7 +285,7 @@ def test_searches_return_only_what_is_allowed(own: Constraints) -> None:
 @given(own=constraints(TWO, UNITS))
 def test_the_optimum_is_that_of_the_allowed_plans(own: Constraints) -> None:
     assume(consistent(own, TWO))
-    free, problem = Problem(chain(), TWO), problem_of(own, TWO)
+    free, problem = StepModel(chain(), TWO), problem_of(own, TWO)
     every = [
         [
             roles
@@ -301,7 +301,7 @@ def test_the_optimum_is_that_of_the_allowed_plans(own: Constraints) -> None:
     assert violations(problem.plan("found", found.roles), own) == []
 
 
-def layouts_of(problem: Problem, unit: int, rows: Codes) -> list[Layout]:
+def layouts_of(problem: StepModel, unit: int, rows: Codes) -> list[Layout]:
     roles = problem.roles.copy()
     found: list[Layout] = []
     for row in rows:
@@ -337,7 +337,9 @@ def test_starts_outside_are_refused() -> None:
 def test_nothing_left_is_a_sentence() -> None:
     """Degrees that micro-batches leave no room for are found only with the micro-batches."""
     own = parsed("sample=8")
-    problem = Problem(chain(batch=8), EIGHT, Options(micro_batches=2), allowed=allowed(own, EIGHT))
+    problem = StepModel(
+        chain(batch=8), EIGHT, Options(micro_batches=2), allowed=allowed(own, EIGHT)
+    )
     with pytest.raises(InputError, match="unit 'first' may have hardly any of its layouts"):
         random_roles(problem, 0)
     with pytest.raises(InputError, match="unit 'first' may have none of its layouts"):

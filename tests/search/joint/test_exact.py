@@ -16,10 +16,10 @@ from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.memory.memory_timeline import within
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import simulate
 from support.brute_force import Answer, allowed, brute_force, legal, reachable
 from support.small_questions import ROOM, small_question
@@ -53,7 +53,7 @@ def test_the_answer_is_what_a_simulation_says(seed: int) -> None:
     assert prediction.memory.total == found.memory <= ask(seed).memory
 
 
-def plain(question: Question) -> tuple[Options, ...]:
+def plain(question: PlanRequest) -> tuple[Options, ...]:
     """The options under which layouts do not change the order in which a stage works."""
     return tuple(own for own in allowed(question) if own.micro_batches == 1)
 
@@ -67,7 +67,7 @@ def test_branch_and_bound_finds_the_same(seed: int) -> None:
     best = NEVER
     for graph in reachable(question):
         for options in plain(question):
-            problem = Problem(graph, question.cluster, options)
+            problem = StepModel(graph, question.cluster, options)
             fits = within(problem, Bytes(question.memory))
             found = exhaustive(problem, fits=fits, best=best)
             assert found.proved
@@ -79,7 +79,7 @@ def test_branch_and_bound_finds_the_same(seed: int) -> None:
 def test_legal_layouts_are_those_of_the_searches(seed: int) -> None:
     question = ask(seed)
     for options in allowed(question):
-        problem = Problem(question.graph, question.cluster, options)
+        problem = StepModel(question.graph, question.cluster, options)
         every = [legal(unit, question, options.micro_batches) for unit in problem.units]
         for number, (slow, fast) in enumerate(zip(every, choices(problem), strict=True)):
             others = [own[0] for own in every]

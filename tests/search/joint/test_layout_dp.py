@@ -21,15 +21,15 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import Constraints
-from meshwright.search.joint.global_config import Frame
-from meshwright.search.joint.graph_context import Bench
-from meshwright.search.joint.layout_dp import Field, Weights
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.global_config import GlobalConfig
+from meshwright.search.joint.graph_context import GraphContext
+from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
+from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.layout import layouts
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.units import units
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.problem import codes_of
 from meshwright.solvers.variable_elimination import cheapest
 from support.baseline_graphs import recurrent, transformer
@@ -46,26 +46,26 @@ MOST = 20_000
 
 
 @cache
-def tables(cluster: int) -> tuple[Prices, OperatorPricer]:
+def tables(cluster: int) -> tuple[CollectivePrices, OperatorPricer]:
     own = CLUSTERS[cluster]
-    return Prices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+    return CollectivePrices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
 
 
 def bench_of(
     graph: OperatorGraph, cluster: int = 0, constraints: Constraints | None = None
-) -> Bench:
+) -> GraphContext:
     own = CLUSTERS[cluster]
-    question = Question(
+    question = PlanRequest(
         graph=graph,
         cluster=own,
         memory=Bytes(1 << 40),
         constraints=constraints or Constraints(),
     )
-    return Bench(question, graph, *tables(cluster))
+    return GraphContext(question, graph, *tables(cluster))
 
 
 WEIGHTS = st.builds(
-    Weights,
+    LayoutWeights,
     compute=st.sampled_from((0.0, 0.2, 1.0)),
     sums=st.sampled_from((0.0, 0.3, 1.0)),
     together=st.booleans(),
@@ -80,15 +80,15 @@ OPTIONS = st.builds(
 
 
 @st.composite
-def fields(draw: st.DrawFn) -> Field:
+def fields(draw: st.DrawFn) -> LayoutDP:
     """Small graphs whose every layout can be tried."""
     random = Random(draw(st.integers(0, 10_000)))
     graph = small_graph(random) if draw(st.booleans()) else random_graph(random, 4)
     bench = bench_of(graph, draw(st.integers(0, len(CLUSTERS) - 1)))
-    return bench.field(Frame((), draw(OPTIONS)))
+    return bench.field(GlobalConfig((), draw(OPTIONS)))
 
 
-def every_row(field: Field, node: int) -> list[Codes]:
+def every_row(field: LayoutDP, node: int) -> list[Codes]:
     """Every layout of a node without idle devices, from the definition of layouts."""
     costing = field.costing
     unit = costing.units[field.first[node]]
@@ -107,17 +107,19 @@ def every_row(field: Field, node: int) -> list[Codes]:
     ]
 
 
-def whole(field: Field) -> Codes:
+def whole(field: LayoutDP) -> Codes:
     return np.full((len(field.first), len(field.costing.factors)), WHOLE, np.int8)
 
 
-def brute(field: Field, rows: Sequence[Sequence[Codes]], weights: Weights) -> float:
+def brute(field: LayoutDP, rows: Sequence[Sequence[Codes]], weights: LayoutWeights) -> float:
     return min(field.cost(np.array(chosen), weights) for chosen in product(*rows))
 
 
 @given(fields(), WEIGHTS)
 @settings(max_examples=30)
-def test_all_factors_at_once_give_what_brute_force_gives(field: Field, weights: Weights) -> None:
+def test_all_factors_at_once_give_what_brute_force_gives(
+    field: LayoutDP, weights: LayoutWeights
+) -> None:
     rows = [every_row(field, node) for node in range(len(field.first))]
     assume(np.prod([len(own) for own in rows]) <= 600)
     blocks = [(f,) for f in range(len(field.costing.factors))]
@@ -131,7 +133,7 @@ def test_all_factors_at_once_give_what_brute_force_gives(field: Field, weights: 
 
 
 @given(fields())
-def test_choices_along_all_factors_are_all_layouts(field: Field) -> None:
+def test_choices_along_all_factors_are_all_layouts(field: LayoutDP) -> None:
     blocks = [(f,) for f in range(len(field.costing.factors))]
     for node, own in enumerate(whole(field)):
         found = field.choices(node, own, blocks)
@@ -141,7 +143,9 @@ def test_choices_along_all_factors_are_all_layouts(field: Field) -> None:
 
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
-def test_steps_and_descents_never_get_worse(field: Field, weights: Weights, random: Random) -> None:
+def test_steps_and_descents_never_get_worse(
+    field: LayoutDP, weights: LayoutWeights, random: Random
+) -> None:
     rows = [every_row(field, node) for node in range(len(field.first))]
     start = np.array([random.choice(own) for own in rows])
     before = field.cost(start, weights)
@@ -158,7 +162,7 @@ def test_steps_and_descents_never_get_worse(field: Field, weights: Weights, rand
 
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
-def test_totals_add_up_to_the_cost(field: Field, weights: Weights, random: Random) -> None:
+def test_totals_add_up_to_the_cost(field: LayoutDP, weights: LayoutWeights, random: Random) -> None:
     """Where readers of one tensor count once and computing wholly, as they do in totals."""
     weights = weights._replace(together=True, compute=1.0)
     rows = [every_row(field, node) for node in range(len(field.first))]
@@ -172,7 +176,7 @@ def test_totals_add_up_to_the_cost(field: Field, weights: Weights, random: Rando
 
 @given(fields(), WEIGHTS, st.randoms(use_true_random=False))
 def test_a_cost_is_that_of_its_units_and_legs(
-    field: Field, weights: Weights, random: Random
+    field: LayoutDP, weights: LayoutWeights, random: Random
 ) -> None:
     """The slow twin: unit by unit and leg by leg, whatever shares a node or a kind."""
     costing, micro = field.costing, field.costing.options.micro_batches
@@ -197,8 +201,8 @@ def test_a_cost_is_that_of_its_units_and_legs(
 @pytest.mark.parametrize("graph", [transformer(layers=3), recurrent()], ids=lambda g: g.name)
 def test_equal_units_of_repeated_layers_are_laid_out_alike(graph: OperatorGraph) -> None:
     bench = bench_of(graph)
-    frame = Frame((), Options())
-    roles = bench.roles(bench.sketch(frame, Weights(), fine=True))
+    frame = GlobalConfig((), Options())
+    roles = bench.roles(bench.sketch(frame, LayoutWeights(), fine=True))
     number = {unit.name: n for n, unit in enumerate(units(graph))}
     compared = 0
     for repeat in layers(graph):
@@ -223,7 +227,7 @@ def test_units_that_share_a_weight_are_laid_out_alike() -> None:
         operator d: d: float32[n=8, d=6] = exp(c)
         output d"""
     )
-    field = bench_of(graph).field(Frame((), Options()))
+    field = bench_of(graph).field(GlobalConfig((), Options()))
     assert field.node == [0, 1, 0, 2]
 
 
@@ -231,9 +235,9 @@ def test_a_pin_tells_one_layer_from_the_others() -> None:
     graph = transformer(layers=3)
     pinned = Constraints(pinned=(("1.up", "replica replica"),))
     bench = bench_of(graph, constraints=pinned)
-    field = bench.field(Frame((), Options()))
+    field = bench.field(GlobalConfig((), Options()))
     number = {unit.name: n for n, unit in enumerate(units(graph))}
     assert field.node[number["0.up"]] == field.node[number["2.up"]]
     assert field.node[number["1.up"]] != field.node[number["0.up"]]
-    roles = bench.roles(bench.sketch(Frame((), Options()), Weights(), fine=True))
+    roles = bench.roles(bench.sketch(GlobalConfig((), Options()), LayoutWeights(), fine=True))
     assert roles[number["1.up"]].tolist() == [WHOLE, WHOLE]

@@ -12,24 +12,24 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import bundles
 from meshwright.plan.model import Options
 from meshwright.search.joint.layout_dp import nodes
-from meshwright.search.joint.pipeline_partition import Pipelines
+from meshwright.search.joint.pipeline_partition import PipelinePartitions
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
-from meshwright.simulate.additive import Costing
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.chain_partition import staged
 from support.training_graphs import tiny
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
 
 
-def costing_of(graph: OperatorGraph, micro: int) -> Costing:
-    prices = Prices(Pricer(FOUR, algorithm="best"))
+def costing_of(graph: OperatorGraph, micro: int) -> AdditiveCosts:
+    prices = CollectivePrices(Pricer(FOUR, algorithm="best"))
     options = Options(micro_batches=micro)
-    return Costing(graph, FOUR, prices, OperatorPricer(FOUR.device), options)
+    return AdditiveCosts(graph, FOUR, prices, OperatorPricer(FOUR.device), options)
 
 
-def crossing(costing: Costing, roles: Codes, factor: int) -> list[float]:
+def crossing(costing: AdditiveCosts, roles: Codes, factor: int) -> list[float]:
     """Reading by reading."""
     beyond = roles.copy()
     beyond[:, factor] = at(1)
@@ -68,7 +68,7 @@ def test_stages_are_those_of_all_units_one_by_one(name: str, micro: int) -> None
     for unit in range(len(costing.units)):
         costs = costing.unit(unit, roles[unit][None])
         loads.append(round(float(costs.there[0] + costs.back[0])))
-    found = Pipelines(costing, node).staged(chosen, (0,), 2)
+    found = PipelinePartitions(costing, node).staged(chosen, (0,), 2)
     expected = staged(loads, crossing(costing, roles, 0), 2, micro)
     assert found.stage == expected.stage
     assert (found.pace, found.crossing) == pytest.approx((expected.pace, expected.crossing))

@@ -26,10 +26,10 @@ from meshwright.search.joint import planner as best
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.metropolis_runs import walked
-from meshwright.search.joint.planner import UNTIDY, Doing, best_plan
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.planner import UNTIDY, SearchStatus, best_plan
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.search.joint.violations import violations
-from meshwright.search.joint.warm_starts import Start
+from meshwright.search.joint.warm_starts import WarmStart
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import transformer
@@ -62,15 +62,15 @@ def asked(
     cluster: Cluster = TWO,
     memory: int | None = None,
     constraints: Constraints | None = None,
-) -> Question:
+) -> PlanRequest:
     limit = cluster.device.memory if memory is None else Bytes(memory)
-    return Question(
+    return PlanRequest(
         graph=graph, cluster=cluster, memory=limit, constraints=constraints or Constraints()
     )
 
 
 @cache
-def planned(question: Question, seed: int = 0) -> Planned:
+def planned(question: PlanRequest, seed: int = 0) -> PlanResult:
     return best_plan(question, FEW, seed=seed)
 
 
@@ -122,7 +122,7 @@ class TestUnity:
 
 @pytest.mark.parametrize("question", QUESTIONS[:3])
 def test_the_same_seed_gives_the_same_plan_on_any_number_of_cores(
-    question: Question, tmp_path: Path
+    question: PlanRequest, tmp_path: Path
 ) -> None:
     texts = []
     for cores in (1, 2):
@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_plan_on_any_number_of_cores(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: Question) -> None:
+def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: PlanRequest) -> None:
     found = planned(question)
     fitting = [own for _, own in found.baselines if own.fits(question.memory)]
     assert fitting
@@ -147,9 +147,9 @@ def test_a_plan_is_no_worse_than_any_baseline_that_fits(question: Question) -> N
 
 
 def test_a_small_graph_is_walked_from_its_baselines_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Start] = []
+    heard: list[WarmStart] = []
 
-    def listening(starts: list[Start], *others: Any) -> Iterator[tuple[Start, Codes]]:
+    def listening(starts: list[WarmStart], *others: Any) -> Iterator[tuple[WarmStart, Codes]]:
         heard.extend(starts)
         return walked(starts, *others)
 
@@ -168,7 +168,7 @@ def test_what_a_search_starts_from_is_never_faster() -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_plan_is_read_back_and_means_the_same(question: Question, tmp_path: Path) -> None:
+def test_a_plan_is_read_back_and_means_the_same(question: PlanRequest, tmp_path: Path) -> None:
     found = planned(question).best
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     save_plan(found.plan, first)
@@ -243,7 +243,7 @@ class TestMemory:
 
     GRAPH = transformer(layers=2, batch=8, heads=4)
 
-    def ladder(self) -> list[Planned]:
+    def ladder(self) -> list[PlanResult]:
         """From what the fastest plan of all holds to what is too little for any."""
         found = [planned(asked(self.GRAPH, FOUR))]
         rest = found[0].best.prediction.memory.total - LIBRARY
@@ -339,9 +339,9 @@ class TestDevices:
 class TestEnds:
     @pytest.mark.parametrize("after", [1, 2, 3, 5, 8, 11])
     def test_an_interrupt_leaves_the_best_so_far(self, after: int) -> None:
-        told: list[Doing] = []
+        told: list[SearchStatus] = []
 
-        def progress(now: Doing) -> None:
+        def progress(now: SearchStatus) -> None:
             told.append(now)
             if len(told) == after:
                 raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.replicate_move import copied
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
@@ -43,7 +43,7 @@ def test_copying_is_found_where_it_pays() -> None:
     """Four nodes of 16 GPUs that share a card: half of the nodes' worth of samples is faster."""
     cluster = Cluster.named("gcp-a100", node=4)
     graph = in_dtype(load_model("zoo:gpt2-xl?layers=8", 192).graph, "bfloat16")
-    question = Question(
+    question = PlanRequest(
         graph=graph,
         cluster=cluster,
         memory=cluster.device.memory,

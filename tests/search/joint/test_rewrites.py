@@ -21,11 +21,11 @@ from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
 from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.rewrites import _cheapest, rewritten
-from meshwright.search.joint.segment_costs import Boundaries, boundary_tensors
+from meshwright.search.joint.segment_costs import SegmentCosts, boundary_tensors
 from meshwright.search.joint.segments import segments
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import Costs
 
 
@@ -99,10 +99,13 @@ operator l2: y: float32[n=64, d=10] = linear(q, b)
 output y"""
 
 
-def boundaries(text: str, cluster: Cluster) -> Boundaries:
-    question = Question(graph=parse_graph(text), cluster=cluster, memory=Bytes(1 << 40))
-    prices, operators = Prices(Pricer(cluster, algorithm="best")), OperatorPricer(cluster.device)
-    return Boundaries(question, Options(), prices, operators)
+def boundaries(text: str, cluster: Cluster) -> SegmentCosts:
+    question = PlanRequest(graph=parse_graph(text), cluster=cluster, memory=Bytes(1 << 40))
+    prices, operators = (
+        CollectivePrices(Pricer(cluster, algorithm="best")),
+        OperatorPricer(cluster.device),
+    )
+    return SegmentCosts(question, Options(), prices, operators)
 
 
 def test_a_relu_is_fused_where_that_costs_nothing() -> None:

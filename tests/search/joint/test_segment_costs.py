@@ -16,16 +16,16 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
-from meshwright.search.joint.layout_dp import Field, Weights
-from meshwright.search.joint.question import Question
-from meshwright.search.joint.segment_costs import SUMS, Boundaries
-from meshwright.search.joint.segments import Segment
-from meshwright.sharding.layout import Factor, factors, layouts
+from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
+from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.segment_costs import SUMS, SegmentCosts
+from meshwright.search.joint.segments import GraphSegment
+from meshwright.sharding.layout import MeshFactor, factors, layouts
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
-from meshwright.sharding.unit import Unit
-from meshwright.simulate.additive import Costing, Costs
-from meshwright.simulate.collective_table import Prices
+from meshwright.sharding.unit import OpGroup
+from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.problem import codes_of
 
 CLUSTERS = {
@@ -36,13 +36,13 @@ CLUSTERS = {
 
 
 @cache
-def tables(name: str) -> tuple[Prices, OperatorPricer]:
+def tables(name: str) -> tuple[CollectivePrices, OperatorPricer]:
     own = CLUSTERS[name]
-    return Prices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
+    return CollectivePrices(Pricer(own, algorithm="best")), OperatorPricer(own.device)
 
 
-def segment(text: str, enters: tuple[str, ...], leaves: tuple[str, ...]) -> Segment:
-    return Segment(graph=parse_graph(text), enters=enters, leaves=leaves, alike=0)
+def segment(text: str, enters: tuple[str, ...], leaves: tuple[str, ...]) -> GraphSegment:
+    return GraphSegment(graph=parse_graph(text), enters=enters, leaves=leaves, alike=0)
 
 
 MIDDLE = segment(
@@ -122,7 +122,7 @@ ALONE = segment(
 SEGMENTS = (MIDDLE, FORK, RELU, SPACE, HEAD, TAIL, ALONE)
 
 
-def closed(own: Segment) -> OperatorGraph:
+def closed(own: GraphSegment) -> OperatorGraph:
     """A product makes what enters, another reads what leaves; what they cost is taken off."""
     graph = own.graph
     inputs = [t for t in graph.inputs if t.name not in own.enters]
@@ -155,13 +155,13 @@ def closed(own: Segment) -> OperatorGraph:
 class Slow:
     """All layouts of a closed segment, a role for each level."""
 
-    def __init__(self, own: Segment, cluster: str, options: Options) -> None:
+    def __init__(self, own: GraphSegment, cluster: str, options: Options) -> None:
         self.segment, self.cluster = own, CLUSTERS[cluster]
         self.graph = closed(own)
-        costing = Costing(self.graph, self.cluster, *tables(cluster), options)
+        costing = AdditiveCosts(self.graph, self.cluster, *tables(cluster), options)
         self.costing, self.options = costing, options
         alone = range(len(costing.units))
-        self.field = Field(
+        self.field = LayoutDP(
             costing,
             alone,
             options.zero,
@@ -171,7 +171,7 @@ class Slow:
         )
         self.rows = [self._rows(unit, factors(self.cluster)) for unit in costing.units]
 
-    def _rows(self, unit: Unit, own: tuple[Factor, ...]) -> list[Codes]:
+    def _rows(self, unit: OpGroup, own: tuple[MeshFactor, ...]) -> list[Codes]:
         every = layouts(unit.extents, self.cluster, symmetric=False)
         kept = []
         for layout in every:
@@ -182,7 +182,7 @@ class Slow:
                 kept.append(layout)
         return list(codes_of([unit] * len(kept), kept, len(own)))
 
-    def _large_enough(self, unit: Unit, degrees: dict[str, int]) -> bool:
+    def _large_enough(self, unit: OpGroup, degrees: dict[str, int]) -> bool:
         micro = self.options.micro_batches
         return all(
             unit.cuttable(n, degrees.get(split.name, 1) * unit.micro_ways(n, micro))
@@ -193,7 +193,7 @@ class Slow:
         """The least cost for each pair of states, besides that of the two at the boundaries."""
         names = [unit.name for unit in self.costing.units]
         found: dict[tuple[object, object], float] = {}
-        weights = Weights(sums=sums, together=True)
+        weights = LayoutWeights(sums=sums, together=True)
         for chosen in product(*self.rows):
             cost = self.field.cost(np.array(chosen), weights)
             ends: list[object] = [None, None]
@@ -222,11 +222,13 @@ class Slow:
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("own", SEGMENTS, ids=lambda own: own.graph.name)
 @pytest.mark.parametrize("options", [Options(), Options(zero=1, micro_batches=2)], ids=["", "z"])
-def test_a_table_is_what_brute_force_finds(own: Segment, cluster: str, options: Options) -> None:
+def test_a_table_is_what_brute_force_finds(
+    own: GraphSegment, cluster: str, options: Options
+) -> None:
     if cluster == "2x2" and own in (SPACE, MIDDLE):
         pytest.skip("too many layouts to try")
-    question = Question(graph=own.graph, cluster=CLUSTERS[cluster], memory=Bytes(1 << 40))
-    boundaries = Boundaries(question, options, *tables(cluster))
+    question = PlanRequest(graph=own.graph, cluster=CLUSTERS[cluster], memory=Bytes(1 << 40))
+    boundaries = SegmentCosts(question, options, *tables(cluster))
     table = boundaries.table(own, own.graph)
     slow = Slow(own, cluster, options)
     rows = _states(boundaries, own.graph, own.enters)
@@ -241,7 +243,7 @@ def test_a_table_is_what_brute_force_finds(own: Segment, cluster: str, options: 
 
 
 def _states(
-    boundaries: Boundaries, graph: OperatorGraph, names: tuple[str, ...]
+    boundaries: SegmentCosts, graph: OperatorGraph, names: tuple[str, ...]
 ) -> list[tuple[int, ...] | None]:
     if not names:
         return [None]
@@ -249,7 +251,7 @@ def _states(
 
 
 def test_states_are_a_dim_or_none_for_each_level() -> None:
-    question = Question(graph=MIDDLE.graph, cluster=CLUSTERS["1x4"], memory=Bytes(1 << 40))
-    boundaries = Boundaries(question, Options(), *tables("1x4"))
+    question = PlanRequest(graph=MIDDLE.graph, cluster=CLUSTERS["1x4"], memory=Bytes(1 << 40))
+    boundaries = SegmentCosts(question, Options(), *tables("1x4"))
     found = boundaries.states(MIDDLE.graph.tensors["x"])
     assert sorted(set(map(tuple, found.tolist()))) == [(-1, -1), (0, 0), (1, 1)]

@@ -12,7 +12,7 @@ from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.search.budget import Budget
 from meshwright.search.joint import planner
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.unify_layers import tidied
 from meshwright.sharding.reshard import Codes
 
@@ -38,7 +38,7 @@ def test_everything_alike_where_all_is_cheap(roles: Codes) -> None:
 
 
 def test_a_plan_is_hardly_slower_for_it() -> None:
-    question = Question(
+    question = PlanRequest(
         graph=load_model("zoo:bert-large/tiny", 8).graph,
         cluster=Cluster.named("laptop"),
         memory=Bytes(4 << 30),

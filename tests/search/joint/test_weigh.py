@@ -16,15 +16,15 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
-from meshwright.search.joint.global_config import Frame
-from meshwright.search.joint.graph_context import Bench
-from meshwright.search.joint.question import Question
-from meshwright.search.joint.weigh import Scales
+from meshwright.search.joint.global_config import GlobalConfig
+from meshwright.search.joint.graph_context import GraphContext
+from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.weigh import MemoryWeigher
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory import memory_timeline as held_module
-from meshwright.simulate.memory.shard_bytes import Lying, lying_each
+from meshwright.simulate.memory.shard_bytes import ParameterBytes, lying_each
 from support.baseline_graphs import transformer
 from support.training_graphs import tiny
 
@@ -37,14 +37,14 @@ SAVING = (
 
 
 @cache
-def bench_of(graph: OperatorGraph, optimizer: Optimizer = "adam") -> Bench:
+def bench_of(graph: OperatorGraph, optimizer: Optimizer = "adam") -> GraphContext:
     training = Options(optimizer=optimizer)
-    question = Question(graph=graph, cluster=FOUR, memory=Bytes(1 << 40), training=training)
-    prices = Prices(Pricer(FOUR, algorithm="best"))
-    return Bench(question, graph, prices, OperatorPricer(FOUR.device))
+    question = PlanRequest(graph=graph, cluster=FOUR, memory=Bytes(1 << 40), training=training)
+    prices = CollectivePrices(Pricer(FOUR, algorithm="best"))
+    return GraphContext(question, graph, prices, OperatorPricer(FOUR.device))
 
 
-def data_roles(bench: Bench) -> Codes:
+def data_roles(bench: GraphContext) -> Codes:
     plan = data_parallel(bench.graph, FOUR)
     return bench.codes([plan.layout[unit.name] for unit in bench.units])
 
@@ -55,13 +55,13 @@ def test_units_weigh_what_each_weighs_by_itself(name: str, recompute: bool) -> N
     """Whichever was asked about first: of readers of one tensor only the first keeps it."""
     bench = bench_of(tiny(name))
     roles = data_roles(bench)
-    costing = bench.field(Frame((), Options(recompute=recompute))).costing
-    forth, back = (Scales(costing, 0, recompute) for _ in range(2))
+    costing = bench.field(GlobalConfig((), Options(recompute=recompute))).costing
+    forth, back = (MemoryWeigher(costing, Options(recompute=recompute)) for _ in range(2))
     numbers = range(len(bench.units))
     first = [forth(unit, roles[unit][None]) for unit in numbers]
     last = [back(unit, roles[unit][None]) for unit in reversed(numbers)]
     assert first == last[::-1]
-    field = bench.field(Frame((), Options(recompute=recompute)))
+    field = bench.field(GlobalConfig((), Options(recompute=recompute)))
     held = sum(float(own.standing[0] + own.kept[0]) for own in first)
     assert field.totals(roles[field.first]).bytes == pytest.approx(held)
 
@@ -90,7 +90,9 @@ WEIGHT = 4 * 8 * 4
 )  # fmt: skip
 def test_what_stands_with_copied_parameters(options: Options, copies: float) -> None:
     bench = bench_of(LINEAR, options.optimizer)
-    scales = Scales(bench.field(Frame((), options)).costing, options.zero, False)
+    scales = MemoryWeigher(
+        bench.field(GlobalConfig((), options)).costing, Options(zero=options.zero)
+    )
     roles = data_roles(bench)
     assert float(scales(0, roles[0][None]).standing[0]) == WEIGHT * copies
 
@@ -98,7 +100,7 @@ def test_what_stands_with_copied_parameters(options: Options, copies: float) -> 
 def test_what_stands_and_is_kept_is_cut_with_its_dims() -> None:
     """`exp` keeps what it makes: 8 x 4 numbers, of which each device has a part."""
     bench = bench_of(LINEAR)
-    scales = Scales(bench.field(Frame((), Options())).costing, 0, False)
+    scales = MemoryWeigher(bench.field(GlobalConfig((), Options())).costing, Options())
     product, exp = bench.units
     channel = [split.name for split in product.splits].index("channel")
     sample = [split.name for split in exp.splits].index("sample")
@@ -109,7 +111,7 @@ def test_what_stands_and_is_kept_is_cut_with_its_dims() -> None:
     assert scales(1, rows).kept.tolist() == [8 * 4 * 4 / 4, 8 * 4 * 4 / 2, 8 * 4 * 4]
 
 
-def _as_summed(own: Lying) -> Lying:
+def _as_summed(own: ParameterBytes) -> ParameterBytes:
     return own._replace(gradients=own.summed)
 
 
@@ -132,7 +134,7 @@ def test_the_sum_is_near_what_simulation_says(
     graph = tiny(name, 16 if name == "mixtral-8x7b" else 8)
     bench = bench_of(graph, options.optimizer)
     roles = data_roles(bench)
-    field = bench.field(Frame((), options))
+    field = bench.field(GlobalConfig((), options))
     held = field.totals(roles[field.first]).bytes
     memory = bench.simulated("data parallel", options, roles).prediction.memory
     inputs: float = sum(tensor.spec.bytes for tensor in graph.inputs)
@@ -147,7 +149,7 @@ def test_each_saving_weighs_less_than_the_one_before() -> None:
     held = []
     for options in (Options(), Options(zero=1), Options(zero=2), Options(zero=3)):
         for recompute in (False, True):
-            own = Frame((), Options(zero=options.zero, recompute=recompute))
+            own = GlobalConfig((), Options(zero=options.zero, recompute=recompute))
             field = bench.field(own)
             held.append(field.totals(roles[field.first]).bytes)
     plain, again = held[::2], held[1::2]

@@ -16,14 +16,20 @@ from meshwright.exact.lagrangian import Relaxation
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.search.budget import Budget
-from meshwright.search.mcmc.metropolis import COST, LONGEST, Walk, desk, stroll
-from meshwright.search.mcmc.parallel_chains import TURN, Found, Progress, random_roles, search
+from meshwright.search.mcmc.metropolis import COST, LONGEST, MetropolisChain, desk, stroll
+from meshwright.search.mcmc.parallel_chains import (
+    TURN,
+    ChainsProgress,
+    ChainsResult,
+    random_roles,
+    search,
+)
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
 from meshwright.simulate.layout_space import space
 from meshwright.simulate.move import board, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 
 TWO = Cluster.named("flexflow-p100", node=1, gpu=2)
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
@@ -54,16 +60,16 @@ def convolutions(channels: int, last: int) -> OperatorGraph:
     )
 
 
-def makespan(problem: Problem, roles: Codes) -> int:
+def makespan(problem: StepModel, roles: Codes) -> int:
     problem.lay(roles)
     return full.simulate(problem.tasks).makespan
 
 
-def starts(problem: Problem) -> dict[str, Codes]:
+def starts(problem: StepModel) -> dict[str, Codes]:
     return {f"random {seed}": random_roles(problem, seed) for seed in range(2)}
 
 
-def same(one: Found, other: Found) -> bool:
+def same(one: ChainsResult, other: ChainsResult) -> bool:
     steps = [(proposals, cost) for proposals, _, cost in one.history]
     return (
         bool((one.roles == other.roles).all())
@@ -74,7 +80,7 @@ def same(one: Found, other: Found) -> bool:
 
 
 def test_never_worse_than_the_best_start_and_the_cost_is_true() -> None:
-    problem = Problem(pair(), FOUR)
+    problem = StepModel(pair(), FOUR)
     own = starts(problem)
     found = search(problem, own, Budget(proposals=4000))
     assert found.nanoseconds <= min(makespan(problem, roles) for roles in own.values())
@@ -84,7 +90,7 @@ def test_never_worse_than_the_best_start_and_the_cost_is_true() -> None:
 @pytest.mark.parametrize(("channels", "last"), [(192, 192), (256, 64)])
 def test_leaves_valleys_for_the_optimum(channels: int, last: int) -> None:
     """A walk at the temperature WARMTH ended above it with half of the seeds."""
-    problem = Problem(convolutions(channels, last), FOUR)
+    problem = StepModel(convolutions(channels, last), FOUR)
     least = exhaustive(problem).nanoseconds
     for seed in (1, 2, 4):
         own = {"random": random_roles(problem, seed)}
@@ -92,7 +98,7 @@ def test_leaves_valleys_for_the_optimum(channels: int, last: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_whatever_the_engine() -> None:
-    problem = Problem(pair(), FOUR)
+    problem = StepModel(pair(), FOUR)
     own, budget = starts(problem), Budget(proposals=6000)
     first = search(problem, own, budget, seed=3)
     assert same(first, search(problem, own, budget, seed=3))
@@ -106,7 +112,7 @@ def test_visits_follow_the_metropolis_distribution() -> None:
     (seen - expected)² / expected then has about as many degrees of freedom as there are states;
     the bound is twice that, many times its standard deviation sqrt(2 x states) away.
     """
-    problem = Problem(pair(), TWO)
+    problem = StepModel(pair(), TWO)
     every = [np.array(own, np.int8) for own in product(*Relaxation(problem).choices)]
     cost = {roles.tobytes(): makespan(problem, roles) for roles in every}
     least = min(cost.values())
@@ -116,7 +122,7 @@ def test_visits_follow_the_metropolis_distribution() -> None:
     problem.lay(roles)
     number = np.zeros(6, np.int64)
     number[COST] = cost[roles.tobytes()]
-    walk = Walk(np.array([7], np.uint64), number, np.array([temperature]), roles.copy())
+    walk = MetropolisChain(np.array([7], np.uint64), number, np.array([temperature]), roles.copy())
     table, log, room = desk(problem), undo(problem, LONGEST), space(problem)
     seen = dict.fromkeys(cost, 0)
     samples = 60 * len(cost)
@@ -131,10 +137,10 @@ def test_visits_follow_the_metropolis_distribution() -> None:
 
 
 def test_an_interrupt_returns_the_best_so_far() -> None:
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: ChainsProgress) -> None:
         raise KeyboardInterrupt
 
-    problem = Problem(pair(), FOUR)
+    problem = StepModel(pair(), FOUR)
     own = starts(problem)
     found = search(problem, own, Budget(proposals=10**9), progress=interrupt)
     assert (found.stopped, found.proposals) == ("interrupted", TURN)
@@ -146,12 +152,12 @@ def test_an_interrupt_returns_the_best_so_far() -> None:
 def test_interrupted_and_resumed_is_uninterrupted(tmp_path: Path, turns: int) -> None:
     left = [turns]
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: ChainsProgress) -> None:
         left[0] -= 1
         if not left[0]:
             raise KeyboardInterrupt
 
-    problem = Problem(pair(), FOUR)
+    problem = StepModel(pair(), FOUR)
     own, budget, path = starts(problem), Budget(proposals=12 * TURN), str(tmp_path / "state")
     whole = search(problem, own, budget)
     broken = search(problem, own, budget, checkpoint=path, progress=interrupt)
@@ -160,7 +166,7 @@ def test_interrupted_and_resumed_is_uninterrupted(tmp_path: Path, turns: int) ->
 
 
 def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
-    problem = Problem(pair(), FOUR)
+    problem = StepModel(pair(), FOUR)
     own, budget, path = starts(problem), Budget(proposals=1000), tmp_path / "state"
     search(problem, own, budget, checkpoint=str(path))
     written = path.read_bytes()

@@ -20,18 +20,18 @@ from meshwright.search.mcmc.metropolis import (
     COST,
     LONGEST,
     PROPOSED,
-    Desk,
+    ChainBuffers,
     Engine,
-    Walk,
+    MetropolisChain,
     desk,
     stroll,
 )
 from meshwright.simulate import full, reference
 from meshwright.simulate.delta.engine import timeline_of
 from meshwright.simulate.edge_collectives import FOUND
-from meshwright.simulate.layout_space import Space, space
-from meshwright.simulate.move import Undo, board, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.layout_space import LayoutSpace, space
+from meshwright.simulate.move import MoveUndo, board, undo
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Timeline
 
 MOVES = int(os.environ.get("REAL_MOVES", "40"))
@@ -47,14 +47,14 @@ class Search:
 
     def __init__(self, graph: OperatorGraph, nodes: int, engine: Engine) -> None:
         cluster = Cluster.named("flexflow-k80", node=nodes)
-        self.problem = Problem(graph, cluster)
+        self.problem = StepModel(graph, cluster)
         plan = data_parallel(graph, cluster)
         self.problem.lay(self.problem.codes([plan.layout[unit.name] for unit in plan.units]))
         cost = full.simulate(self.problem.tasks).makespan
-        self.room: Space = space(self.problem)
-        self.log: Undo = undo(self.problem, LONGEST)
-        self.table: Desk = desk(self.problem, engine)
-        self.walk = Walk(
+        self.room: LayoutSpace = space(self.problem)
+        self.log: MoveUndo = undo(self.problem, LONGEST)
+        self.table: ChainBuffers = desk(self.problem, engine)
+        self.walk = MetropolisChain(
             random=np.array([nodes], np.uint64),
             number=np.zeros(6, np.int64),
             temperature=np.array([COLDNESS_BY_NODES[nodes] * cost]),

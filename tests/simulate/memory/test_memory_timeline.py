@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from meshwright.base.units import Bytes
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.overhead import Overhead
 from meshwright.cluster.rates import Software
@@ -15,18 +21,20 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Held, Options, Plan
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
-from meshwright.simulate.memory.memory_timeline import Curve, curves
+from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves
 from meshwright.simulate.simulation import simulate
 from support.baseline_graphs import FUSED, PLAIN, convolutional, recommendation, transformer
 from support.training_graphs import tiny
 
-ONE = Cluster.named("dgx-h100", node=1, gpu=1)
+FITTED = Cluster.named("dgx-h100", node=1, gpu=1)
+ONE = replace(FITTED, device=replace(FITTED.device, overhead=msgspec.UNSET, software=msgspec.UNSET))
+"""Without what libraries hold and how they compute there: tensors alone."""
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
 
 
 def on(
     cluster: Cluster, graph: OperatorGraph, layout: str, options: Options
-) -> tuple[Held, list[Curve]]:
+) -> tuple[Held, list[MemoryCurve]]:
     """What devices hold if all units have one layout."""
     layouts = [Layout.parse(layout)] * len(units(graph))
     found = simulate(Plan.of("test", graph, cluster, layouts, options))
@@ -85,6 +93,25 @@ def test_recomputation_keeps_less() -> None:
     )
     assert again.total < plain.total
     assert again.total == training_memory(graph, "sgd", recompute=True).total
+
+
+def test_each_layer_that_runs_again_keeps_less_and_takes_longer() -> None:
+    graph = transformer(layers=4)
+    found = []
+    for count in (1, 2, 3, 4):
+        options = Options(optimizer="sgd", recompute=True, recompute_layers=count)
+        plan = Plan.of("test", graph, ONE, [Layout(())] * len(units(graph)), options)
+        found.append(simulate(plan).prediction)
+    plain, whole = (
+        simulate(plan.changed(options=Options(optimizer="sgd", recompute=again))).prediction
+        for again in (False, True)
+    )
+    held = [own.memory.total for own in (plain, *found)]
+    # The last layer's activations are used first: it is the last to be chosen, and saves nothing.
+    assert all(fewer > more for fewer, more in pairwise(held[:-1])), held
+    assert held[-1] <= held[-2]
+    assert all(b.step > a.step for a, b in pairwise((plain, *found)))
+    assert found[-1] == whole
 
 
 @pytest.mark.parametrize(
@@ -198,3 +225,15 @@ def test_software_that_writes_scores_and_widens_holds_more() -> None:
     narrow, fused = gradients_and_kept(Software())
     assert gradients_and_kept(Software(flash=False)) == (narrow, fused + 5 * scores)
     assert gradients_and_kept(Software(wide=True))[0] == 2 * narrow
+
+
+def test_a_tied_weight_of_another_stage_is_there_twice_with_its_gradient() -> None:
+    """BERT's words: the stage that only reads them has the sum of its own gradients too."""
+    sizes = "layers=2&hidden=16&heads=2&inner=32&vocabulary=24&sequence=8&positions=8"
+    graph = load_model(f"zoo:bert-large?{sizes}", 16).graph
+    tied = max(len(graph.consumers[own.tensor.name]) for own in graph.parameters)
+    (words,) = [o.tensor for o in graph.parameters if len(graph.consumers[o.tensor.name]) == tied]
+    found = simulate(configured(graph, FOUR, ParallelConfig(pipeline=2, micro_batches=4, data=2)))
+    devices = list(curves(found.problem, found.problem.roles, found.timeline))
+    more = {int(own.gradients.max()) - own.standing.parameters for own in devices}
+    assert more == {0, words.spec.bytes}

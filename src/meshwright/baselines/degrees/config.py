@@ -42,6 +42,9 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: int = 1
     expert: int = 1
     """How many ways experts are spread, over devices of the context and data axes."""
+    folded: bool = False
+    """Whether experts are spread over the tensor axis first, none of them cut by it (Megatron's
+    --expert-tensor-parallel-size 1)."""
     chunks: int = 1
     """Runs of layers on each stage of the pipeline (virtual stages)."""
     micro_batches: int = 1
@@ -106,6 +109,8 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
             "PP": self.pipeline,
             "EP": self.expert,
         }
+        if self.folded and self.expert > 1 < self.tensor:
+            named["EP over TP"] = named.pop("EP")
         words = [", ".join(f"{name} {n}" for name, n in named.items() if n > 1 or name == "DP")]
         if self.chunks > 1:
             words.append(f"{self.chunks} virtual stages a device")

@@ -8,7 +8,8 @@
                along positions
     context    cuts positions; keys and values are gathered in front of attention
     expert     cuts the experts of grouped products, along the innermost of the context and data
-               factors; what is between them keeps the roles of those
+               factors, if folded of the tensor factors before them; what is between them keeps the
+               roles of those
 
 What a unit cannot be cut along it is cut along otherwise, if it holds no parameters: samples, then
 any dim that is not summed over. A loss, whose rows are positions, is so cut by all axes but the
@@ -18,6 +19,7 @@ tensor axis, which cuts it along classes where the head is (vocabulary-parallel)
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,9 +35,9 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
-from meshwright.sharding.layout import REPLICA, Factor, Layout, factors
-from meshwright.sharding.unit import Unit
-from meshwright.sharding.units import units
+from meshwright.sharding.layout import REPLICA, Layout, MeshFactor, factors
+from meshwright.sharding.unit import OpGroup
+from meshwright.sharding.units import cut_alike, units
 
 VOCABULARY = "vocabulary"
 """The split of a table that cuts its rows."""
@@ -64,8 +66,8 @@ def configured(
 
 def _seats(
     graph: OperatorGraph,
-    parts: Sequence[Unit],
-    own: Sequence[Factor],
+    parts: Sequence[OpGroup],
+    own: Sequence[MeshFactor],
     along: Sequence[int],
     config: ParallelConfig,
 ) -> list[dict[int, str]]:
@@ -75,9 +77,10 @@ def _seats(
     position = {operator.name: number for number, operator in enumerate(graph.operators)}
     room = [own[factor] for factor in along]
     found = []
+    seats = [dict(zip(along, seat(n, room), strict=True)) for n in range(config.pipeline)]
     for unit in parts:
-        run = sum(position[unit.name] >= first for first in firsts)
-        found.append(dict(zip(along, seat(run % config.pipeline, room), strict=True)))
+        run = bisect_right(firsts, position[unit.name])
+        found.append(seats[run % config.pipeline])
     return found
 
 
@@ -135,26 +138,39 @@ class _Layouts:
     def __init__(
         self,
         graph: OperatorGraph,
-        parts: Sequence[Unit],
-        own: Sequence[Factor],
+        parts: Sequence[OpGroup],
+        own: Sequence[MeshFactor],
         taken: Mapping[Axis, tuple[int, ...]],
         config: ParallelConfig,
     ) -> None:
         self._parts, self._own, self._taken, self._config = parts, own, taken, config
         self._splits = _splits(graph)
-        self._parameters = {parameter.tensor.name for parameter in graph.parameters}
-        self._maker = {port.tensor: n for n, unit in enumerate(parts) for port in unit.outputs}
-        inner = [f for axis in ("context", "data") for f in reversed(taken[axis])]
+        self._alike, self._kept, self._between = cut_alike(graph), _kept(graph), _between(graph)
+        self._known: dict[object, Layout] = {}
+        """By all of a unit that counts; copies of a layer are laid out once for each seat."""
+        axes: list[Axis] = ["tensor"] if config.folded else []
+        inner = [f for axis in (*axes, "context", "data") for f in reversed(taken[axis])]
         self._experts = _innermost(inner, own, config.expert)
 
     def of(self, number: int, seated: Mapping[int, str]) -> Layout:
         """The layout of one unit."""
-        unit, roles = self._parts[number], dict(seated)
         tensor = self._splits.tensor.get(number)
         sequence = self._splits.sequence.get(number)
+        key = (
+            self._alike[number], self._kept[number], self._between[number], tensor, sequence,
+            number <= self._splits.head, tuple(seated.values()),
+        )  # fmt: skip
+        if key not in self._known:
+            self._known[key] = self._laid(number, seated, tensor, sequence)
+        return self._known[key]
+
+    def _laid(
+        self, number: int, seated: Mapping[int, str], tensor: int | None, sequence: int | None
+    ) -> Layout:
+        unit, roles = self._parts[number], dict(seated)
         for axis in ("data", "context", "tensor"):
             free = [factor for factor in self._taken[axis] if factor not in roles]
-            if axis != "tensor" and EXPERT in unit.extents:
+            if EXPERT in unit.extents:
                 spread = [factor for factor in free if factor in self._experts]
                 self._cut(unit, roles, spread, [named_split(unit, EXPERT)])
                 free = [factor for factor in free if factor not in spread]
@@ -171,39 +187,16 @@ class _Layouts:
         if axis == "tensor":
             if tensor is not None and number <= self._splits.head:
                 return [tensor]
-            if tensor is None and not (self._config.sequence or self._between(number)):
+            if tensor is None and not (self._config.sequence or self._between[number]):
                 return []
         first = [tensor] if axis == "tensor" and tensor is not None else []
         if sequence is not None:
             return [*first, sequence]
-        return [*first, unit.samples, *self._others(unit)]
-
-    def _others(self, unit: Unit) -> Iterator[int]:
-        """Splits that sum nothing, of a unit without parameters."""
-        if not any(port.tensor in self._parameters for port in unit.inputs):
-            for number, split in enumerate(unit.splits):
-                if split.role != "reduction" and number != unit.samples:
-                    yield number
-
-    def _between(self, number: int) -> bool:
-        """Whether a unit without parameters reads what the tensor axis has cut, not summed; or
-        comes behind the head, where copies would be of all words.
-        """
-        unit = self._parts[number]
-        if any(port.tensor in self._parameters for port in unit.inputs):
-            return False
-        if number > self._splits.head:
-            return True
-        for port in unit.inputs:
-            maker = self._maker.get(port.tensor, -1)
-            split = self._splits.tensor.get(maker)
-            if split is not None and self._parts[maker].splits[split].role != "reduction":
-                return True
-        return False
+        return [*first, unit.samples, *([] if self._kept[number] else _others(unit))]
 
     def _cut(
         self,
-        unit: Unit,
+        unit: OpGroup,
         roles: dict[int, str],
         along: Sequence[int],
         choices: Iterable[int | None],
@@ -221,7 +214,42 @@ class _Layouts:
                 return
 
 
-def _innermost(among: Iterable[int], own: Sequence[Factor], degree: int) -> frozenset[int]:
+def _others(unit: OpGroup) -> Iterator[int]:
+    """Splits that sum nothing."""
+    for number, split in enumerate(unit.splits):
+        if split.role != "reduction" and number != unit.samples:
+            yield number
+
+
+@once
+def _kept(graph: OperatorGraph) -> tuple[bool, ...]:
+    """For each unit whether it has parameters."""
+    parameters = {parameter.tensor.name for parameter in graph.parameters}
+    return tuple(any(port.tensor in parameters for port in own.inputs) for own in units(graph))
+
+
+@once
+def _between(graph: OperatorGraph) -> tuple[bool, ...]:
+    """For each unit whether it has no parameters and reads what the tensor axis has cut, not
+    summed; or comes behind the head, where copies would be of all words.
+    """
+    parts, splits = units(graph), _splits(graph)
+    maker = {port.tensor: n for n, unit in enumerate(parts) for port in unit.outputs}
+    cut = {
+        number: parts[number].splits[split].role != "reduction"
+        for number, split in splits.tensor.items()
+    }
+    return tuple(
+        not kept
+        and (
+            number > splits.head
+            or any(cut.get(maker.get(port.tensor, -1), False) for port in unit.inputs)
+        )
+        for number, (unit, kept) in enumerate(zip(parts, _kept(graph), strict=True))
+    )
+
+
+def _innermost(among: Iterable[int], own: Sequence[MeshFactor], degree: int) -> frozenset[int]:
     """The first of some factors that multiply to a degree."""
     found: set[int] = set()
     left = degree

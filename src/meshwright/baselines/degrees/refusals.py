@@ -82,11 +82,11 @@ def _model(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[Input
         )
     elif facts.experts % config.expert:
         yield _not_divided(facts.experts, "experts", config.expert, "expert", devices)
-    elif config.data * config.context % config.expert:
-        yield _not_divided(
-            config.data * config.context, "devices of data x context", config.expert,
-            "expert", devices,
-        )  # fmt: skip
+        return
+    among = config.data * config.context * (config.tensor if config.folded else 1)
+    axes = "tensor x data x context" if config.folded else "data x context"
+    if among % config.expert:
+        yield _not_divided(among, f"devices of {axes}", config.expert, "expert", devices)
 
 
 def _batch(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[InputError]:

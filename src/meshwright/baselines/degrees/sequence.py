@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from meshwright.baselines.roles import named_split
 from meshwright.sharding.states import State
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 QUERY = "query"
 
 
-def sequence_splits(parts: Sequence[Unit]) -> dict[int, int]:
+def sequence_splits(parts: Sequence[OpGroup]) -> dict[int, int]:
     """The units that can be cut along positions, with their splits, both by number."""
     found: dict[int, int] = {}
     cut: dict[str, State] = {}
@@ -36,7 +36,7 @@ def sequence_splits(parts: Sequence[Unit]) -> dict[int, int]:
     return found
 
 
-def _following(unit: Unit, cut: dict[str, State]) -> int | None:
+def _following(unit: OpGroup, cut: dict[str, State]) -> int | None:
     """The split under which all that is cut beside a unit is as it needs or makes it."""
     beside = [port for port in (*unit.inputs, *unit.outputs) if port.tensor in cut]
     others = [number for number in range(len(unit.splits)) if number != unit.samples]
@@ -47,7 +47,7 @@ def _following(unit: Unit, cut: dict[str, State]) -> int | None:
 
 
 def _take(
-    unit: Unit, number: int, split: int, found: dict[int, int], cut: dict[str, State]
+    unit: OpGroup, number: int, split: int, found: dict[int, int], cut: dict[str, State]
 ) -> None:
     found[number] = split
     for port in (*unit.inputs, *unit.outputs):

@@ -13,10 +13,10 @@ from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.capture.options import Source, plain_value
 from meshwright.capture.transformers.classes import Choice, chosen_class, library
-from meshwright.capture.transformers.config_file import FILE, read_configuration
+from meshwright.capture.transformers.config_file import is_configuration, read_configuration
 from meshwright.capture.transformers.inputs import Kinds, Sizes, example_inputs, notes_on
 from meshwright.capture.transformers.settings import Settings, configurations, joined
-from meshwright.capture.transformers.tiny import as_deep, by_heads, shallow, shrunk
+from meshwright.capture.transformers.tiny import as_deep, by_heads, padded, shallow, shrunk
 from meshwright.capture.transformers.trials import first_that_runs
 
 BATCH = 8
@@ -37,15 +37,22 @@ def example_of_class(
     gives one, and `model_type`, for a class that fits several. With `/tiny` behind the name every
     size that the source does not set is small, and nothing is dropped out.
     """
+    choice, config, sizes = settings_of_class(source, batch)
+    with device or torch.device("meta"):
+        return _example(choice, config, sizes, source.text)
+
+
+def settings_of_class(source: Source, batch: int | None) -> tuple[Choice, object, Sizes]:
+    """The class that a source means, its configuration, and the sizes of the inputs."""
     options: dict[str, object] = {key: plain_value(value) for key, value in source.options}
     name, tiny = source.name.removesuffix(TINY), source.name.endswith(TINY)
     sizes = _sizes(options, TINY_SIZES if tiny else SIZES, batch or BATCH, source)
     told: Settings = {}
-    if name.endswith(FILE):
+    if is_configuration(name):
         name, told = read_configuration(name)
     choice = chosen_class(library(), name, options)
     # Some classes describe every layer, and refuse to have fewer.
-    smaller = (shrunk, as_deep, by_heads, shallow) if tiny else (_as_they_are,)
+    smaller = (shrunk, as_deep, by_heads, shallow, padded) if tiny else (_as_they_are,)
     others = [lambda known, own=own: joined(told, own(joined(known, told))) for own in smaller]
     configs = configurations(choice, options, others, source.text)
     config, kinds = (
@@ -56,14 +63,13 @@ def example_of_class(
         if tiny
         else (next(configs), Kinds.ALL)
     )
-    with device or torch.device("meta"):
-        return _example(choice, config, sizes._replace(kinds=kinds), source.text)
+    return choice, config, sizes._replace(kinds=kinds)
 
 
 def _example(choice: Choice, config: object, sizes: Sizes, source: str) -> Example:
     model = _built(choice, config, source)
     named = example_inputs(model, sizes)
-    return Example(model=model, named=named, notes=notes_on(model, named))
+    return Example(model=model, named=named, notes=notes_on(model, named, sizes.kinds))
 
 
 def _as_they_are(settings: Settings) -> Settings:

@@ -47,6 +47,9 @@ class Kinds(Enum):
     ALL = "all that the class takes"
     IMAGES = "images, where its configuration counts the frames of a video"
     TEXT = "nothing"
+    OUTPUTS = (
+        "nothing, and no labels: those of its class are of a kind that hf: knows no example of"
+    )
 
 
 class Sizes(NamedTuple):
@@ -84,7 +87,8 @@ class Wanted(NamedTuple):
     def is_text_alone(self) -> bool:
         """Whether nothing but a text is given to a model that takes more."""
         grids = GRIDS in self.arguments
-        return "input_ids" in self.arguments and (grids or self.sizes.kinds is Kinds.TEXT)
+        alone = self.sizes.kinds in (Kinds.TEXT, Kinds.OUTPUTS)
+        return "input_ids" in self.arguments and (grids or alone)
 
     @property
     def task(self) -> str:
@@ -117,16 +121,24 @@ def example_inputs(model: nn.Module, sizes: Sizes) -> dict[str, object]:
             made[name] = value
     if sizes.masked and "attention_mask" in arguments:
         made["attention_mask"] = _ones(wanted)
+    if sizes.kinds is Kinds.OUTPUTS:
+        return made
     return made | labels_of(wanted.task, wanted.config, arguments, made)
 
 
-def notes_on(model: nn.Module, named: Mapping[str, object]) -> tuple[str, ...]:
+def notes_on(model: nn.Module, named: Mapping[str, object], kinds: Kinds) -> tuple[str, ...]:
     """What an example leaves out that the class takes."""
+    name = type(model).__name__
+    if kinds is Kinds.OUTPUTS:
+        return (
+            f"the example of {name} is a text alone, without labels, of which hf: knows none that "
+            "fit: its outputs are captured, and no loss; give file.py:function to have one",
+        )
     left_out = sorted(BESIDE_TEXT & inspect.signature(model.forward).parameters.keys())
     if not left_out or BESIDE_TEXT & named.keys():
         return ()
     return (
-        f"the example of {type(model).__name__} is a text alone, without {' and '.join(left_out)}: "
+        f"the example of {name} is a text alone, without {' and '.join(left_out)}: "
         "what those are for is not in the graph; give file.py:function to have it",
     )
 
@@ -150,11 +162,22 @@ def _input_ids(wanted: Wanted) -> Tensor | None:
     if "MultipleChoice" in wanted.task:
         return tokens(vocabulary, batch, CHOICES, sequence)
     text = tokens(vocabulary, batch, sequence)
+    if "SequenceClassification" in wanted.task and wanted.config.is_encoder_decoder:
+        return _ended(wanted.config, text)
     if wanted.is_text_alone:
         return without_tokens(wanted.config, text)
     if "pixel_values" not in wanted.arguments:
         return text
     return image_tokens(wanted.model, text, wanted.sizes.image)
+
+
+def _ended(config: Any, text: Tensor) -> Tensor:
+    """Texts with one end each, where a decoder is classified."""
+    end = setting(text_part(config), "eos_token_id", otherwise=None)
+    if not isinstance(end, int):
+        return text
+    before = torch.where(text == end, end - 1 if end else 1, text)[:, :-1]
+    return torch.cat([before, torch.full_like(text[:, :1], end)], dim=1)
 
 
 def _joins_modes(wanted: Wanted) -> bool:

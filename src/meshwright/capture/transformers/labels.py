@@ -99,7 +99,7 @@ TASKS: tuple[tuple[str, Label], ...] = (
     ("UniversalSegmentation", _none),
     ("ObjectDetection", _none),
     ("ImageSegmentation", _mask),
-    ("DepthEstimation", _none),
+    ("Estimation", _none),
     ("SuperResolution", _none),
     ("VisualQuestionAnswering", _share_of_each_class),
     ("ForQuestionAnswering", _share_of_each_class),

@@ -68,6 +68,8 @@ def _with_tokens(choice: Choice, known: Settings, given: Settings) -> Settings:
     if "SequenceClassification" in choice.model.__name__ and known.get("pad_token_id") is None:
         # The last token that is no padding is classified.
         given = joined({"pad_token_id": 0}, given)
+    if isinstance(languages := known.get("languages"), list | tuple) and languages:
+        given = joined({"default_language": languages[0]}, given)
     if known.get("is_encoder_decoder"):
         start = given.get("pad_token_id", known.get("pad_token_id")) or 0
         given = joined({"decoder_start_token_id": start, "pad_token_id": start}, given)

@@ -47,6 +47,7 @@ SIZES: Limits = (
     (r"(.*_)?vocab_size(_.*)?", VOCABULARY),
     (r"(num|n)_(local_|routed_)?experts|moe_num_experts|.*n_routed_experts", 4),
     (r".*experts_per_(tok|token)|moe_k|moe_topk|num_selected_experts", 2),
+    (r"label_length", 4),
     (r"n_group", 2),
     (r"topk_group", 1),
     (r"first_k_dense_replace", 1),
@@ -107,6 +108,12 @@ def by_heads(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'num_attention_heads': 4, 'hidden_size': 512}
     """
     return _with_whole_heads(settings, shrunk(settings))
+
+
+def padded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that make a configuration small, with a token of padding where it has none."""
+    missing = "pad_token_id" in settings and settings["pad_token_id"] is None
+    return shrunk(settings) | ({"pad_token_id": 1} if missing else {})
 
 
 def shallow(settings: Mapping[str, Any]) -> dict[str, Any]:

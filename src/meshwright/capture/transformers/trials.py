@@ -31,19 +31,27 @@ def first_that_runs(configs: Iterable[Any], build: Build) -> tuple[Any, Kinds]:
     """A configuration and kinds of inputs; the first that can be built if none runs."""
     built: list[tuple[Any, Kinds]] = []
     refused: list[InputError] = []
-    for config in configs:
-        for kinds in Kinds:
-            try:
-                runs = _runs(config, kinds, build)
-            except InputError as error:
-                refused.append(error)
-                continue
-            if runs:
-                return config, kinds
-            built.append((config, kinds))
+    for config, kinds in _trials(configs):
+        try:
+            runs = _runs(config, kinds, build)
+        except InputError as error:
+            refused.append(error)
+            continue
+        if runs:
+            return config, kinds
+        built.append((config, kinds))
     if not built:
         raise refused[0]
     return built[0]
+
+
+def _trials(configs: Iterable[Any]) -> Iterator[tuple[Any, Kinds]]:
+    """Configurations as they come, with the kinds of inputs that have a loss; then without one."""
+    given: list[Any] = []
+    for config in configs:
+        given.append(config)
+        yield from ((config, kinds) for kinds in Kinds if kinds is not Kinds.OUTPUTS)
+    yield from ((config, Kinds.OUTPUTS) for config in given)
 
 
 def _runs(config: Any, kinds: Kinds, build: Build) -> bool:

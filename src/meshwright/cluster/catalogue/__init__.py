@@ -15,7 +15,7 @@ def catalogue_names() -> tuple[str, ...]:
     """The names of all catalogued clusters, sorted.
 
     >>> catalogue_names()[:3]
-    ('alps-gh200', 'dgx-a100', 'dgx-b200')
+    ('alps-gh200', 'aws-p4d', 'aws-p4de')
     """
     entries = files(__name__).iterdir()
     return tuple(sorted(e.name.removesuffix(".toml") for e in entries if e.name.endswith(".toml")))
@@ -35,3 +35,19 @@ def catalogued(name: str) -> Cluster:
         )
     text = files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return parse_cluster(text, f"{name}.toml")
+
+
+@cache
+def irregular_names() -> tuple[str, ...]:
+    """The names of all catalogued sums of islands, sorted.
+
+    >>> irregular_names()
+    ('mixed-a100-h100', 'mixed-v100-t4')
+    """
+    entries = files(__name__).joinpath("irregular").iterdir()
+    return tuple(sorted(e.name.removesuffix(".toml") for e in entries if e.name.endswith(".toml")))
+
+
+def irregular_text(name: str) -> str:
+    """The file of a catalogued sum of islands."""
+    return files(__name__).joinpath("irregular", f"{name}.toml").read_text(encoding="utf-8")

@@ -123,10 +123,10 @@ class Attention(Family):
 
     def _score_flops(self, call: Call) -> int:
         q, k = tensor(call, 0).shape, tensor(call, 1).shape
-        return 2 * math.prod(call.outputs[0].shape[:-1]) * k[-2] * q[-1]
+        return _computed(call, 2 * math.prod(call.outputs[0].shape[:-1]) * k[-2] * q[-1])
 
     def _value_flops(self, call: Call) -> int:
-        return 2 * call.outputs[0].elements * tensor(call, 1).shape[-2]
+        return _computed(call, 2 * call.outputs[0].elements * tensor(call, 1).shape[-2])
 
     def saved(self, call: Call, wanted: Wanted) -> Saved:
         """Operands, result and the logarithm of each row's sum (float32)."""
@@ -142,6 +142,12 @@ class Attention(Family):
         if split.name == "query" and call.get("is_causal", False):
             return replaced(call.attributes, first=integer(call, "first", 0) + start)
         return call.attributes
+
+
+def _computed(call: Call, flops: int) -> int:
+    """What is left of all scores where `attended` says that queries attend to a window of keys."""
+    share = call.get("attended", 1.0)
+    return round(flops * share) if isinstance(share, float) and share < 1 else flops
 
 
 KINDS: Mapping[str, Family] = {"scaled_dot_product_attention": Attention()}

@@ -81,7 +81,7 @@ class Range(Family):
 
 
 @final
-class Told(Family):
+class FromNumbers(Family):
     """What numbers alone determine: eye, linspace, logspace, windows, indices of triangles."""
 
     differentiable = False
@@ -129,5 +129,5 @@ KINDS: Mapping[str, Family] = {
     **{kind: Filled() for kind in _FILLED},
     "scalar_tensor": Filled(),
     "arange": Range(),
-    **{kind: Told() for kind in _TOLD},
+    **{kind: FromNumbers() for kind in _TOLD},
 }

@@ -47,9 +47,9 @@ from meshwright.graph.notation import (
     MisfitError,
     Named,
     Number,
+    OperandRead,
     Plus,
-    Read,
-    Times,
+    ProductTerm,
     Total,
     Window,
     parse_definition,
@@ -188,15 +188,15 @@ def _split(
 
 def _is_product(part: Expression) -> bool:
     """A sum over products of two tensors or more, as matrix units run it."""
-    if not isinstance(part, Total) or not isinstance(part.body, Times):
+    if not isinstance(part, Total) or not isinstance(part.body, ProductTerm):
         return False
-    reads = [own for own in part.body.factors if isinstance(own, Read)]
+    reads = [own for own in part.body.factors if isinstance(own, OperandRead)]
     return len({own.operand for own in reads}) > 1
 
 
 def _operations(part: Expression) -> int:
     match part:
-        case Plus(terms=inner) | Times(factors=inner):
+        case Plus(terms=inner) | ProductTerm(factors=inner):
             return len(inner) - 1
         case Apply() | Total():
             return 1
@@ -212,11 +212,11 @@ def _labels(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
 
 def _free(part: Expression, sizes: Mapping[str, int]) -> frozenset[str]:
     match part:
-        case Read(indices=indices):
+        case OperandRead(indices=indices):
             return frozenset(name for index in indices for name in _names(index))
         case Named(name=name):
             return frozenset({name} & sizes.keys())
-        case Plus(terms=inner) | Times(factors=inner) | Apply(arguments=inner):
+        case Plus(terms=inner) | ProductTerm(factors=inner) | Apply(arguments=inner):
             return frozenset[str]().union(*(_free(own, sizes) for own in inner))
         case Total(labels=labels, body=body):
             return _free(body, sizes).difference(labels)
@@ -231,7 +231,7 @@ def _names(index: Index) -> tuple[str, ...]:
 def _multiplying(part: Expression, asked: set[str]) -> Iterator[str]:
     """Operands that the derivative of a part by one of those asked for is made of."""
     match part:
-        case Times(factors=factors):
+        case ProductTerm(factors=factors):
             reads = [_read(own) for own in factors]
             for number, own in enumerate(reads):
                 if own & asked:
@@ -245,4 +245,4 @@ def _multiplying(part: Expression, asked: set[str]) -> Iterator[str]:
 
 
 def _read(part: Expression) -> set[str]:
-    return {own.operand for own in parts(part) if isinstance(own, Read)}
+    return {own.operand for own in parts(part) if isinstance(own, OperandRead)}

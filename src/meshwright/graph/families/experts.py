@@ -22,7 +22,14 @@ from collections.abc import Iterator, Mapping
 from typing import final
 
 from meshwright.base.units import Bytes
-from meshwright.graph.expert_body import OPERANDS, ROWS, Told, experts_held, inside, operand
+from meshwright.graph.expert_body import (
+    OPERANDS,
+    ROWS,
+    SizedOperator,
+    experts_held,
+    inside,
+    operand,
+)
 from meshwright.graph.family import (
     Family,
     Saved,
@@ -125,7 +132,7 @@ def _family(call: Call) -> Family:
     return family_of(call)
 
 
-def _products(call: Call) -> Iterator[Told]:
+def _products(call: Call) -> Iterator[SizedOperator]:
     return (own for own in inside(call) if own.call.kind == PRODUCT)
 
 
@@ -192,7 +199,7 @@ _AROUND = {"ids", "rows", "back", "slots", "columns", "weighted", "out"}
 
 
 def _follow(
-    own: Told, cut: dict[str, tuple[int | None, int]], needed: dict[str, tuple[int, int]]
+    own: SizedOperator, cut: dict[str, tuple[int | None, int]], needed: dict[str, tuple[int, int]]
 ) -> None:
     """How a stage's results are cut, given how its rows are."""
     stage, call = own.stage, own.call
@@ -218,7 +225,7 @@ def _follow(
         cut |= dict.fromkeys(stage.outputs, (split.outputs[0], extent))
 
 
-def _turn(own: Told, needed: dict[str, tuple[int, int]]) -> None:
+def _turn(own: SizedOperator, needed: dict[str, tuple[int, int]]) -> None:
     """Of an operand that is turned before it is read: how the operand itself is cut."""
     wanted = needed.get(own.stage.outputs[0])
     if wanted is None or own.call.kind in (PRODUCT, "index"):

@@ -25,7 +25,7 @@ Effect = Literal["keeps", "multiplies", "divides"]
 
 
 @final
-class Parallel(Family):
+class ParallelFamily(Family):
     """What becomes of the size of the dim that `axis` names, by a factor that `amount` names."""
 
     view = True
@@ -86,11 +86,11 @@ def _dim(call: Call) -> int:
 
 
 KINDS: Mapping[str, Family] = {
-    "partition": Parallel("keeps"),
-    "combine": Parallel("keeps"),
-    "replicate": Parallel("multiplies"),
-    "reduce": Parallel("divides"),
-    "pipeline": Parallel("divides", "count", dims_only=True),
-    "batch": Parallel("multiplies", "count", dims_only=True),
+    "partition": ParallelFamily("keeps"),
+    "combine": ParallelFamily("keeps"),
+    "replicate": ParallelFamily("multiplies"),
+    "reduce": ParallelFamily("divides"),
+    "pipeline": ParallelFamily("divides", "count", dims_only=True),
+    "batch": ParallelFamily("multiplies", "count", dims_only=True),
     "halo": Overlap(),
 }

@@ -51,7 +51,7 @@ def reduced_dims(call: Call) -> tuple[int, ...]:
 
 
 @final
-class Reduction(Family):
+class DimReduction(Family):
     """One number for all elements along some dims."""
 
     def __init__(
@@ -259,16 +259,18 @@ def other_dims(call: Call) -> tuple[Split, ...]:
 
 
 KINDS: Mapping[str, Family] = {
-    "sum": Reduction(result="sum", additive=True),
-    "mean": Reduction(mean=True),
-    **{kind: Reduction() for kind in ("amax", "amin", "max", "min", "logsumexp", "var", "std")},
-    "prod": Reduction(result="sum"),
-    "linalg_vector_norm": Reduction(),
-    **{kind: Reduction(result="bool") for kind in ("any", "all")},
-    **{kind: Reduction(result="int64") for kind in ("argmax", "argmin")},
-    **{kind: Reduction() for kind in ("norm", "nanmedian", "median", "mode", "kthvalue", *PAIRS)},
-    "nansum": Reduction(result="sum", additive=True, keeps=True),
-    "count_nonzero": Reduction(result="int64", additive=True),
+    "sum": DimReduction(result="sum", additive=True),
+    "mean": DimReduction(mean=True),
+    **{kind: DimReduction() for kind in ("amax", "amin", "max", "min", "logsumexp", "var", "std")},
+    "prod": DimReduction(result="sum"),
+    "linalg_vector_norm": DimReduction(),
+    **{kind: DimReduction(result="bool") for kind in ("any", "all")},
+    **{kind: DimReduction(result="int64") for kind in ("argmax", "argmin")},
+    **{
+        kind: DimReduction() for kind in ("norm", "nanmedian", "median", "mode", "kthvalue", *PAIRS)
+    },
+    "nansum": DimReduction(result="sum", additive=True, keeps=True),
+    "count_nonzero": DimReduction(result="int64", additive=True),
     **{kind: Scan() for kind in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")},
     "diff": Difference(),
     "histc": Histogram(),

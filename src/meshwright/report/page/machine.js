@@ -1,6 +1,12 @@
 // Cells of the machine, coloured by the role that the reader chooses.
 
-const COLOURS = 8;
+const COLOURS = 8, FILLS = 4;
+
+// The classes of a cell by its part, as picture.py gives them.
+function coloursOf(part) {
+  const fill = Math.floor(part / COLOURS) % FILLS;
+  return fill ? `c${part % COLOURS} p${fill}` : `c${part % COLOURS}`;
+}
 
 function colourBy(kind, role) {
   for (const button of kind.querySelectorAll("button[data-role]")) {
@@ -8,7 +14,7 @@ function colourBy(kind, role) {
   }
   for (const cell of kind.querySelectorAll(".cell[data-parts]")) {
     const part = Number(cell.dataset.parts.split(" ")[role] || 0);
-    cell.className = `cell c${part % COLOURS}`;
+    cell.className = `cell ${coloursOf(part)}`;
   }
 }
 

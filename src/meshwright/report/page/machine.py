@@ -15,7 +15,7 @@ from meshwright.plan.model import Plan
 from meshwright.report.outline import STAGE, UNUSED
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.page.picture import Picture, Role
-from meshwright.sharding.layout import IDLE, REPLICA, Factor, Layout, matrix
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, MeshFactor, matrix
 from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.simulation import Simulation
 
@@ -23,7 +23,7 @@ KINDS_SHOWN = 4
 """Ways to lie on the machine that are drawn, those with the most work first."""
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """Units that are laid out alike but for where they sit."""
 
     roles: tuple[str, ...]
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     units: int
 
 
-def kinds_of(plan: Plan) -> list[Kind]:
+def kinds_of(plan: Plan) -> list[DeviceKind]:
     """The ways in which units lie on the machine, those with the most work first."""
     whole = sum(map(work, plan.units))
     places = zip(*(own.coordinates() for own in plan.layout.values()), strict=True)
@@ -46,11 +46,11 @@ def kinds_of(plan: Plan) -> list[Kind]:
         share, count = shares.get(roles, (0.0, 0))
         own = work(unit) / whole if whole else 1 / len(plan.units)
         shares[roles] = share + own, count + 1
-    found = [Kind(roles, share, count) for roles, (share, count) in shares.items()]
+    found = [DeviceKind(roles, share, count) for roles, (share, count) in shares.items()]
     return sorted(found, key=lambda own: (-own.share, -own.units))
 
 
-def roles_of(kind: Kind, own: Sequence[Factor]) -> list[Role]:
+def roles_of(kind: DeviceKind, own: Sequence[MeshFactor]) -> list[Role]:
     """The roles of a kind: where units sit first, copies last."""
     order = {STAGE: -1, SAMPLE: 1, REPLICA: 2, UNUSED: 3}
     found = []
@@ -118,7 +118,7 @@ def _busy(busy: dict[str, float], level: str, link: str) -> str:
     return "never" if not share else f"{share:.1%}"
 
 
-def _kind(plan: Plan, kind: Kind, number: int) -> Markup:
+def _kind(plan: Plan, kind: DeviceKind, number: int) -> Markup:
     """One way to lie on the machine: its matrix and its drawing."""
     roles = roles_of(kind, plan.factors)
     title = f"{kind.share:.0%} of the work, {kind.units} of {len(plan.units)} units"
@@ -137,7 +137,7 @@ def _named(role: Role) -> str:
     return f"{role.name} {role.ways}"
 
 
-def _matrix(cluster: Cluster, kind: Kind, roles: Sequence[Role]) -> Markup:
+def _matrix(cluster: Cluster, kind: DeviceKind, roles: Sequence[Role]) -> Markup:
     """P²'s parallelism matrix: how many ways each level splits each role."""
     found = matrix(Layout(kind.roles), cluster)
     heads = ("role", *(f"{name}>" for name in cluster.level_names), "ways>")

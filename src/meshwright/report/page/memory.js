@@ -1,6 +1,7 @@
 // Memory over time: stacked by kind, with the limit; one device at a time.
 
-const HOLDS = ["parameters", "optimizer", "gradients", "activations", "workspace"];
+const HOLDS = ["parameters", "optimizer", "gradients", "activations", "workspace",
+  "framework"];
 
 function column(device, kind) {
   const own = device[kind];

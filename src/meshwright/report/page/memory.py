@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.base.units import Bytes
 from meshwright.report.documents import Document
-from meshwright.simulate.memory.memory_timeline import Curve, curves
+from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves
 from meshwright.simulate.simulation import Simulation
 from meshwright.simulate.tasks import Indices
 
@@ -21,7 +21,7 @@ MOST_DEVICES = 24
 def memory_document(simulation: Simulation, limit: Bytes) -> Document:
     """What memory.js draws, the fullest device first."""
     problem, timeline = simulation.problem, simulation.timeline
-    found: dict[bytes, tuple[Curve, int]] = {}
+    found: dict[bytes, tuple[MemoryCurve, int]] = {}
     for curve in curves(problem, problem.roles, timeline):
         key = curve.bytes.tobytes() + curve.nanoseconds.tobytes()
         first, count = found.get(key, (curve, 0))
@@ -32,11 +32,15 @@ def memory_document(simulation: Simulation, limit: Bytes) -> Document:
         "limit": limit,
         "device": problem.cluster.device.memory,
         "leftOut": max(0, len(ranked) - MOST_DEVICES),
-        "devices": [_document(*own, timeline.makespan) for own in ranked[:MOST_DEVICES]],
+        "devices": [
+            _document(*own, timeline.makespan)
+            | {"framework": simulation.prediction.memory.framework}
+            for own in ranked[:MOST_DEVICES]
+        ],
     }
 
 
-def _document(curve: Curve, alike: int, makespan: int) -> Document:
+def _document(curve: MemoryCurve, alike: int, makespan: int) -> Document:
     at, own = kept(curve, makespan), curve.standing
     activations = curve.kept[at] + round(own.inputs)
     workspace = curve.passing[at] + round(own.libraries)
@@ -51,7 +55,7 @@ def _document(curve: Curve, alike: int, makespan: int) -> Document:
     }
 
 
-def kept(curve: Curve, makespan: int) -> Indices:
+def kept(curve: MemoryCurve, makespan: int) -> Indices:
     """The moments of a curve that are drawn: of each bucket the fullest and the last."""
     bucket = curve.nanoseconds * BUCKETS // max(1, makespan + 1)
     last = np.flatnonzero(np.diff(bucket, append=BUCKETS + 1))

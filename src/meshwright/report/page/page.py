@@ -16,21 +16,33 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.explain.decisions import Decision
+from meshwright.explain.replan import Replanned
+from meshwright.explain.what_if import Improvement
 from meshwright.report.page.machine import machine_section
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import graph_document
 from meshwright.report.page.progress import progress_document, progress_section
 from meshwright.report.page.spent import spent_section
-from meshwright.report.page.strategies import decisions_section, strategies_section
+from meshwright.report.page.strategies import decisions_section, helps_section, strategies_section
 from meshwright.report.page.summary import summary_section
 from meshwright.report.page.sums import sums_section
 from meshwright.report.page.timeline import timeline_document
 from meshwright.report.predictions import describe_machine
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.simulation import Simulation
 
-SCRIPTS = ("units", "theme", "machine", "graph", "timeline", "memory", "progress", "start")
+SCRIPTS = (
+    "units",
+    "theme",
+    "tables",
+    "machine",
+    "graph",
+    "timeline",
+    "memory",
+    "progress",
+    "start",
+)
 """Our scripts, in the order in which they run."""
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
@@ -38,6 +50,11 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 
 
 MAKER = "Meshwright"
+
+UNITS = (
+    "Made by Meshwright. Every figure is predicted, none was measured. Bytes are counted in KiB, "
+    "MiB, GiB (1024 each), rates of links in GB/s as their makers do (1000 each)."
+)
 
 
 class Section(NamedTuple):
@@ -48,7 +65,14 @@ class Section(NamedTuple):
     body: Markup
 
 
-def page(planned: Planned, decisions: Sequence[Decision], simulation: Simulation) -> str:
+def page(
+    planned: PlanResult,
+    decisions: Sequence[Decision],
+    simulation: Simulation,
+    *,
+    helps: Sequence[Improvement] = (),
+    what_ifs: tuple[Replanned, ...] = (),
+) -> str:
     """The whole report."""
     graph, cluster = planned.question.graph, planned.question.cluster
     title = f"{graph.name} on {describe_machine(cluster)}"
@@ -61,13 +85,14 @@ def page(planned: Planned, decisions: Sequence[Decision], simulation: Simulation
         element("title", f"{title} — Meshwright"),
         element("style", _file("page.css")),
     )
-    sections = _sections(planned, decisions, simulation)
+    helping = Section("helps", "What would help", helps_section(planned, helps, what_ifs))
+    sections = _sections(planned, decisions, simulation, helping)
     body = element(
         "body",
         element("a", "Skip to the report", href="#summary", class_="skip"),
         _header(title, sections),
         element("main", *map(_section, sections)),
-        element("footer", "Made by Meshwright. Every figure is predicted, none was measured."),
+        element("footer", UNITS),
         _data(planned, simulation),
         element("script", _file("vendor/echarts.min.js")),
         element("script", _scripts()),
@@ -85,7 +110,7 @@ def looks_like_report(path: str | Path) -> bool:
 
 
 def _sections(
-    planned: Planned, decisions: Sequence[Decision], simulation: Simulation
+    planned: PlanResult, decisions: Sequence[Decision], simulation: Simulation, helping: Section
 ) -> tuple[Section, ...]:
     return (
         Section("summary", "Summary", summary_section(planned)),
@@ -97,6 +122,7 @@ def _sections(
         Section("memory", "Memory over time", _drawn_by_script("memory-view", MEMORY)),
         Section("reductions", "Reductions", sums_section(simulation)),
         Section("decisions", "Decisions", decisions_section(planned, decisions)),
+        helping,
         Section("search", "Search", progress_section(planned)),
     )
 
@@ -133,7 +159,7 @@ def _section(own: Section) -> Markup:
     return element("section", heading, own.body, id=own.name, aria_labelledby=f"{own.name}-title")
 
 
-def _data(planned: Planned, simulation: Simulation) -> Markup:
+def _data(planned: PlanResult, simulation: Simulation) -> Markup:
     data = {
         "graph": graph_document(simulation),
         "timeline": timeline_document(simulation),

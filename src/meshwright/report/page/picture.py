@@ -14,7 +14,7 @@ from typing import NamedTuple
 from meshwright.base.integers import from_digits, to_digits
 from meshwright.cluster.model import Cluster
 from meshwright.report.page.markup import Markup, element, joined
-from meshwright.sharding.layout import REPLICA, Factor
+from meshwright.sharding.layout import REPLICA, MeshFactor
 from meshwright.sharding.unit import SAMPLE
 
 MOST, MOST_CELLS = 8, 16
@@ -23,7 +23,8 @@ MOST, MOST_CELLS = 8, 16
 FEWEST = 6
 """Of the runs of members that are alike so many are drawn, if there are too many."""
 
-COLOURS = 8
+COLOURS, PATTERNS = 8, 4
+"""Parts are told apart by so many colours, and beyond them by so many patterns on each."""
 
 
 class Role(NamedTuple):
@@ -40,12 +41,12 @@ class At(NamedTuple):
     digits: dict[int, int]
     varied: frozenset[int]
 
-    def part(self, role: Role, own: Sequence[Factor]) -> int:
+    def part(self, role: Role, own: Sequence[MeshFactor]) -> int:
         """Which part of a role the first of them works on."""
         sizes = [own[number].size for number in role.factors]
         return from_digits([self.digits.get(number, 0) for number in role.factors], sizes)
 
-    def words(self, role: Role, own: Sequence[Factor]) -> str:
+    def words(self, role: Role, own: Sequence[MeshFactor]) -> str:
         """Which part of a role they work on, or that it differs."""
         return "*" if self.varied.intersection(role.factors) else str(self.part(role, own))
 
@@ -53,7 +54,7 @@ class At(NamedTuple):
 class Picture:
     """Boxes in boxes."""
 
-    def __init__(self, cluster: Cluster, own: Sequence[Factor], roles: Sequence[Role]) -> None:
+    def __init__(self, cluster: Cluster, own: Sequence[MeshFactor], roles: Sequence[Role]) -> None:
         self.cluster, self.own, self.roles = cluster, own, roles
         self.levels = [
             [n for n, factor in enumerate(own) if factor.level == depth]
@@ -113,7 +114,7 @@ class Picture:
         return element(
             "span",
             "·".join(texts),
-            class_=f"cell c{first[0] % COLOURS}" if first else "cell c0",
+            class_=f"cell {colours_of(first[0] if first else 0)}",
             data_parts=" ".join(map(str, first)),
             title=f"{name}: {words or 'everything'}",
         )
@@ -146,6 +147,16 @@ class Picture:
         if len(found) > most:
             yield ()
             yield found[-1]
+
+
+def colours_of(part: int) -> str:
+    """The classes of a cell by the part that it works on.
+
+    >>> colours_of(3), colours_of(11)
+    ('c3', 'c3 p1')
+    """
+    pattern = part // COLOURS % PATTERNS
+    return f"c{part % COLOURS} p{pattern}" if pattern else f"c{part % COLOURS}"
 
 
 def ranges(numbers: Sequence[int]) -> str:

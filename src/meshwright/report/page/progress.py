@@ -1,4 +1,4 @@
-"""How the search went. Enters: `Planned`. Leaves: words, and data for two charts: the best step
+"""How the search went. Enters: `PlanResult`. Leaves: words, and data for two charts: the best step
 over time, and time against memory.
 """
 
@@ -8,10 +8,10 @@ from meshwright.base.units import counted, format_seconds
 from meshwright.report.documents import Document
 from meshwright.report.page.markup import Markup, element, joined
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 
 
-def progress_section(planned: Planned) -> Markup:
+def progress_section(planned: PlanResult) -> Markup:
     """How the search went, and the plans that none beats in both time and memory."""
     if planned.history:
         how = (
@@ -32,7 +32,7 @@ def progress_section(planned: Planned) -> Markup:
     )
 
 
-def progress_document(planned: Planned) -> Document:
+def progress_document(planned: PlanResult) -> Document:
     """What progress.js draws."""
     return {
         "history": [list(own) for own in planned.history],

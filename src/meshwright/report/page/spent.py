@@ -4,7 +4,7 @@ busy links are, what collectives take.
 
 from __future__ import annotations
 
-from meshwright.base.units import counted, format_bytes, format_seconds, format_traffic
+from meshwright.base.units import counted, format_gibibytes, format_seconds
 from meshwright.explain.explanation import Spending, spending
 from meshwright.report.explained import describe_categories
 from meshwright.report.page.markup import Markup, bar, element, joined, table
@@ -43,7 +43,7 @@ def _links(found: Spending) -> Markup:
     rows = [
         (
             own.link,
-            format_traffic(own.bytes),
+            format_gibibytes(own.bytes),
             format_seconds(own.seconds),
             bar(own.share, f"{own.share:.1%}"),
             format_seconds(own.exposed),
@@ -60,7 +60,7 @@ def _collectives(found: Spending) -> Markup:
             own.operation,
             own.over,
             own.purpose,
-            format_bytes(round(own.bytes)),
+            format_gibibytes(own.bytes),
             str(own.times),
             format_seconds(own.seconds),
             format_seconds(own.exposed),

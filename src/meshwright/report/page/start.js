@@ -2,6 +2,7 @@
 
 const data = JSON.parse(byId("data").textContent);
 startMachine();
+startTables();
 startGraph(data.graph);
 startTheme();
 const timeline = startTimeline(data.timeline);

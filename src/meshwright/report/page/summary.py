@@ -1,16 +1,13 @@
-"""The head of the report. Enters: `Planned`. Leaves: what is planned on what, the figures that
+"""The head of the report. Enters: `PlanResult`. Leaves: what is planned on what, the figures that
 matter and what was decided, in words.
 """
 
 from __future__ import annotations
 
-from meshwright.base.units import (
-    counted,
-    format_gibibytes,
-    format_seconds,
-    format_traffic,
-)
-from meshwright.report.outline import describe_options, short_description
+import math
+
+from meshwright.base.units import counted, format_gibibytes, format_seconds
+from meshwright.report.outline import Outline, describe_options, short_description
 from meshwright.report.page.markup import Markup, bar, element, joined
 from meshwright.report.planned import (
     describe_planned,
@@ -20,11 +17,11 @@ from meshwright.report.planned import (
     speedup,
 )
 from meshwright.report.throughput import format_rate, mfu_cell, rate, unit_of
-from meshwright.search.joint.question import Planned
+from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
 
-def summary_section(planned: Planned) -> Markup:
+def summary_section(planned: PlanResult) -> Markup:
     """Cards with the figures, then sentences."""
     best = planned.best.prediction
     limit, held = planned.question.memory, best.memory.total
@@ -49,9 +46,9 @@ def summary_section(planned: Planned) -> Markup:
             format_gibibytes(held),
             bar(held / limit, f"of {format_gibibytes(limit)}: {fits}"),
         ),
-        ("devices", str(outline.devices), f"of {planned.question.cluster.devices}"),
+        ("devices", str(outline.devices), _devices(outline, planned.question.cluster.devices)),
         ("computing", f"{best.compute / best.step:.0%}", "of the step on the busiest device"),
-        ("communication volume", format_traffic(best.moved), "between devices in a step"),
+        ("communication volume", format_gibibytes(best.moved), "between devices in a step"),
     )
     return joined(
         [
@@ -59,9 +56,15 @@ def summary_section(planned: Planned) -> Markup:
             element("div", *(_card(*own) for own in cards), class_="cards"),
             element("h3", "What was decided"),
             element("ul", *(element("li", own) for own in _decided(planned))),
-            *map(_told, describe_planned(planned).splitlines()),
+            *map(_told, _sentences(planned)),
         ]
     )
+
+
+def _sentences(planned: PlanResult) -> list[str]:
+    """What is said of the plan besides what was decided, which stands in a list of its own."""
+    lines = describe_planned(planned).splitlines()
+    return [line for line in lines if not line.startswith(("plan: ", " "))]
 
 
 def _told(line: str) -> Markup:
@@ -80,21 +83,29 @@ def _card(name: str, value: str, note: str) -> Markup:
     )
 
 
-def _faster(planned: Planned) -> str:
+def _faster(planned: PlanResult) -> str:
     ratio, step = speedup(planned, planned.best), reference(planned)
     if ratio is None or step is None:
         return "no baseline fits"
     return f"{ratio:.2f}x the fastest baseline that fits, {format_seconds(step)}"
 
 
-def _gap(planned: Planned) -> tuple[str, str]:
+def _gap(planned: PlanResult) -> tuple[str, str]:
     if not planned.bound:
         return "not known", "no lower bound was computed"
     note = f"lower bound of all plans that were in question: {format_seconds(planned.bound)}"
     return f"{max(0.0, planned.gap):.1%}", note
 
 
-def _decided(planned: Planned) -> list[str]:
+def _devices(outline: Outline, every: int) -> str:
+    """Of how many, and how many repeat the work of others."""
+    if not outline.enough:
+        return f"of {every}"
+    once = math.prod(outline.enough.values())
+    return f"of {every}; {every - once} of them repeat the work of the other {once}"
+
+
+def _decided(planned: PlanResult) -> list[str]:
     plan = planned.best.plan
     outline = short_description(plan, planned.rewrites)
     words = [kind.told() for kind in outline.kinds]

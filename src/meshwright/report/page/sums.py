@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshwright.base.units import counted, format_seconds, format_traffic
+from meshwright.base.units import counted, format_gibibytes, format_seconds
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.factors import summed_devices, summed_hierarchy
@@ -19,7 +19,7 @@ from meshwright.collectives.predict import PricedProgram, ProgramStepPrice, pred
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.plan.model import Plan, PlannedReduction
 from meshwright.report.page.markup import Markup, bar, element, joined
-from meshwright.report.page.picture import COLOURS
+from meshwright.report.page.picture import colours_of
 from meshwright.report.words import describe_program
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import Simulation
@@ -90,7 +90,7 @@ def sums_section(simulation: Simulation) -> Markup:
 
 
 def _drawn(plan: Plan, own: Sum, number: int) -> Markup:
-    size, time = format_traffic(own.largest.bytes), format_seconds(own.priced.seconds)
+    size, time = format_gibibytes(own.largest.bytes), format_seconds(own.priced.seconds)
     also = f" and {counted(own.alike - 1, 'smaller size')} alike" if own.alike > 1 else ""
     beside = f"; {own.beside} such groups side by side" if own.beside > 1 else ""
     steps = zip(own.priced.steps, own.steps, strict=True)
@@ -134,7 +134,7 @@ def _step(cluster: Cluster, own: Sum, place: int, step: ProgramStepPrice, groups
         element(
             "dl",
             *_pair("groups", of),
-            *_pair("held by each before", format_traffic(step.held)),
+            *_pair("held by each before", format_gibibytes(step.held)),
             *_pair("paced by", step.link),
             *_pair("predicted", bar(share, f"{format_seconds(step.seconds)} ({share:.0%})")),
         ),
@@ -166,7 +166,7 @@ def _cells(devices: Sequence[int], group_of: dict[int, int]) -> list[Markup]:
     cells = []
     for device in devices[:COLUMNS]:
         group = group_of.get(device)
-        text, colour = ("·", "rests") if group is None else (str(group + 1), f"c{group % COLOURS}")
+        text, colour = ("·", "rests") if group is None else (str(group + 1), colours_of(group))
         title = f"device {device}: " + ("rests" if group is None else f"group {group + 1}")
         cells.append(element("span", text, class_=f"cell {colour}", title=title))
     if len(devices) > COLUMNS:

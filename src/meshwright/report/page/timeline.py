@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from meshwright.explain.utilisation import resources_of_devices, subject_of, uses
 from meshwright.report.documents import Document
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import Simulation
 
 KINDS = {
@@ -38,7 +38,7 @@ MOST_SPANS = 250_000
 MOST_ROWS = 60
 
 
-class Span(NamedTuple):
+class TimelineSpan(NamedTuple):
     """A task on a resource; `label` is that of what it does."""
 
     start: int
@@ -48,7 +48,7 @@ class Span(NamedTuple):
     micro_batch: int
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """A resource, or several that do the same."""
 
     name: str
@@ -56,7 +56,7 @@ class Row(NamedTuple):
     """compute, or the level and the name of the link."""
     alike: int
     """How many resources of the machine it stands for."""
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
 
     @property
     def held(self) -> int:
@@ -64,36 +64,36 @@ class Row(NamedTuple):
         return sum(span.hold for span in self.spans)
 
 
-class Rows(NamedTuple):
+class TimelineRows(NamedTuple):
     """All rows, and what labels mean."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
     labels: tuple[tuple[int, str], ...]
     """The kind of each, and what it is about."""
     left_out: int
     """Rows that are too many for a page."""
 
 
-def rows_of(simulation: Simulation) -> Rows:
+def rows_of(simulation: Simulation) -> TimelineRows:
     """Every resource that is ever held, once for all that do the same."""
     problem = simulation.problem
     labels: dict[tuple[str, int], int] = {}
-    spans: dict[int, list[Span]] = {}
+    spans: dict[int, list[TimelineSpan]] = {}
     kinds, subjects, micro = problem.labels
     for use in uses(problem.tasks, simulation.timeline):
         key = kinds[use.task], subjects[use.task]
         label = labels.setdefault(key, len(labels))
-        span = Span(use.start, use.hold, NUMBER[key[0]], label, micro[use.task])
+        span = TimelineSpan(use.start, use.hold, NUMBER[key[0]], label, micro[use.task])
         spans.setdefault(use.resource, []).append(span)
     rows = _merged(problem, {r: tuple(own) for r, own in spans.items()})
     texts = tuple((NUMBER[kind], subject_of(problem, kind, own)) for kind, own in labels)
-    return Rows(tuple(rows[:MOST_ROWS]), texts, max(0, len(rows) - MOST_ROWS))
+    return TimelineRows(tuple(rows[:MOST_ROWS]), texts, max(0, len(rows) - MOST_ROWS))
 
 
-def _merged(problem: Problem, spans: dict[int, tuple[Span, ...]]) -> list[Row]:
+def _merged(problem: StepModel, spans: dict[int, tuple[TimelineSpan, ...]]) -> list[TimelineRow]:
     """A row for each resource in the order of devices; those that do the same are one."""
     devices = resources_of_devices(problem)
-    found: dict[tuple[int, tuple[Span, ...]], list[int]] = {}
+    found: dict[tuple[int, tuple[TimelineSpan, ...]], list[int]] = {}
     for stream, links in devices:
         for resource in (stream, *links):
             if resource in spans:
@@ -101,7 +101,7 @@ def _merged(problem: Problem, spans: dict[int, tuple[Span, ...]]) -> list[Row]:
                 found.setdefault(key, []).append(resource)
     alike = problem.cluster.devices // len(devices)
     return [
-        Row(
+        TimelineRow(
             name=problem.places.names[resources[0]],
             what=problem.prices.kinds[kind],
             alike=len(resources) * alike if not kind else len(resources),
@@ -111,7 +111,9 @@ def _merged(problem: Problem, spans: dict[int, tuple[Span, ...]]) -> list[Row]:
     ]
 
 
-def coarser(rows: Sequence[Row], most: int = MOST_SPANS) -> tuple[tuple[Row, ...], int]:
+def coarser(
+    rows: Sequence[TimelineRow], most: int = MOST_SPANS
+) -> tuple[tuple[TimelineRow, ...], int]:
     """At most so many spans: neighbours of one kind that are shorter than the nanoseconds told
     beside are one, as long as all of them.
     """
@@ -123,13 +125,13 @@ def coarser(rows: Sequence[Row], most: int = MOST_SPANS) -> tuple[tuple[Row, ...
     return found, shortest
 
 
-def _joined(spans: Iterable[Span], shortest: int) -> tuple[Span, ...]:
-    found: list[Span] = []
+def _joined(spans: Iterable[TimelineSpan], shortest: int) -> tuple[TimelineSpan, ...]:
+    found: list[TimelineSpan] = []
     for (kind, short), run in groupby(spans, key=lambda own: (own.kind, own.hold < shortest)):
         own = list(run)
         if short and len(own) > 1:
             total = sum(span.hold for span in own)
-            found.append(Span(own[0].start, total, kind, SEVERAL, 0))
+            found.append(TimelineSpan(own[0].start, total, kind, SEVERAL, 0))
         else:
             found += own
     return tuple(found)
@@ -150,7 +152,7 @@ def timeline_document(simulation: Simulation) -> Document:
     }
 
 
-def _row(row: Row) -> Document:
+def _row(row: TimelineRow) -> Document:
     ends = [0, *(span.start + span.hold for span in row.spans)]
     return {
         "name": row.name,

@@ -16,7 +16,15 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.graph.notation import Apply, Definition, Expression, MisfitError, Plus, Times, Total
+from meshwright.graph.notation import (
+    Apply,
+    Definition,
+    Expression,
+    MisfitError,
+    Plus,
+    ProductTerm,
+    Total,
+)
 from meshwright.rewrite.generate.operators import SPLIT, Template
 from meshwright.rewrite.language import shards
 from meshwright.rewrite.language.compute import Array
@@ -59,7 +67,7 @@ def functions_of(known: Mapping[str, Definition]) -> dict[str, Callable[..., Arr
             case Apply(function=name, arguments=parts):
                 names.add(name)
                 list(map(visit, parts))
-            case Plus(terms=parts) | Times(factors=parts):
+            case Plus(terms=parts) | ProductTerm(factors=parts):
                 list(map(visit, parts))
             case Total(body=body):
                 visit(body)

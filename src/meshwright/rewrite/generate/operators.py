@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from meshwright.graph.notation import Definition, Plus, Read, Times
+from meshwright.graph.notation import Definition, OperandRead, Plus, ProductTerm
 from meshwright.rewrite.language.definitions import DEFINITIONS, definition
 from meshwright.rewrite.language.terms import COPIES, Attribute
 from meshwright.rewrite.language.types import PARALLEL
@@ -49,8 +49,8 @@ def defined(name: str, known: Mapping[str, Definition] = DEFINITIONS) -> Templat
 def _commutes(own: Definition) -> bool:
     """Whether the line is a sum or a product of all operands, each read once in the same way."""
     match own.body:
-        case Plus(terms=parts) | Times(factors=parts):
-            reads = [part for part in parts if isinstance(part, Read)]
+        case Plus(terms=parts) | ProductTerm(factors=parts):
+            reads = [part for part in parts if isinstance(part, OperandRead)]
             return (
                 len(reads) == len(parts) == len(own.operands) > 1
                 and len({read.indices for read in reads}) == 1

@@ -19,9 +19,9 @@ from meshwright.graph.notation import (
     Label,
     Named,
     Number,
+    OperandRead,
     Plus,
-    Read,
-    Times,
+    ProductTerm,
     Total,
     Window,
 )
@@ -85,7 +85,7 @@ def compute(
         shape = [sizes[label] if label in order else 1 for label in labels]
         return values.transpose(ordered).reshape(shape)
 
-    def read(own_read: Read) -> Array:
+    def read(own_read: OperandRead) -> Array:
         values = arrays[own_read.operand]
         order: list[str] = []
         for index in own_read.indices:
@@ -113,11 +113,11 @@ def compute(
                 return np.full([1] * len(labels), float(settings[name]))
             case Extent(label=label):
                 return np.full([1] * len(labels), float(sizes[label]))
-            case Read():
+            case OperandRead():
                 return read(node)
             case Plus(terms=terms):
                 return np.asarray(sum(map(visit, terms)))
-            case Times(factors=factors):
+            case ProductTerm(factors=factors):
                 return np.asarray(math.prod(map(visit, factors)))
             case Apply(function=function, arguments=arguments):
                 return _function(function, functions)(*map(visit, arguments))

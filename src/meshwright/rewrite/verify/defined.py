@@ -22,9 +22,9 @@ from meshwright.graph.notation import (
     MisfitError,
     Named,
     Number,
+    OperandRead,
     Plus,
-    Read,
-    Times,
+    ProductTerm,
     Total,
     Window,
 )
@@ -268,12 +268,12 @@ def _element(
                 return factor(Count(("setting", meeting.settings[name])))
             case Extent(label=label):
                 return factor(Count(("size", meeting.labels[label].space)))
-            case Read(operand=operand, indices=indices):
+            case OperandRead(operand=operand, indices=indices):
                 read, front = operands[operand]
                 return read.at((*front, *(where(index, at) for index in indices)))
             case Plus(terms=terms):
                 return tuple(product for term in terms for product in visit(term, at))
-            case Times(factors=factors):
+            case ProductTerm(factors=factors):
                 found = number(1)
                 for own_factor in factors:
                     found = times(found, visit(own_factor, at))

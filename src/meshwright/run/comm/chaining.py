@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from meshwright.lower.chains import ChainLink
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 
 
-def reduce_scatter(wire: Wire, parts: Sequence[Tensor], links: Sequence[ChainLink]) -> Tensor:
+def reduce_scatter(
+    wire: Communicator, parts: Sequence[Tensor], links: Sequence[ChainLink]
+) -> Tensor:
     """The sum of everybody's part for this member, flat; parts are so too."""
     held = dict(enumerate(parts))
     for link in links:
@@ -27,7 +29,7 @@ def reduce_scatter(wire: Wire, parts: Sequence[Tensor], links: Sequence[ChainLin
 
 
 def all_gather(
-    wire: Wire, own: Tensor, sizes: Sequence[int], links: Sequence[ChainLink]
+    wire: Communicator, own: Tensor, sizes: Sequence[int], links: Sequence[ChainLink]
 ) -> list[Tensor]:
     """Everybody's part, flat; `sizes[i]` is the number of elements of member i."""
     (first,) = links[0].pieces[links[0].place]
@@ -41,13 +43,13 @@ def all_gather(
     return [held[piece] for piece in range(len(sizes))]
 
 
-def reduce(wire: Wire, data: Tensor, links: Sequence[ChainLink]) -> None:
+def reduce(wire: Communicator, data: Tensor, links: Sequence[ChainLink]) -> None:
     """The sum over everybody on the root, in place; of others the data is of no use afterwards."""
     for link in links:
         wire.reduce(data, link.members)
 
 
-def broadcast(wire: Wire, data: Tensor, links: Sequence[ChainLink]) -> None:
+def broadcast(wire: Communicator, data: Tensor, links: Sequence[ChainLink]) -> None:
     """The root's data on everybody, in place."""
     for link in links:
         wire.broadcast(data, link.members)

@@ -29,10 +29,10 @@ from torch.utils import _pytree as pytree
 Result = TypeVar("Result")
 
 
-class Handle(Generic[Result]):
+class CommHandle(Generic[Result]):
     """A result that may not be there yet."""
 
-    def __init__(self, job: Callable[[], Result], lane: Lane) -> None:
+    def __init__(self, job: Callable[[], Result], lane: CommStream) -> None:
         self._job: Callable[[], Result] | None = job
         self._lane = lane
         self._ready = threading.Event()
@@ -77,7 +77,7 @@ class Handle(Generic[Result]):
         self._job = None
 
 
-class Lane:
+class CommStream:
     """The thread; made once and closed at the end."""
 
     def __init__(self, device: torch.device) -> None:
@@ -85,26 +85,26 @@ class Lane:
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._held: deque[Handle[object]] = deque()
+        self._held: deque[CommHandle[object]] = deque()
         """Jobs whose kernels may still read what they were given, in their order."""
-        self._queue: SimpleQueue[Handle[object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[CommHandle[object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="meshwright lane", daemon=True)
         self._thread.start()
 
-    def begin(self, job: Callable[[], Result]) -> Handle[Result]:
+    def begin(self, job: Callable[[], Result]) -> CommHandle[Result]:
         """Have a job run after those before it."""
-        handle: Handle[Result]
+        handle: CommHandle[Result]
         if self._stream is None:
-            handle = Handle(job, self)
+            handle = CommHandle(job, self)
         else:
-            handle = Handle(_after(torch.cuda.current_stream().record_event(), job), self)
+            handle = CommHandle(_after(torch.cuda.current_stream().record_event(), job), self)
             while self._held and self._held[0].passed():
                 self._held.popleft().forget()
             self._held.append(handle)  # type: ignore[arg-type]
         self._queue.put(handle)  # type: ignore[arg-type]
         return handle
 
-    def release(self, *, through: Handle[Result]) -> None:
+    def release(self, *, through: CommHandle[Result]) -> None:
         """Let go of what jobs up to this one read: the computing stream waits for it now."""
         if through not in self._held:
             return

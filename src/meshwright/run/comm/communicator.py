@@ -22,7 +22,7 @@ from meshwright.run.comm.process_groups import Groups
 from meshwright.run.comm.rings import EXCHANGE, Mail
 
 
-class Wire:
+class Communicator:
     """How this rank talks to others; counts what it sends.
 
     Groups of one do nothing. Sums of Booleans are true where any of them is.

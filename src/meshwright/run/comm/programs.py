@@ -18,7 +18,7 @@ from meshwright.base.units import counted
 from meshwright.collectives.recipe import DeviceStep, Recipe
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 
 GROUPED = (Collective.ALL_REDUCE,)
 """What gloo does by itself, for which a process group is made beforehand."""
@@ -29,7 +29,7 @@ class Reducer:
     in the same order.
     """
 
-    def __init__(self, wire: Wire, recipe: Recipe) -> None:
+    def __init__(self, wire: Communicator, recipe: Recipe) -> None:
         self._wire, self._recipe = wire, recipe
         wire.prepare(step.members for step in recipe.steps if step.collective in GROUPED)
 
@@ -96,7 +96,7 @@ def reducer(plan: ReductionPlan, world: dist.ProcessGroup | None = None) -> Redu
             f"start {counted(plan.cluster.devices, 'rank')}, or choose a plan for a cluster of "
             f"{counted(ranks, 'device')}",
         )
-    return Reducer(Wire(world), plan.recipe(dist.get_rank()))
+    return Reducer(Communicator(world), plan.recipe(dist.get_rank()))
 
 
 _reducers: WeakKeyDictionary[dist.ProcessGroup, dict[ReductionPlan, Reducer]] = WeakKeyDictionary()

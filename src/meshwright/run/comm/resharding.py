@@ -15,7 +15,7 @@ from meshwright.cost.collective import Collective
 from meshwright.graph.pieces import Box
 from meshwright.lower.boxes import elements, shape_of, within
 from meshwright.lower.chains import DeviceChains
-from meshwright.lower.machine import Coordinates, Machine
+from meshwright.lower.machine import Coordinates, MeshSizes
 from meshwright.lower.reductions import Reductions
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.transfers import (
@@ -28,7 +28,7 @@ from meshwright.lower.transfers import (
 )
 from meshwright.plan.model import Plan
 from meshwright.run.comm import chaining
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.programs import Reducer
 from meshwright.sharding.states import PARTIAL
 
@@ -36,13 +36,13 @@ Action = Callable[[Tensor | None], Tensor | None]
 """What one step does to this rank's piece; None where it has none."""
 
 
-class Mover:
+class Resharder:
     """What this rank does of transfers."""
 
-    def __init__(self, plan: Plan, wire: Wire, rank: int, device: torch.device) -> None:
+    def __init__(self, plan: Plan, wire: Communicator, rank: int, device: torch.device) -> None:
         self._wire, self.rank, self._device = wire, rank, device
         self._graph = plan.graph
-        self._machine = Machine.of(plan.cluster)
+        self._machine = MeshSizes.of(plan.cluster)
         self.here: Coordinates = self._machine.coordinates(rank)
         self._reductions = Reductions(plan)
         self._reducers: dict[object, Reducer] = {}

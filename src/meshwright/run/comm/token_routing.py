@@ -24,7 +24,7 @@ Exchange = Callable[[Messages, Messages], None]
 """Sends to ranks, and receives from ranks into what is given."""
 
 
-class Company(NamedTuple):
+class RoutingPeers(NamedTuple):
     """The devices that share experts."""
 
     members: tuple[int, ...]
@@ -76,7 +76,7 @@ class Company(NamedTuple):
 class _Moved(Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, company: Company, leaving: list[int], coming: list[int]
+        ctx: Any, rows: Tensor, company: RoutingPeers, leaving: list[int], coming: list[int]
     ) -> Tensor:
         ctx.company, ctx.leaving, ctx.coming = company, leaving, coming
         return _sent(rows, company, leaving, coming)
@@ -86,13 +86,13 @@ class _Moved(Function):
         return _sent(arriving[0], ctx.company, ctx.coming, ctx.leaving), None, None, None
 
 
-def _sent(rows: Tensor, company: Company, leaving: list[int], coming: list[int]) -> Tensor:
+def _sent(rows: Tensor, company: RoutingPeers, leaving: list[int], coming: list[int]) -> Tensor:
     ends = list(accumulate(leaving))
     parts = [rows[end - size : end] for end, size in zip(ends, leaving, strict=True)]
     return torch.cat(company.exchanged(parts, [(size, *rows.shape[1:]) for size in coming]))
 
 
-def _moved(rows: Tensor, company: Company, leaving: list[int], coming: list[int]) -> Tensor:
+def _moved(rows: Tensor, company: RoutingPeers, leaving: list[int], coming: list[int]) -> Tensor:
     """Rows of other devices, in the order of their ranks, for rows of this one."""
     moved: Tensor = _Moved.apply(rows, company, leaving, coming)  # type: ignore[no-untyped-call]
     return moved

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from meshwright.run.exec.operators import Moment
+from meshwright.run.exec.operators import DrawMoment
 from meshwright.run.exec.recording import Recorder
 from meshwright.run.exec.segment_graphs import (
-    Part,
+    GraphPart,
     SegmentGraph,
     UntraceableError,
     parts_of,
@@ -112,7 +112,7 @@ class Graphs:
                     eager[part.eager] += len(part.operations)
         return CompileReport(len(self._calls), self._uses, self._seconds, tuple(eager.items()))
 
-    def ready(self, part: Part, given: Sequence[Tensor], moment: Moment) -> _Ready:
+    def ready(self, part: GraphPart, given: Sequence[Tensor], moment: DrawMoment) -> _Ready:
         """A part's function, compiled if no part before it was the same."""
         begin = time.perf_counter()
         with _alive(self._pulse):
@@ -186,7 +186,7 @@ class _GraphSegment:
             number += 1
         return self._segment.results(row)
 
-    def _call(self, part: Part, given: Sequence[Tensor]) -> _Ready:
+    def _call(self, part: GraphPart, given: Sequence[Tensor]) -> _Ready:
         moment = self._graphs.compiler.moment()
         key = (
             part.operations[0].name,
@@ -213,7 +213,7 @@ def _plain(own: Tensor) -> bool:
     return own.layout == torch.strided and not own.is_conj() and not own.is_neg()
 
 
-def _name(part: Part) -> str:
+def _name(part: GraphPart) -> str:
     first, count = part.operations[0].name, len(part.operations)
     return first if count == 1 else f"{first} and {count - 1} more"
 

@@ -19,20 +19,22 @@ from torch import Tensor
 from meshwright.base.errors import InputError
 from meshwright.capture.experts import Through
 from meshwright.capture.guarding import refuse_other_branches
-from meshwright.capture.together import Together
+from meshwright.capture.together import JointReductions
+from meshwright.lower.data_shares import DataShares
 from meshwright.lower.script import Instruction, Script
 from meshwright.lower.transfers import Step
 from meshwright.plan.model import Plan
-from meshwright.run.comm.comm_stream import Handle, Lane
-from meshwright.run.comm.communicator import Wire
-from meshwright.run.comm.resharding import Action, Mover
-from meshwright.run.comm.token_routing import Company, Messages
+from meshwright.run.comm.comm_stream import CommHandle, CommStream
+from meshwright.run.comm.communicator import Communicator
+from meshwright.run.comm.resharding import Action, Resharder
+from meshwright.run.comm.token_routing import Messages, RoutingPeers
 from meshwright.run.exec.compiled_segments import Backend, Graphs
-from meshwright.run.exec.gradient_accumulator import Totals
-from meshwright.run.exec.gradient_reduction import Settler
+from meshwright.run.exec.gradient_accumulator import GradientAccumulator
+from meshwright.run.exec.gradient_reduction import GradientReducer
 from meshwright.run.exec.lifetimes import Key, last_uses, source
-from meshwright.run.exec.operators import Moment
-from meshwright.run.exec.parameters import Parameters, Piece
+from meshwright.run.exec.operators import DrawMoment
+from meshwright.run.exec.output_gather import OutputGather, Pieces
+from meshwright.run.exec.parameters import ParameterPiece, Parameters
 from meshwright.run.exec.recording import Kind, Recorder
 from meshwright.run.exec.segments import Compiled, Compiler, Leaf
 from meshwright.run.exec.tape import Taped, entered, gradients, taped
@@ -42,7 +44,7 @@ from meshwright.run.launch.gpus import make_current
 Result = TypeVar("Result")
 
 
-Value = Tensor | Handle[Tensor | None]
+Value = Tensor | CommHandle[Tensor | None]
 
 
 class Executor:
@@ -50,28 +52,34 @@ class Executor:
 
     With `exact` random operators draw what they would draw on one device with the same seed;
     without it each device draws for itself, by PyTorch's generator, which is faster. With a
-    backend segments run as graphs (`compiled_segments`), else operator by operator.
+    backend segments run as graphs (`compiled_segments`), else operator by operator. What is
+    returned are tensors whose pieces are kept for whoever asks after a step (`outputs`); beside
+    another executor, with its parameters, passes are apart (`two_passes`).
     """
 
     def __init__(
         self,
         plan: Plan,
-        wire: Wire,
+        wire: Communicator,
         rank: int,
         device: torch.device,
         *,
         exact: bool = True,
         backend: Backend | None = None,
+        returned: Sequence[str] = (),
+        beside: Executor | None = None,
     ) -> None:
         if plan.graph.loss is None:
             raise InputError(
                 f"graph {plan.graph.name!r} has no loss", "capture the model with its loss"
             )
-        self.script, self.wire, self.rank, self.device = Script(plan), wire, rank, device
+        self.script = Script(plan, returned=() if beside is None else returned)
+        self.wire, self.rank, self.device = wire, rank, device
+        self.backend, self._returned = backend, frozenset(returned)
         self._here = self.script.wiring.machine.coordinates(rank)
         make_current(device)
-        self._mover = Mover(plan, wire, rank, device)
-        self._lane = Lane(device)
+        self._mover = Resharder(plan, wire, rank, device)
+        self._lane: CommStream = CommStream(device) if beside is None else beside._lane
         self._compiler = Compiler(
             self.script,
             self._here,
@@ -80,10 +88,14 @@ class Executor:
             lambda: self._moment,
             device,
             exact=exact,
+            returned=returned,
         )
         self.graphs = backend and Graphs(backend, self._compiler, lambda: self.pulse())
-        self.parameters = Parameters(self.script, self._mover, self._here, device)
-        self._settler = Settler(self.script, self.parameters, self._mover, wire)
+        if beside is None:
+            self.parameters = Parameters(self.script, self._mover, self._here, device)
+        else:
+            self.parameters = beside.parameters
+        self._settler = GradientReducer(self.script, self.parameters, self._mover, wire)
         self.instructions = tuple(filter(self._mine, self.script.instructions))
         self._compiled: dict[tuple[int, int], Compiled] = {}
         self._actions: dict[tuple[str, int], Action] = {}
@@ -95,7 +107,10 @@ class Executor:
         }
         """Buckets whose gradients are summed with other ranks."""
         self._dropped = last_uses(self.script.wiring, self.instructions, self._segment)
-        self.seed, self.exact, self._moment = 0, exact, Moment(0, 0)
+        self.seed, self.exact = 0, exact
+        self._moment = DrawMoment(0, 0)
+        self._kept: Pieces = {}
+        """What was made in the last step of the tensors that are returned."""
         self.steps = 0
         self.buffers: dict[str, Tensor] = {}
         """What a state_dict has besides the parameters that operators read, whole."""
@@ -104,6 +119,8 @@ class Executor:
         self.pulse: Pulse = unwatched
         """Told whenever something is done, and when what follows needs other ranks."""
         self.recorder = Recorder(device)
+        self.finished: Callable[[Tensor, bool], Tensor] = lambda loss, _train: loss
+        """Told the loss of every step, and whether it has gradients; what it gives is the loss."""
 
     def _prepare(self) -> None:
         """Compile everything in the order of the script: so members make their groups together."""
@@ -131,7 +148,7 @@ class Executor:
         `training` is the mode of operators that behave differently in training.
         """
         self._begin(inputs)
-        self._moment = Moment(self.seed, self.steps, training)
+        self._moment = DrawMoment(self.seed, self.steps, training)
         for number, own in enumerate(self.instructions):
             self._perform(own, train)
             self.pulse()
@@ -147,15 +164,30 @@ class Executor:
             loss = self._await(self._lane.begin(self._whole_loss), "loss")
             self._await(self._lane.begin(self.wire.finish), "loss")
         self.steps += 1
-        return loss
+        return self.finished(loss, train)
 
-    def _await(self, handle: Handle[Result], kind: str) -> Result:
+    def _await(self, handle: CommHandle[Result], kind: str) -> Result:
         """What travels here, once it has come."""
         self.pulse(waiting=True)
         with self.recorder.timed("wait", kind):
             result = handle.result()
         self.pulse()
         return result
+
+    def outputs(self, returning: OutputGather, *, share: bool) -> list[Tensor]:
+        """What the last step has kept to be returned: of this rank's share, or all of it."""
+        kept, self._kept = self._kept, {}
+
+        def job() -> list[Tensor]:
+            found = returning.gathered(kept, share=share)
+            self.wire.finish()
+            return found
+
+        return self._await(self._lane.begin(job), "outputs")
+
+    def gathering(self, shares: DataShares, names: Sequence[str]) -> OutputGather:
+        """What puts returned tensors together; all ranks make it."""
+        return OutputGather(self.script, self._mover, shares, names)
 
     def gradient_bytes(self) -> int:
         """What gradients of parameters take now: summed ones, and those on the way to a sum."""
@@ -175,15 +207,16 @@ class Executor:
         refuse_other_branches(self.script.plan.graph, self._inputs)
         self._values: dict[Key, Value] = {}
         self._tape: dict[tuple[int, int], Taped] = {}
-        self._gradients: Totals[tuple[str, int]] = Totals()
+        self._gradients: GradientAccumulator[tuple[str, int]] = GradientAccumulator()
         """Of tensors where they were made, by name and micro-batch."""
-        self._left: Totals[tuple[int, int]] = Totals()
+        self._left: GradientAccumulator[tuple[int, int]] = GradientAccumulator()
         """What this rank leaves on a return, by number and micro-batch; of parameters summed."""
-        self._brought: dict[tuple[str, int], list[Handle[Tensor | None]]] = {}
-        self._settling: list[Handle[list[Tensor]]] = []
-        self._fetched: dict[str, Handle[None]] = {}
+        self._brought: dict[tuple[str, int], list[CommHandle[Tensor | None]]] = {}
+        self._settling: list[CommHandle[list[Tensor]]] = []
+        self._fetched: dict[str, CommHandle[None]] = {}
         """Parameters on their way from those who have a shard."""
         self._losses: list[Tensor] = []
+        self._kept = {}
 
     def _mine(self, own: Instruction) -> bool:
         """Whether this rank has a part in an instruction."""
@@ -250,7 +283,7 @@ class Executor:
                 self._there(kept.name)
                 self.parameters.pieces[kept.name].hide()
 
-    def _send(self, kind: Kind, name: str, job: Callable[[], Result]) -> Handle[Result]:
+    def _send(self, kind: Kind, name: str, job: Callable[[], Result]) -> CommHandle[Result]:
         """Have something travel, in the order of the script."""
 
         def timed() -> Result:
@@ -281,6 +314,8 @@ class Executor:
             self._values["tensor", name, own.micro_batch] = output.detach()
             if name == self.script.plan.graph.loss and not own.again:
                 self._losses.append(output.detach())
+            if name in self._returned and not own.again:
+                self._kept[name, own.micro_batch] = output.detach()
         if keeps:
             self._tape[own.number, own.micro_batch] = taped(values, outputs)
 
@@ -291,7 +326,7 @@ class Executor:
             assert leaf.parameter
             self._there(leaf.tensor)
             return self.parameters.pieces[leaf.tensor].data
-        if isinstance(value, Handle):
+        if isinstance(value, CommHandle):
             arrived = self._await(value, "carry")
             assert arrived is not None
             return arrived
@@ -382,7 +417,9 @@ class Executor:
             self._send("settle", first, partial(self._settler.settle, bucket, left))
         )
 
-    def _together(self, inside: tuple[int, ...], beside: tuple[int, ...], size: int) -> Together:
+    def _together(
+        self, inside: tuple[int, ...], beside: tuple[int, ...], size: int
+    ) -> JointReductions:
         """What all-reduces statistics of so many bytes over the devices that share them."""
         reducer = self._mover.reducer(inside, beside, size)
 
@@ -392,7 +429,7 @@ class Executor:
             self._await(self._send("statistics", "", act), "statistics")
             return own
 
-        return Together(partial(reduced, largest=False), partial(reduced, largest=True))
+        return JointReductions(partial(reduced, largest=False), partial(reduced, largest=True))
 
     def _routed(self, inside: tuple[int, ...], experts: tuple[int, ...]) -> Through:
         """What takes tokens to experts, of which each device along some factors has so many."""
@@ -401,7 +438,7 @@ class Executor:
             moving = self._send("exchange", "", lambda: self.wire.exchange(sends, receives))
             self._await(moving, "exchange")
 
-        return Company(self._mover.members(inside), experts, self.rank, exchange).through
+        return RoutingPeers(self._mover.members(inside), experts, self.rank, exchange).through
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""
@@ -414,6 +451,6 @@ class Executor:
         return total
 
 
-def _kept(piece: Piece) -> Tensor:
+def _kept(piece: ParameterPiece) -> Tensor:
     data = piece.data.detach()
     return data if piece.stays else data.clone()

@@ -14,7 +14,7 @@ from torch import Tensor
 Key = TypeVar("Key")
 
 
-class Totals(Generic[Key]):
+class GradientAccumulator(Generic[Key]):
     """Sums by key."""
 
     def __init__(self) -> None:

@@ -18,19 +18,21 @@ from meshwright.lower.script import Script
 from meshwright.lower.sums import GradientSum, alone, gathered, sums
 from meshwright.lower.transfers import GroupCollective
 from meshwright.run.comm import chaining
-from meshwright.run.comm.communicator import Wire
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.comm.programs import Reducer
-from meshwright.run.comm.resharding import Action, Mover
-from meshwright.run.exec.parameters import Parameters, Piece, Sharing
+from meshwright.run.comm.resharding import Action, Resharder
+from meshwright.run.exec.parameters import ParameterPiece, Parameters, Sharing
 
 Left = dict[int, Tensor | None]
 """The gradient that this rank leaves on each return."""
 
 
-class Settler:
+class GradientReducer:
     """What this rank does to settle the gradients of buckets."""
 
-    def __init__(self, script: Script, parameters: Parameters, mover: Mover, wire: Wire) -> None:
+    def __init__(
+        self, script: Script, parameters: Parameters, mover: Resharder, wire: Communicator
+    ) -> None:
         self._script, self._parameters, self._mover, self._wire = script, parameters, mover, wire
         self._returns = script.wiring.returns
         self._actions: dict[int, Action] = {}
@@ -59,10 +61,10 @@ class Settler:
             self._known[first] = sums(self._script.wiring, bucket, self._mover.here)
         return self._known[first]
 
-    def _pieces(self, parameters: Iterable[BucketParameter]) -> list[Piece]:
+    def _pieces(self, parameters: Iterable[BucketParameter]) -> list[ParameterPiece]:
         return [self._parameters.pieces[kept.name] for kept in parameters]
 
-    def _reducer(self, step: GroupCollective, pieces: Sequence[Piece]) -> Reducer:
+    def _reducer(self, step: GroupCollective, pieces: Sequence[ParameterPiece]) -> Reducer:
         size = sum(piece.data.nbytes for piece in pieces)
         return self._mover.reducer(step.inside, step.beside, size)
 
@@ -179,17 +181,17 @@ class Settler:
         found[kept.name] = own if kept.name not in found else found[kept.name] + own
 
 
-def _put(piece: Piece, gradient: Tensor | None) -> Tensor:
+def _put(piece: ParameterPiece, gradient: Tensor | None) -> Tensor:
     piece.gradient = torch.zeros_like(piece.seen) if gradient is None else gradient
     return piece.gradient
 
 
-def _sharing(piece: Piece) -> Sharing:
+def _sharing(piece: ParameterPiece) -> Sharing:
     assert piece.sharing is not None
     return piece.sharing
 
 
-def _row(gradient: Tensor | None, piece: Piece) -> Tensor:
+def _row(gradient: Tensor | None, piece: ParameterPiece) -> Tensor:
     """A gradient as a row of numbers; zeros where none came."""
     if gradient is None:
         return piece.data.new_zeros(piece.data.numel())

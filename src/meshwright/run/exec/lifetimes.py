@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from meshwright.lower.dataflow import Wiring
+from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.script import Instruction
 from meshwright.run.exec.segments import Compiled
 
@@ -19,7 +19,7 @@ Segments = Callable[[int, int], Compiled]
 """A segment by its number and micro-batch."""
 
 
-def source(wiring: Wiring, delivery: int, micro: int) -> Key:
+def source(wiring: Dataflow, delivery: int, micro: int) -> Key:
     """Under which key the value of a delivery is."""
     own = wiring.deliveries[delivery]
     if wiring.made[own.tensor].parameter:
@@ -28,7 +28,7 @@ def source(wiring: Wiring, delivery: int, micro: int) -> Key:
 
 
 def last_uses(
-    wiring: Wiring, instructions: Sequence[Instruction], segments: Segments
+    wiring: Dataflow, instructions: Sequence[Instruction], segments: Segments
 ) -> list[list[Key]]:
     """For each instruction the values that nobody needs after it."""
     dropped: list[list[Key]] = [[] for _ in instructions]
@@ -54,7 +54,7 @@ def _writes(own: Instruction, segments: Segments) -> Iterator[Key]:
             yield "tensor", name, own.micro_batch
 
 
-def _reads(wiring: Wiring, own: Instruction, segments: Segments) -> Iterator[Key]:
+def _reads(wiring: Dataflow, own: Instruction, segments: Segments) -> Iterator[Key]:
     if own.kind == "Carry":
         yield "tensor", wiring.deliveries[own.number].tensor, own.micro_batch
     elif own.kind == "Run":

@@ -19,7 +19,7 @@ from torch.nn import functional
 from meshwright.capture.experts import Through, routed
 from meshwright.capture.kernels import run_operator
 from meshwright.capture.pieces import Operands, attending, prepared_call
-from meshwright.capture.together import Together, attention
+from meshwright.capture.together import JointReductions, attention
 from meshwright.graph.chance import draws
 from meshwright.graph.family import replaced
 from meshwright.graph.model import Call
@@ -31,7 +31,7 @@ from meshwright.run.exec.sharded_norms import Norm, normalised
 Kernel = Callable[[Operands], tuple[Tensor, ...]]
 
 
-class Moment(NamedTuple):
+class DrawMoment(NamedTuple):
     """What changes from run to run."""
 
     seed: int
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
     """The key of an operator by its name, while a graph is traced: seed and step enter later."""
 
 
-class Surroundings(NamedTuple):
+class OperatorContext(NamedTuple):
     """What an operator's piece may have to know."""
 
     name: str
@@ -54,17 +54,17 @@ class Surroundings(NamedTuple):
     """The operator that it is a piece of."""
     micro_batches: int
     """How many make up the whole."""
-    together: Together
+    together: JointReductions
     """What all-reduces statistics over the devices that share them."""
     through: Through | None
     """What takes tokens to experts on other devices, if there are any."""
-    moment: Callable[[], Moment]
+    moment: Callable[[], DrawMoment]
     device: torch.device
     exact: bool
     """Whether random numbers depend on their places alone: copies draw the same, and runs again."""
 
 
-def kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
+def kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:
     """What gives the results of a piece."""
     run = _kernel(piece, around)
     if not piece.silent:
@@ -82,7 +82,7 @@ def kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
     return silenced
 
 
-def _kernel(piece: MemberPiece, around: Surroundings) -> Kernel:
+def _kernel(piece: MemberPiece, around: OperatorContext) -> Kernel:
     call = piece.call
     match call.kind:
         case "dropout" if draws(call):
@@ -117,7 +117,7 @@ def _made_there(call: Call, device: torch.device) -> Kernel:
     return lambda operands: tuple(own.to(device) for own in made(operands))
 
 
-def _drawing(call: Call, key: str, around: Surroundings) -> Kernel:
+def _drawing(call: Call, key: str, around: OperatorContext) -> Kernel:
     """The library's own operator, with its own random numbers; in evaluation without any."""
     still = msgspec.structs.replace(
         call, attributes=replaced(call.attributes, **{key: False if key == "train" else 0.0})
@@ -126,7 +126,7 @@ def _drawing(call: Call, key: str, around: Surroundings) -> Kernel:
     return lambda operands: (drawing if around.moment().training else still_run)(operands)
 
 
-def _random(piece: MemberPiece, around: Surroundings) -> Kernel:
+def _random(piece: MemberPiece, around: OperatorContext) -> Kernel:
     """What draws, whatever the mode; an operator that has modes draws in training alone."""
     call = piece.call
     draw = drawing(piece, around.whole, around.device)
@@ -142,7 +142,7 @@ def _random(piece: MemberPiece, around: Surroundings) -> Kernel:
     )
 
 
-def _drawn(around: Surroundings) -> Key:
+def _drawn(around: OperatorContext) -> Key:
     """A key for one operator in one step."""
     now = around.moment()
     if now.later is not None:
@@ -156,7 +156,7 @@ def _number(call: Call, key: str, default: float) -> float:
     return float(value)
 
 
-def _dropout(piece: MemberPiece, around: Surroundings) -> Kernel:
+def _dropout(piece: MemberPiece, around: OperatorContext) -> Kernel:
     """By place; a channel is dropped as a whole where the kind says so."""
     kind, probability = piece.call.kind, _number(piece.call, "p", 0.5)
     box, shape = piece.outputs[0], around.whole.outputs[0].shape
@@ -192,7 +192,7 @@ def _self_normed(x: Tensor, mask: Tensor, probability: float) -> Tensor:
     return scale * (x * mask + SELU_LIMIT * (1 - mask)) + shift
 
 
-def _attention(piece: MemberPiece, around: Surroundings) -> Kernel:
+def _attention(piece: MemberPiece, around: OperatorContext) -> Kernel:
     """Attention with its weights in the open, so that each can be dropped by its place."""
     call = piece.call
     probability = _number(call, "dropout_p", 0.0)
@@ -224,7 +224,7 @@ def _attention(piece: MemberPiece, around: Surroundings) -> Kernel:
     return run
 
 
-def _batch_norm(piece: MemberPiece, around: Surroundings) -> Kernel:
+def _batch_norm(piece: MemberPiece, around: OperatorContext) -> Kernel:
     call = piece.call
     momentum, epsilon = _number(call, "momentum", 0.1), _number(call, "eps", 1e-5)
 
@@ -261,7 +261,7 @@ def _follow(running: list[Tensor | None], mean: Tensor, variance: Tensor, moment
                 own.lerp_(now.reshape(own.shape).to(own.dtype), momentum)
 
 
-def _count(around: Surroundings, dims: tuple[int, ...]) -> int:
+def _count(around: OperatorContext, dims: tuple[int, ...]) -> int:
     """Elements that a mean is over, on all devices."""
     whole = around.whole.inputs[0]
     assert whole is not None

@@ -23,7 +23,7 @@ from meshwright.lower.boxes import elements, shape_of
 from meshwright.lower.machine import Coordinates
 from meshwright.lower.script import Script
 from meshwright.lower.sums import shard_sizes
-from meshwright.run.comm.resharding import Mover
+from meshwright.run.comm.resharding import Resharder
 
 
 class Sharing(NamedTuple):
@@ -39,7 +39,7 @@ class Sharing(NamedTuple):
         return torch.split(flat, list(self.sizes))[self.own]
 
 
-class Piece:
+class ParameterPiece:
     """A part of one parameter, on this rank."""
 
     def __init__(
@@ -130,12 +130,12 @@ class Parameters:
     """All pieces of a rank."""
 
     def __init__(
-        self, script: Script, mover: Mover, here: Coordinates, device: torch.device
+        self, script: Script, mover: Resharder, here: Coordinates, device: torch.device
     ) -> None:
         self._script, self._mover, self._here, self._device = script, mover, here, device
-        self.pieces: dict[str, Piece] = dict(self._pieces())
+        self.pieces: dict[str, ParameterPiece] = dict(self._pieces())
 
-    def _pieces(self) -> Iterator[tuple[str, Piece]]:
+    def _pieces(self) -> Iterator[tuple[str, ParameterPiece]]:
         wiring = self._script.wiring
         shards = {own.name: own.shards for b in self._script.buckets for own in b.parameters}
         for parameter in wiring.plan.graph.parameters:
@@ -147,7 +147,10 @@ class Parameters:
             data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
             sharing = self._sharing(shards.get(name, ()), elements(box))
             stays = self._script.plan.options.zero < 3
-            yield name, Piece(name, box, data, sharing, trained=parameter.trainable, stays=stays)
+            yield (
+                name,
+                ParameterPiece(name, box, data, sharing, trained=parameter.trainable, stays=stays),
+            )
 
     def _sharing(self, factors: tuple[int, ...], count: int) -> Sharing | None:
         if not factors:

@@ -24,12 +24,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from meshwright.graph.pieces import Box
 from meshwright.run.comm.resharding import cut
-from meshwright.run.exec.operators import Moment
+from meshwright.run.exec.operators import DrawMoment
 from meshwright.run.exec.random_bits import Starts, key_of, starts_of
 from meshwright.run.exec.segments import Compiled, Compiler, Operand, Operation
 
 
-class Part(NamedTuple):
+class GraphPart(NamedTuple):
     """Operators of a segment that become one graph; or one that runs by itself."""
 
     operations: tuple[Operation, ...]
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     """Why they are no graph."""
 
 
-def parts_of(segment: Compiled) -> list[Part]:
+def parts_of(segment: Compiled) -> list[GraphPart]:
     """The parts of a segment, as long as can be."""
     groups: list[list[Operation]] = []
     for own in segment.operations:
@@ -56,8 +56,8 @@ def parts_of(segment: Compiled) -> list[Part]:
 
 
 def split(
-    parts: Sequence[Part], number: int, place: int, reason: str, segment: Compiled
-) -> list[Part]:
+    parts: Sequence[GraphPart], number: int, place: int, reason: str, segment: Compiled
+) -> list[GraphPart]:
     """The parts with an operator of one of them by itself, or with `place` -1 all of that part."""
     wanted = frozenset(slot for _, slot in segment.outputs)
     groups = [(own.operations, own.eager) for own in parts]
@@ -74,21 +74,21 @@ def split(
 
 def _joined(
     groups: Sequence[tuple[tuple[Operation, ...], str | None]], wanted: AbstractSet[int]
-) -> list[Part]:
+) -> list[GraphPart]:
     """Parts with what they read and leave, from the last to the first."""
-    later, found = set(wanted), list[Part]()
+    later, found = set(wanted), list[GraphPart]()
     for operations, eager in reversed(groups):
         made = {slot for own in operations for slot in own.outputs}
         reads = [o for own in operations for o in own.inputs if o is not None]
         inputs = tuple(dict.fromkeys(o for o in reads if o.slot not in made))
         touched = made | {o.slot for o in reads}
         outputs = tuple(sorted(made & later))
-        found.append(Part(operations, inputs, outputs, tuple(sorted(touched - later)), eager))
+        found.append(GraphPart(operations, inputs, outputs, tuple(sorted(touched - later)), eager))
         later |= touched
     return found[::-1]
 
 
-class Place(NamedTuple):
+class DrawPlace(NamedTuple):
     """Where an operator draws."""
 
     operator: str
@@ -102,9 +102,9 @@ class SegmentGraph(NamedTuple):
     module: GraphModule
     examples: tuple[Tensor, ...]
     """Fake tensors like those that enter."""
-    places: tuple[Place, ...]
+    places: tuple[DrawPlace, ...]
 
-    def numbers(self, moment: Moment, device: torch.device) -> Tensor:
+    def numbers(self, moment: DrawMoment, device: torch.device) -> Tensor:
         """What the random operators of the graph begin with in a step."""
         rows = (
             starts_of(key_of(moment.seed, moment.step, own.operator), own.box, own.shape)
@@ -121,7 +121,9 @@ class UntraceableError(Exception):
         self.place, self.reason = place, reason
 
 
-def traced(part: Part, given: Sequence[Tensor], moment: Moment, compiler: Compiler) -> SegmentGraph:
+def traced(
+    part: GraphPart, given: Sequence[Tensor], moment: DrawMoment, compiler: Compiler
+) -> SegmentGraph:
     """The graph of a part for tensors like these, in a mode of training; gradients are wanted if
     autograd is on.
     """
@@ -158,8 +160,8 @@ def _like(own: Tensor, *, keeps: bool) -> Tensor:
 class _Tracing:
     """A part as it is traced."""
 
-    def __init__(self, part: Part) -> None:
-        self.part, self.places = part, list[Place]()
+    def __init__(self, part: GraphPart) -> None:
+        self.part, self.places = part, list[DrawPlace]()
         self.numbers: Tensor
         self._seen: set[Any] = set()
 
@@ -208,5 +210,5 @@ class _LaterKey(NamedTuple):
     operator: str
 
     def starts(self, box: Box, shape: Sequence[int]) -> Starts:
-        self.tracing.places.append(Place(self.operator, box, tuple(shape)))
+        self.tracing.places.append(DrawPlace(self.operator, box, tuple(shape)))
         return Starts(*self.tracing.numbers[len(self.tracing.places) - 1])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from meshwright.capture.experts import Through
-from meshwright.capture.together import ALONE, Together
+from meshwright.capture.together import ALONE, JointReductions
 from meshwright.graph.counts import needing_gradient
 from meshwright.graph.expert_body import experts_held
 from meshwright.graph.family import PYTHON_KERNEL
@@ -27,12 +27,12 @@ from meshwright.lower.machine import Coordinates
 from meshwright.lower.script import Script
 from meshwright.lower.tasks import MemberPiece
 from meshwright.run.comm.resharding import cut
-from meshwright.run.exec.operators import Kernel, Moment, Surroundings, kernel
+from meshwright.run.exec.operators import DrawMoment, Kernel, OperatorContext, kernel
 from meshwright.run.exec.recording import Recorder
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.units import STATISTIC
 
-Joining = Callable[[tuple[int, ...], tuple[int, ...], int], Together]
+Joining = Callable[[tuple[int, ...], tuple[int, ...], int], JointReductions]
 """What sums so many bytes over factors, side by side along others."""
 
 Routing = Callable[[tuple[int, ...], tuple[int, ...]], Through]
@@ -141,24 +141,25 @@ class Compiler:
         here: Coordinates,
         joining: Joining,
         routing: Routing,
-        moment: Callable[[], Moment],
+        moment: Callable[[], DrawMoment],
         device: torch.device,
         *,
         exact: bool,
+        returned: Sequence[str] = (),
     ) -> None:
-        self._script, self._here = script, here
+        self._script, self._here, self._returned = script, here, returned
         self._joining, self._routing = joining, routing
         self._now, self.device, self._exact = moment, device, exact
-        self._traced: Moment | None = None
+        self._traced: DrawMoment | None = None
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
         self._wanted = self._wanted_elsewhere()
         self.needing = needing_gradient(graph)
 
     def _wanted_elsewhere(self) -> set[str]:
-        """Tensors that another segment reads, or that travel; and the loss."""
+        """Tensors that another segment reads, or that travel; the loss, and what is returned."""
         script, wiring = self._script, self._script.wiring
-        found = {script.plan.graph.loss or ""}
+        found = {script.plan.graph.loss or "", *self._returned}
         for (unit, _), reading in wiring.readings.items():
             delivery = wiring.deliveries[reading.delivery]
             made = wiring.made[delivery.tensor]
@@ -168,12 +169,12 @@ class Compiler:
                 found.add(delivery.tensor)
         return found
 
-    def moment(self) -> Moment:
+    def moment(self) -> DrawMoment:
         """What operators go by: now, or what they are traced for."""
         return self._traced or self._now()
 
     @contextmanager
-    def at(self, moment: Moment) -> Iterator[None]:
+    def at(self, moment: DrawMoment) -> Iterator[None]:
         """Have operators go by another moment."""
         self._traced = moment
         try:
@@ -235,11 +236,11 @@ class _Draft:
             )
         )
 
-    def _around(self, unit: int, piece: MemberPiece) -> Surroundings:
+    def _around(self, unit: int, piece: MemberPiece) -> OperatorContext:
         own, wiring = self.own, self.own._script.wiring
         graph = own._script.plan.graph
         cut = wiring.samples.split[unit] is not None
-        return Surroundings(
+        return OperatorContext(
             name=piece.operator,
             whole=graph.call(graph.named[piece.operator]),
             micro_batches=wiring.samples.micro_batches if cut else 1,
@@ -256,7 +257,7 @@ class _Draft:
         again = script.segments[self.number].layer is not None
         return again or REPLICA in script.wiring.layouts[unit].roles
 
-    def _together(self, unit: int, piece: MemberPiece) -> Together:
+    def _together(self, unit: int, piece: MemberPiece) -> JointReductions:
         if not piece.summing:
             return ALONE
         group = self.own._script.wiring.tasks[unit].along(piece.summing)

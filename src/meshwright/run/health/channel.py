@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from meshwright.run.health.stall import UNKNOWN, Mark, Outlook
+from meshwright.run.health.stall import UNKNOWN, Mark, StallDetector
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -37,7 +37,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """A sign of life."""
 
     mark: Mark
-    outlook: Outlook | None = None
+    outlook: StallDetector | None = None
     """Of the sender and all below it, for its parent only."""
 
 
@@ -80,7 +80,7 @@ def _prepare(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, vars(socket)[name], KEEPING[name])
 
 
-class Link:
+class PeerLink:
     """A connection to another rank, and what was last heard from there."""
 
     def __init__(self, connection: socket.socket, peer: int) -> None:

@@ -1,4 +1,4 @@
-"""The handshake of two ranks. Enters: addresses. Leaves: a `Link` whose other end is known.
+"""The handshake of two ranks. Enters: addresses. Leaves: a `PeerLink` whose other end is known.
 
 It does not know who looks for whom (`kin`).
 """
@@ -11,7 +11,7 @@ import socket
 
 import msgspec
 
-from meshwright.run.health.channel import Hello, Link
+from meshwright.run.health.channel import Hello, PeerLink
 from meshwright.run.health.consistency import DisagreementError
 
 NEAR = ("127.0.0.1", "localhost")
@@ -58,13 +58,13 @@ def connection(host: str, port: int) -> socket.socket | None:
         return None
 
 
-def answered(server: socket.socket, missing: set[int], own: Hello) -> Link | None:
+def answered(server: socket.socket, missing: set[int], own: Hello) -> PeerLink | None:
     """A connection that one of the missing has made; None if nobody has, or somebody else."""
     try:
         connection, _ = server.accept()
     except TimeoutError:
         return None
-    link = Link(connection, -1)
+    link = PeerLink(connection, -1)
     try:
         heard = hello(link, ANSWER)
     except OSError:
@@ -78,7 +78,7 @@ def answered(server: socket.socket, missing: set[int], own: Hello) -> Link | Non
     return link
 
 
-def hello(link: Link, wait: float) -> Hello | None:
+def hello(link: PeerLink, wait: float) -> Hello | None:
     """The first message, if it is one that is due first."""
     link.socket.settimeout(wait)
     while True:

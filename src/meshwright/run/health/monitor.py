@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from meshwright.base.units import Seconds
-from meshwright.run.health.channel import Beat, End, Go, Hello, Link, Over, Ready
+from meshwright.run.health.channel import Beat, End, Go, Hello, Over, PeerLink, Ready
 from meshwright.run.health.peers import parent_of
-from meshwright.run.health.stall import Mark, Outlook, complaint, merged, outlook_of
+from meshwright.run.health.stall import Mark, StallDetector, complaint, merged, outlook_of
 
 BEAT = 0.25
 """Seconds from one beat to the next."""
@@ -39,10 +39,10 @@ class Fault(NamedTuple):
     trace: str = ""
 
 
-class Lookout:
+class FailureMonitor:
     """The state of the thread; the main thread writes `mark` and `fault`, and then rings."""
 
-    def __init__(self, rank: int, links: Sequence[Link], limit: Seconds) -> None:
+    def __init__(self, rank: int, links: Sequence[PeerLink], limit: Seconds) -> None:
         self.rank, self.links, self.limit = rank, links, limit
         self.mark = Mark()
         self.fault: Fault | None = None
@@ -103,7 +103,7 @@ class Lookout:
             self.fault = Fault(sentence, time.monotonic(), SETTLING)
         return self._look(0.0)
 
-    def _heard(self, link: Link) -> Over | End | None:
+    def _heard(self, link: PeerLink) -> Over | End | None:
         try:
             link.fill()
         except BlockingIOError:
@@ -116,7 +116,7 @@ class Lookout:
         link.silence = 0.0
         return self._read(link)
 
-    def _read(self, link: Link) -> Over | End | None:
+    def _read(self, link: PeerLink) -> Over | End | None:
         before = link.outlook
         for message in link.messages():
             match message:
@@ -157,7 +157,7 @@ class Lookout:
             return None
         return End(fault.sentence)
 
-    def _judged(self, outlook: Outlook) -> Over | End | None:
+    def _judged(self, outlook: StallDetector) -> Over | End | None:
         """What the first rank makes of the view of all."""
         if self.rank:
             return None
@@ -174,6 +174,6 @@ class Lookout:
         return None
 
 
-def _turned(before: Outlook, after: Outlook) -> bool:
+def _turned(before: StallDetector, after: StallDetector) -> bool:
     """Whether a view has changed so that those above should know at once."""
     return before.done != after.done or (before.stalled is None) != (after.stalled is None)

@@ -1,5 +1,5 @@
-"""The tree of peers that watch each other. Enters: a store. Leaves: a `Link` to the parent and each
-child.
+"""The tree of peers that watch each other. Enters: a store. Leaves: a `PeerLink` to the parent and
+each child.
 
 Ranks form a binary tree (the parent of rank r is (r - 1) // 2) of TCP connections of their own:
     - when a process dies, its system closes its connections, so that its kin know at once; a store
@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import DistError
 
 from meshwright.base.units import Seconds
-from meshwright.run.health.channel import End, Go, Hello, Link, Ready
+from meshwright.run.health.channel import End, Go, Hello, PeerLink, Ready
 from meshwright.run.health.consistency import DisagreementError
 from meshwright.run.health.handshake import (
     Address,
@@ -68,7 +68,7 @@ def children_of(rank: int, ranks: int) -> tuple[int, ...]:
     return tuple(child for child in (2 * rank + 1, 2 * rank + 2) if child < ranks)
 
 
-def join(store: Store, rank: int, ranks: int, links: list[Link], patience: Seconds) -> None:
+def join(store: Store, rank: int, ranks: int, links: list[PeerLink], patience: Seconds) -> None:
     """Connect to the parent and to the children, and wait until all ranks have done so.
 
     If one does not come, `links` has those that came.
@@ -102,7 +102,7 @@ class _Meeting(NamedTuple):
     ranks: int
     until: float
 
-    def join(self, links: list[Link]) -> None:
+    def join(self, links: list[PeerLink]) -> None:
         with socket.create_server(("", 0)) as server:
             server.settimeout(POLL)
             own = Address(hosts(), server.getsockname()[1], secrets.token_hex(8))
@@ -117,7 +117,7 @@ class _Meeting(NamedTuple):
                     links.append(link)
                     missing.remove(link.peer)
 
-    def assemble(self, links: Sequence[Link]) -> None:
+    def assemble(self, links: Sequence[PeerLink]) -> None:
         """Return when all ranks have joined: nobody begins while another may still fail to come."""
         parent = parent_of(self.rank)
         above = [link for link in links if link.peer == parent]
@@ -132,7 +132,7 @@ class _Meeting(NamedTuple):
         for link in below:
             link.send(Go())
 
-    def _await(self, kind: type[Ready | Go], link: Link, links: Sequence[Link]) -> None:
+    def _await(self, kind: type[Ready | Go], link: PeerLink, links: Sequence[PeerLink]) -> None:
         """Wait for a word from one rank, while none is lost."""
         while True:
             for message in link.messages():
@@ -158,7 +158,7 @@ class _Meeting(NamedTuple):
         if time.monotonic() > self.until:
             raise JoinError(f"{awaited} did not come before its first step")
 
-    def _called(self, peer: int) -> Link:
+    def _called(self, peer: int) -> PeerLink:
         """A connection to a rank that listens, by the first of its names at which it answers."""
         while not self.store.check([str(peer)]):
             self._look(f"rank {peer}")
@@ -170,7 +170,7 @@ class _Meeting(NamedTuple):
                 self._look(f"rank {peer}")
                 if (called := connection(host, address.port)) is None:
                     continue
-                link = Link(called, peer)
+                link = PeerLink(called, peer)
                 link.send(own)
                 heard = self._greeting(link)
                 if heard is not None and (heard.rank, heard.token) == (peer, own.token):
@@ -179,7 +179,7 @@ class _Meeting(NamedTuple):
                 called.close()
             time.sleep(POLL)
 
-    def _greeting(self, link: Link) -> Hello | None:
+    def _greeting(self, link: PeerLink) -> Hello | None:
         """What a rank answers, which may have to find its own parent first."""
         while True:
             self._look(f"rank {link.peer}")
@@ -191,7 +191,7 @@ class _Meeting(NamedTuple):
                 return None
 
 
-def _fill(link: Link) -> None:
+def _fill(link: PeerLink) -> None:
     try:
         link.fill()
     except OSError:

@@ -65,7 +65,7 @@ class Suspect(msgspec.Struct, frozen=True, array_like=True):
         return f"rank {self.rank} and {counted(self.others, 'other')} have"
 
 
-class Outlook(msgspec.Struct, frozen=True, array_like=True):
+class StallDetector(msgspec.Struct, frozen=True, array_like=True):
     """What some ranks look like together; as it is made, like no rank at all."""
 
     quiet: float = math.inf
@@ -76,28 +76,28 @@ class Outlook(msgspec.Struct, frozen=True, array_like=True):
     done: bool = True
 
 
-UNKNOWN = Outlook(quiet=0.0, done=False)
+UNKNOWN = StallDetector(quiet=0.0, done=False)
 """What a rank looks like that has not been heard yet: it may be busy."""
 
 
-def outlook_of(rank: int, mark: Mark, quiet: float, limit: Seconds) -> Outlook:
+def outlook_of(rank: int, mark: Mark, quiet: float, limit: Seconds) -> StallDetector:
     """What one rank looks like that made its last progress `quiet` seconds ago."""
     if mark.done:
-        return Outlook()
+        return StallDetector()
     if not mark.inside or mark.step is None:
         return UNKNOWN
     own = Suspect(mark.step, mark.count, rank, quiet)
     stalled = None if mark.waiting or quiet < limit else own
-    return Outlook(quiet=quiet, stalled=stalled, slowest=own, done=False)
+    return StallDetector(quiet=quiet, stalled=stalled, slowest=own, done=False)
 
 
-def merged(*views: Outlook) -> Outlook:
+def merged(*views: StallDetector) -> StallDetector:
     """What the ranks of several views look like together."""
-    return reduce(_merged, views, Outlook())
+    return reduce(_merged, views, StallDetector())
 
 
-def _merged(one: Outlook, other: Outlook) -> Outlook:
-    return Outlook(
+def _merged(one: StallDetector, other: StallDetector) -> StallDetector:
+    return StallDetector(
         quiet=min(one.quiet, other.quiet),
         stalled=_behind(one.stalled, other.stalled),
         slowest=_behind(one.slowest, other.slowest),
@@ -118,7 +118,7 @@ def _behind(one: Suspect | None, other: Suspect | None) -> Suspect | None:
     )
 
 
-def complaint(outlook: Outlook, limit: Seconds) -> str | None:
+def complaint(outlook: StallDetector, limit: Seconds) -> str | None:
     """What is wrong with the ranks of a view, if anything.
 
     >>> complaint(outlook_of(2, Mark(4, inside=True), 20.3, Seconds(20.0)), Seconds(20.0))

@@ -41,9 +41,9 @@ from torch._C._distributed_c10d import Store
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
-from meshwright.run.health.channel import End, Link, Over
+from meshwright.run.health.channel import End, Over, PeerLink
 from meshwright.run.health.consistency import DisagreementError
-from meshwright.run.health.monitor import SETTLING, Fault, Lookout
+from meshwright.run.health.monitor import SETTLING, FailureMonitor, Fault
 from meshwright.run.health.peers import LATER, JoinError, join
 from meshwright.run.health.stall import Mark
 
@@ -63,7 +63,7 @@ ENDING = 3.0
 """Seconds after which a process ends even if printing or cleaning up hangs."""
 
 
-class Watch:
+class Watchdog:
     """Watches the ranks of a run and has itself watched; see the top of the module."""
 
     def __init__(
@@ -78,11 +78,11 @@ class Watch:
         self._store, self._rank, self._ranks = store, rank, ranks
         self._limit, self._joining = limit, joining
         self._clean_ups: list[Callable[[], object]] = []
-        self._lookout: Lookout
+        self._lookout: FailureMonitor
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
-        links: list[Link] = []
+        links: list[PeerLink] = []
         # A store that neither answers nor breaks has no limit of its own that is short enough.
         silent = End("rank 0, or what else serves the store at which ranks meet, does not answer")
         guard = threading.Timer(self._joining + LATER + ENDING, self._end, [links, silent])
@@ -94,7 +94,7 @@ class Watch:
             self._end(links, End(str(error)))
         finally:
             guard.cancel()
-        self._lookout = Lookout(self._rank, links, self._limit)
+        self._lookout = FailureMonitor(self._rank, links, self._limit)
         self._signals = _Signals(self._lookout.bell)
         self._thread.start()
         return self
@@ -166,7 +166,7 @@ class Watch:
             self._end(lookout.links, news, own.trace if own else "")
         _part(lookout.links, news)
 
-    def _end(self, links: Sequence[Link], news: End, trace: str = "") -> NoReturn:
+    def _end(self, links: Sequence[PeerLink], news: End, trace: str = "") -> NoReturn:
         """End this process, whatever else goes wrong."""
         guard = threading.Timer(ENDING, os._exit, [EXIT_CODE])
         guard.daemon = True
@@ -201,7 +201,7 @@ class _Signals:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _part(links: Sequence[Link], news: Over | End) -> None:
+def _part(links: Sequence[PeerLink], news: Over | End) -> None:
     for link in links:
         link.send(news)
     until = time.monotonic() + PARTING

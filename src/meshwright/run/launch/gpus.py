@@ -91,6 +91,16 @@ def device_of_rank() -> torch.device:
     return torch.device("cpu")
 
 
+def placed(device: torch.device | str) -> torch.device:
+    """A device with its number: of GPUs the current one, where none is said.
+
+    >>> placed("cpu")
+    device(type='cpu')
+    """
+    named = torch.device(device)
+    return torch.device("cuda", torch.cuda.current_device()) if str(named) == "cuda" else named
+
+
 def make_current(device: torch.device) -> None:
     """Give autograd's own thread a context of the GPU before a matrix product asks for one."""
     if device.type == "cuda":

@@ -42,7 +42,7 @@ Along = int | Literal["at"] | None
 """What a parameter does along a mesh dim: it is cut at a dim, at one coordinate, or copied."""
 
 
-class Axis(NamedTuple):
+class DTensorAxis(NamedTuple):
     """A dim of the DeviceMesh."""
 
     name: str
@@ -50,15 +50,15 @@ class Axis(NamedTuple):
     size: int
 
 
-class Said(NamedTuple):
+class DTensorPlacement(NamedTuple):
     """How a mesh says where parameters are."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[DTensorAxis, ...]
     along: Mapping[str, tuple[Along, ...]]
     """For each parameter, along each axis."""
 
 
-def said(script: Script, holdings: Holdings) -> Said | None:
+def said(script: Script, holdings: Holdings) -> DTensorPlacement | None:
     """The mesh and placements of a plan's parameters; None where DTensor cannot say them.
 
     ZeRO cuts what tensor parallelism has cut, wherever its factors are: so orders are tried.
@@ -68,12 +68,12 @@ def said(script: Script, holdings: Holdings) -> Said | None:
     given = _axes(script, list(roles.values()))
     alone = any(all(role == "at" for role in own) for own in roles.values())
     for order in permutations(given):
-        axes = (*order, Axis(ALONE, (), 1)) if alone else order
+        axes = (*order, DTensorAxis(ALONE, (), 1)) if alone else order
         along = {
             name: tuple(own[axis.factors[0]] if axis.factors else None for axis in axes)
             for name, own in roles.items()
         }
-        whole = Said(axes, along)
+        whole = DTensorPlacement(axes, along)
         if all(_agrees(script, holdings, whole, name) for name in along):
             return whole
     return None
@@ -91,22 +91,22 @@ def _roles(script: Script, name: str) -> tuple[Along, ...]:
     )
 
 
-def _axes(script: Script, roles: Sequence[tuple[Along, ...]]) -> tuple[Axis, ...]:
+def _axes(script: Script, roles: Sequence[tuple[Along, ...]]) -> tuple[DTensorAxis, ...]:
     """Neighbouring factors of a level make one axis where every parameter does the same on them."""
     cluster = script.plan.cluster
     own = factors(cluster)
     runs = groupby(range(len(own)), lambda f: (own[f].level, *(role[f] for role in roles)))
     joined = [tuple(run) for _, run in runs]
     levels = [cluster.levels[own[run[0]].level].name for run in joined]
-    found, seen = list[Axis](), dict[str, int]()
+    found, seen = list[DTensorAxis](), dict[str, int]()
     for run, level in zip(joined, levels, strict=True):
         seen[level] = seen.get(level, -1) + 1
         name = level if levels.count(level) == 1 else f"{level}{seen[level]}"
-        found.append(Axis(name, run, math.prod(own[f].size for f in run)))
+        found.append(DTensorAxis(name, run, math.prod(own[f].size for f in run)))
     return tuple(found)
 
 
-def _agrees(script: Script, holdings: Holdings, whole: Said, name: str) -> bool:
+def _agrees(script: Script, holdings: Holdings, whole: DTensorPlacement, name: str) -> bool:
     """Whether DTensor's cuts are those of the plan, on every device."""
     machine = script.wiring.machine
     shape = script.plan.graph.stored[name].shape
@@ -120,7 +120,9 @@ def _agrees(script: Script, holdings: Holdings, whole: Said, name: str) -> bool:
     return True
 
 
-def _places(axes: Sequence[Axis], here: Coordinates, sizes: Sequence[int]) -> list[tuple[int, int]]:
+def _places(
+    axes: Sequence[DTensorAxis], here: Coordinates, sizes: Sequence[int]
+) -> list[tuple[int, int]]:
     """Where a device is along each axis, and of how many."""
     return [
         (from_digits([here[f] for f in axis.factors], [sizes[f] for f in axis.factors]), axis.size)
@@ -163,7 +165,7 @@ def expose(executor: Executor, holdings: Holdings) -> bool:
     return True
 
 
-def _several(whole: Said) -> bool:
+def _several(whole: DTensorPlacement) -> bool:
     """Whether any parameter is on several devices."""
     return any(
         own != "at" and axis.size > 1
@@ -172,7 +174,7 @@ def _several(whole: Said) -> bool:
     )
 
 
-def _ranks(axes: Sequence[Axis], sizes: Sequence[int]) -> Tensor:
+def _ranks(axes: Sequence[DTensorAxis], sizes: Sequence[int]) -> Tensor:
     """Every rank at its place in the mesh."""
     ranks = torch.arange(math.prod(sizes)).view(tuple(sizes))
     order = [factor for axis in axes for factor in axis.factors]

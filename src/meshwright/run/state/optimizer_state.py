@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from meshwright.base.errors import InputError
 from meshwright.lower.ownership import Holdings
 from meshwright.run.exec.executor import Executor
-from meshwright.run.exec.parameters import Piece, laid_out, local_part
+from meshwright.run.exec.parameters import ParameterPiece, laid_out, local_part
 from meshwright.run.state.sharded import Sharded
 
 GROUPS, STATE = "optim.param_groups.", "optim.state."
@@ -50,7 +50,7 @@ def sharded_optimizer_state(
     return {"state": found, "param_groups": groups}
 
 
-def _optimized(executor: Executor, optimizer: Optimizer | None) -> list[Piece]:
+def _optimized(executor: Executor, optimizer: Optimizer | None) -> list[ParameterPiece]:
     groups = [] if optimizer is None else optimizer.param_groups
     known = {id(parameter) for group in groups for parameter in group["params"]}
     return [piece for piece in executor.parameters.pieces.values() if id(piece.parameter) in known]
@@ -83,7 +83,9 @@ def _groups(executor: Executor, optimizer: Optimizer | None) -> list[dict[str, A
     ]
 
 
-def _cut(executor: Executor, holdings: Holdings, piece: Piece, key: str, value: object) -> object:
+def _cut(
+    executor: Executor, holdings: Holdings, piece: ParameterPiece, key: str, value: object
+) -> object:
     """One thing that is remembered of a parameter, as a checkpoint has it."""
     if not isinstance(value, Tensor):
         return value
@@ -98,7 +100,9 @@ def _cut(executor: Executor, holdings: Holdings, piece: Piece, key: str, value: 
     )
 
 
-def _sharded(executor: Executor, holdings: Holdings, piece: Piece, kept: Tensor) -> Sharded:
+def _sharded(
+    executor: Executor, holdings: Holdings, piece: ParameterPiece, kept: Tensor
+) -> Sharded:
     return Sharded(
         executor.script.plan.graph.stored[piece.name].shape,
         kept,
@@ -145,7 +149,7 @@ def _entries(metadata: Metadata) -> dict[str, dict[str, object]]:
     return found
 
 
-def _room(executor: Executor, holdings: Holdings, piece: Piece, entry: object) -> object:
+def _room(executor: Executor, holdings: Holdings, piece: ParameterPiece, entry: object) -> object:
     if not isinstance(entry, TensorStorageMetadata):
         return None
     whole = executor.script.plan.graph.stored[piece.name].shape

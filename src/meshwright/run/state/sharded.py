@@ -80,6 +80,12 @@ class Sharded(Tensor):
             "gather the state with full_state, or hand it to torch.distributed.checkpoint",
         )
 
+    def __reduce_ex__(self, _: object) -> Any:
+        raise InputError(
+            "a state_dict of which this rank has pieces is pickled (torch.save, deepcopy)",
+            "save whole_state(), or use torch.distributed.checkpoint",
+        )
+
     def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
         return [
             WriteItem(

@@ -16,14 +16,14 @@ from meshwright.lower.boxes import full
 from meshwright.lower.ownership import Holdings
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.executor import Executor
-from meshwright.run.exec.parameters import Piece, local_part
+from meshwright.run.exec.parameters import ParameterPiece, local_part
 from meshwright.run.state.model_state import kept_of, names_of, region_of
 from meshwright.run.state.sharded import Sharded
 
 REMEDY = "give the state_dict of this module, or of the plain one"
 
 
-def named_pieces(executor: Executor) -> Iterator[tuple[str, Piece]]:
+def named_pieces(executor: Executor) -> Iterator[tuple[str, ParameterPiece]]:
     """The pieces of this rank by each name that the plain model has for them."""
     for parameter in executor.script.plan.graph.parameters:
         piece = executor.parameters.pieces.get(parameter.tensor.name)
@@ -89,7 +89,9 @@ def take(
     return missing, extra
 
 
-def _put(executor: Executor, holdings: Holdings, key: str, piece: Piece, value: object) -> None:
+def _put(
+    executor: Executor, holdings: Holdings, key: str, piece: ParameterPiece, value: object
+) -> None:
     shape = executor.script.plan.graph.stored[piece.name].shape
     if not isinstance(value, Tensor) or tuple(value.shape) != shape:
         given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -106,7 +108,7 @@ def _put(executor: Executor, holdings: Holdings, key: str, piece: Piece, value: 
             region_of(piece.seen, region).copy_(cut(value, region.box))
 
 
-def _refuse_elsewhere(key: str, piece: Piece, value: DTensor) -> None:
+def _refuse_elsewhere(key: str, piece: ParameterPiece, value: DTensor) -> None:
     own = piece.parameter
     if not isinstance(own, DTensor) or (own.device_mesh, own.placements) != (
         value.device_mesh,

@@ -7,24 +7,25 @@ Nothing is known here of how candidates are found.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from meshwright.base.units import Seconds
 from meshwright.plan.model import Options
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.graph_context import Bench, Sketch
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.graph_context import CoarseSolution, GraphContext
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.violations import violations
 from meshwright.sharding.reshard import Codes
 
 
-class Entry(NamedTuple):
+class CandidateEntry(NamedTuple):
     """A candidate, and where it comes from."""
 
     candidate: Candidate
-    bench: Bench
+    bench: GraphContext
     roles: Codes
-    sketch: Sketch | None
+    sketch: CoarseSolution | None
 
     @property
     def step(self) -> Seconds:
@@ -32,14 +33,14 @@ class Entry(NamedTuple):
         return self.candidate.prediction.step
 
 
-class Kept:
+class CandidatePool:
     """What has been simulated so far, and keeps to the constraints."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: PlanRequest) -> None:
         self._question = question
-        self._entries: list[Entry] = []
+        self._entries: list[CandidateEntry] = []
         self._seen: set[object] = set()
-        self.best: Entry | None = None
+        self.best: CandidateEntry | None = None
         """The best candidate, the first of equal ones; None if there is none yet."""
 
     @property
@@ -47,24 +48,26 @@ class Kept:
         """How many plans there have been."""
         return len(self._seen)
 
-    def seen(self, bench: Bench, options: Options, roles: Codes) -> bool:
+    def seen(self, bench: GraphContext, options: Options, roles: Codes) -> bool:
         """Whether a plan has been simulated."""
         return (id(bench), options, roles.tobytes()) in self._seen
 
-    def add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None) -> Entry | None:
+    def add(
+        self, candidate: Candidate, bench: GraphContext, sketch: CoarseSolution | None
+    ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
         plan = candidate.plan
         roles = bench.codes([plan.layout[unit.name] for unit in bench.units])
         self._seen.add((id(bench), plan.options, roles.tobytes()))
         if violations(plan, self._question.constraints):
             return None
-        entry = Entry(candidate, bench, roles, sketch)
+        entry = CandidateEntry(candidate, bench, roles, sketch)
         self._entries.append(entry)
         if self.best is None or self.score(entry) < self.score(self.best):
             self.best = entry
         return entry
 
-    def score(self, entry: Entry) -> tuple[bool, float, float]:
+    def score(self, entry: CandidateEntry) -> tuple[bool, float, float]:
         """What is smaller is better."""
         step, held = entry.step, entry.candidate.prediction.memory.total
         if self._question.minimize == "memory":
@@ -73,15 +76,17 @@ class Kept:
             return False, step, held
         return True, held, step
 
-    def ranked(self) -> list[Entry]:
+    def ranked(self) -> list[CandidateEntry]:
         """All, the best first."""
         return sorted(self._entries, key=self.score)
 
-    def leaders(self, zero: int | None = None) -> list[Entry]:
-        """The best plan, of all or with a stage of ZeRO; if it does not fit, the best that has a
-        sketch and the best without.
+    def leaders(
+        self, among: Callable[[CandidateEntry], bool] = lambda _: True
+    ) -> list[CandidateEntry]:
+        """The best plan, of all or among some; if it does not fit, the best that has a sketch and
+        the best without.
         """
-        ranked = [own for own in self.ranked() if zero in (None, own.candidate.plan.options.zero)]
+        ranked = list(filter(among, self.ranked()))
         if not ranked or ranked[0].candidate.fits(self._question.memory):
             return ranked[:1]
         both = ([own for own in ranked if (own.sketch is None) == bare] for bare in (True, False))

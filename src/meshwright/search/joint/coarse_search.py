@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from meshwright.cost.memory import LIBRARY
-from meshwright.search.joint.global_config import Frame, Saving, framed, savings, shapes
-from meshwright.search.joint.graph_context import Bench, Sketch
-from meshwright.search.joint.layout_dp import Weights
+from meshwright.search.joint.global_config import (
+    GlobalConfig,
+    MemorySaving,
+    framed,
+    savings,
+    shapes,
+)
+from meshwright.search.joint.graph_context import CoarseSolution, GraphContext
+from meshwright.search.joint.layout_dp import LayoutWeights
 
 SUMS = 0.5
 """How much gradient sums count where frames are compared."""
@@ -28,12 +34,12 @@ FIRST, ALIKE = 8, 3
 """Sketches that are simulated, and of those with the same stages and micro-batches."""
 
 
-def sketches(bench: Bench, enough: Callable[[], bool]) -> list[Sketch]:
+def sketches(bench: GraphContext, enough: Callable[[], bool]) -> list[CoarseSolution]:
     """Sketches of all frames, the fastest that should fit first, then those that hold the least.
 
     There is one at least, however early somebody has had enough.
     """
-    found: list[Sketch] = []
+    found: list[CoarseSolution] = []
     best: dict[tuple[int, ...], float] = {}
     settled = False
     for stages, micro in shapes(bench.question, bench.graph):
@@ -60,7 +66,7 @@ def _more_and_more(best: Mapping[tuple[int, ...], float], stages: tuple[int, ...
     return fewer >= fewest > FAR * min(best.values(), default=float("inf"))
 
 
-def _saved(bench: Bench, stages: tuple[int, ...], micro: int) -> Iterator[Sketch]:
+def _saved(bench: GraphContext, stages: tuple[int, ...], micro: int) -> Iterator[CoarseSolution]:
     """Layouts with one frame, saving more and more until they fit."""
     allowed = savings(bench.question.constraints)
     fitting = False
@@ -74,14 +80,14 @@ def _saved(bench: Bench, stages: tuple[int, ...], micro: int) -> Iterator[Sketch
 
 
 def _each(
-    bench: Bench, stages: tuple[int, ...], micro: int, allowed: list[Saving]
-) -> Iterator[Sketch]:
+    bench: GraphContext, stages: tuple[int, ...], micro: int, allowed: list[MemorySaving]
+) -> Iterator[CoarseSolution]:
     """The layouts that cost the least with each saving, and those that weigh memory."""
     for saving in allowed:
         frame = framed(bench.question, stages, micro, saving)
         if not bench.possible(frame):
             return
-        sketch = bench.sketch(frame, Weights(sums=SUMS), fine=False)
+        sketch = bench.sketch(frame, LayoutWeights(sums=SUMS), fine=False)
         if not bench.legal(sketch):
             return  # Micro-batches are too small for degrees that are fixed.
         yield sketch
@@ -89,13 +95,13 @@ def _each(
             continue
         for share in MEMORY:
             weight = share * sketch.estimate / max(1, bench.question.memory - LIBRARY)
-            yield bench.sketch(frame, Weights(sums=SUMS, memory=weight), fine=False)
+            yield bench.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
 
 
-def varied(found: list[Sketch]) -> list[Sketch]:
+def varied(found: list[CoarseSolution]) -> list[CoarseSolution]:
     """The first sketches, but not too many of one kind, and the first without a pipeline."""
     kinds: dict[object, int] = {}
-    chosen: list[Sketch] = []
+    chosen: list[CoarseSolution] = []
     for sketch in found:
         kind = (sketch.frame.stages, sketch.frame.options.micro_batches)
         first = not sketch.frame.stages and all(own.frame.stages for own in chosen)
@@ -105,7 +111,7 @@ def varied(found: list[Sketch]) -> list[Sketch]:
     return chosen
 
 
-def finer(frames: list[Frame], fitting: list[Frame]) -> list[Frame]:
+def finer(frames: list[GlobalConfig], fitting: list[GlobalConfig]) -> list[GlobalConfig]:
     """The frames to lay out finer: of the best shape and of the best without a pipeline, the best
     frame and those that should fit with other stages of ZeRO.
     """
@@ -117,6 +123,6 @@ def finer(frames: list[Frame], fitting: list[Frame]) -> list[Frame]:
     return list(dict.fromkeys(found))
 
 
-def _shape(frame: Frame) -> object:
+def _shape(frame: GlobalConfig) -> object:
     options = frame.options
     return frame.stages, options.micro_batches, options.recompute

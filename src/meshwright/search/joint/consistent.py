@@ -21,18 +21,18 @@ from meshwright.search.joint.constraints import (
     can_be_cut,
     option,
 )
-from meshwright.search.joint.contradictions import contradiction, runs
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.contradictions import contradiction, parts, runs
+from meshwright.search.joint.question import PlanRequest, Stopped
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
 from meshwright.sharding.micro_batches import cut_by_micro_batches
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units as units_of
 
 LISTED = 12
 """Names that a sentence lists at most."""
 
 
-def checked(constraints: Constraints, units: Sequence[Unit], cluster: Cluster) -> None:
+def checked(constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster) -> None:
     """Refuse constraints that cannot be kept."""
     _refuse_values_given_twice(constraints)
     for pattern, layout in constraints.pinned:
@@ -61,7 +61,7 @@ def _refuse_values_given_twice(constraints: Constraints) -> None:
             raise InputError(f"{both} contradict each other", "keep one of them")
 
 
-def _check_pin(pattern: str, text: str, units: Sequence[Unit], cluster: Cluster) -> None:
+def _check_pin(pattern: str, text: str, units: Sequence[OpGroup], cluster: Cluster) -> None:
     own = factors(cluster)
     known = {name: unit for unit in units for name in (unit.name, *_operators(unit))}
     meant = {unit.name: unit for name, unit in known.items() if fnmatchcase(name, pattern)}
@@ -74,12 +74,12 @@ def _check_pin(pattern: str, text: str, units: Sequence[Unit], cluster: Cluster)
         checked_layout(Layout(roles), unit.extents, own, what)
 
 
-def _operators(unit: Unit) -> Iterator[str]:
+def _operators(unit: OpGroup) -> Iterator[str]:
     return (member.operator for member in unit.members)
 
 
 def _check_fix(
-    name: str, value: str, splits: Sequence[str], units: Sequence[Unit], cluster: Cluster
+    name: str, value: str, splits: Sequence[str], units: Sequence[OpGroup], cluster: Cluster
 ) -> None:
     if name == STAGES:
         _check_stages(int(value), units, cluster)
@@ -101,7 +101,7 @@ def _check_fix(
             )
 
 
-def _check_stages(stages: int, units: Sequence[Unit], cluster: Cluster) -> None:
+def _check_stages(stages: int, units: Sequence[OpGroup], cluster: Cluster) -> None:
     if stages > 1 and not any(math.prod(sizes) == stages for sizes in runs(cluster).values()):
         possible = sorted({math.prod(sizes) for sizes in runs(cluster).values()})
         raise InputError(
@@ -115,7 +115,7 @@ def _check_stages(stages: int, units: Sequence[Unit], cluster: Cluster) -> None:
         )
 
 
-def _check_micro_batches(count: int, units: Sequence[Unit]) -> None:
+def _check_micro_batches(count: int, units: Sequence[OpGroup]) -> None:
     """Refuse what does not cut the batch evenly; one sample is read whole by every micro-batch."""
     for unit in units:
         for extent in unit.sample_extents:
@@ -148,7 +148,7 @@ def _near(given: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(map(repr, close))}?"
 
 
-def refuse_impossible(question: Question) -> None:
+def refuse_impossible(question: PlanRequest) -> None:
     """Refuse a question without an answer, in a sentence."""
     if not question.graph.operators:
         raise InputError(
@@ -161,3 +161,16 @@ def refuse_impossible(question: Question) -> None:
     wanted = option(question.constraints, MICRO_BATCHES)
     if wanted is not None:
         cut_by_micro_batches(question.graph, wanted)
+
+
+def nothing_kept(question: PlanRequest, stopped: Stopped) -> InputError:
+    """Why a search has no plan."""
+    if stopped != "complete":
+        return InputError(
+            "the search was ended before it had any plan", "let it run for longer (--budget)"
+        )
+    wanted = ", ".join(f"'{text}'" for text, _ in parts(question.constraints))
+    return InputError(
+        f"no plan that can run keeps to {wanted or 'what is asked'}: all were tried",
+        "take one of these away or change it" if wanted else "give another batch or cluster",
+    )

@@ -26,7 +26,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, Layout, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 OPTIONS = ("stages", "micro-batches", "zero", "recompute", "bucket")
 STAGES, MICRO_BATCHES, ZERO, RECOMPUTE, BUCKET = OPTIONS
@@ -118,7 +118,7 @@ def rule_allowed(constraints: Constraints, rule: str) -> bool:
     return not any(fnmatchcase(rule, pattern) for pattern in constraints.rules)
 
 
-def pins_of(constraints: Constraints, unit: Unit) -> tuple[tuple[str, ...], ...]:
+def pins_of(constraints: Constraints, unit: OpGroup) -> tuple[tuple[str, ...], ...]:
     """The roles of every pin that is about a unit."""
     names = (unit.name, *(member.operator for member in unit.members))
     return tuple(
@@ -146,7 +146,7 @@ def allowed(
     forbidden = frozenset(constraints.forbidden)
     pins: dict[str, tuple[tuple[str, ...], ...]] = {}
 
-    def role_allowed(unit: Unit, factor: int, role: str) -> bool:
+    def role_allowed(unit: OpGroup, factor: int, role: str) -> bool:
         kind = _kind(role, factor in staged)
         if (factor in staged) != (kind == STAGE) or (kind, levels[factor]) in forbidden:
             return False
@@ -154,7 +154,7 @@ def allowed(
             pins[unit.name] = pins_of(constraints, unit)
         return all(words[factor] in (role, kind) for words in pins[unit.name])
 
-    def degree(unit: Unit, split: str) -> int | None:
+    def degree(unit: OpGroup, split: str) -> int | None:
         wanted = degrees.get(split)
         if wanted is None or not can_be_cut(unit, split, wanted):
             return None
@@ -169,7 +169,7 @@ def _kind(role: str, staged: bool) -> str:
     return STAGE if staged else ALONE
 
 
-def can_be_cut(unit: Unit, split: str, degree: int) -> bool:
+def can_be_cut(unit: OpGroup, split: str, degree: int) -> bool:
     """Whether a unit has a split and can cut it so many ways."""
     names = [own.name for own in unit.splits]
     return split in names and unit.cuttable(names.index(split), degree)
@@ -177,7 +177,7 @@ def can_be_cut(unit: Unit, split: str, degree: int) -> bool:
 
 def allows(
     constraints: Constraints,
-    unit: Unit,
+    unit: OpGroup,
     layout: Layout,
     cluster: Cluster,
     staged: frozenset[int] = frozenset(),

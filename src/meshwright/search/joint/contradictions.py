@@ -27,14 +27,14 @@ from meshwright.search.joint.constraints import (
 )
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, divides, factors
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 MOST_NAMED = 3
 """Contradicting constraints that are looked for in all their combinations."""
 
 
 def contradiction(
-    constraints: Constraints, units: Sequence[Unit], cluster: Cluster
+    constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster
 ) -> tuple[list[str], str] | None:
     """The fewest constraints that cannot be kept together, as written, and why; None if all can."""
     reason = _stuck(constraints, units, cluster)
@@ -65,7 +65,7 @@ def runs(cluster: Cluster) -> dict[tuple[int, ...], tuple[int, ...]]:
     return {row: tuple(own[f].size for f in row) for row in rows}
 
 
-def _stuck(constraints: Constraints, units: Sequence[Unit], cluster: Cluster) -> str:
+def _stuck(constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster) -> str:
     """Why units have no layouts that are allowed; "" if they have."""
     if not (possible := stage_runs(constraints, cluster)):
         return "no factors are left for the stages"
@@ -83,7 +83,7 @@ def _stuck(constraints: Constraints, units: Sequence[Unit], cluster: Cluster) ->
     return reason
 
 
-def _has_layout(unit: Unit, judge: Allowed, cluster: Cluster) -> bool:
+def _has_layout(unit: OpGroup, judge: Allowed, cluster: Cluster) -> bool:
     """Whether some layout of a unit is allowed."""
     wanted = {split.name: judge.degree(unit, split.name) for split in unit.splits}
     reached = {(1,) * len(wanted)}
@@ -131,7 +131,7 @@ def parts(constraints: Constraints) -> Iterator[tuple[str, Constraints]]:
 
 
 def _fewest(
-    every: Sequence[tuple[str, Constraints]], units: Sequence[Unit], cluster: Cluster
+    every: Sequence[tuple[str, Constraints]], units: Sequence[OpGroup], cluster: Cluster
 ) -> list[str]:
     """The fewest constraints that contradict; of many that do, as few as leaving out finds."""
     for count in range(1, MOST_NAMED + 1):

@@ -17,13 +17,13 @@ from functools import partial
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.grid import ConfigChoices, Grid, search_grid
-from meshwright.search.joint.candidates import Entry
+from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, ZERO, option
-from meshwright.search.joint.evaluate import Trials
-from meshwright.search.joint.graph_context import Bench
+from meshwright.search.joint.evaluate import Evaluator
+from meshwright.search.joint.graph_context import GraphContext
 from meshwright.search.joint.optimality import Optimality
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, is_at
 
@@ -43,11 +43,11 @@ class Allowance:
     """
 
     def __init__(
-        self, trials: Trials, optimality: Optimality, clock: Clock, proposals: int | None
+        self, trials: Evaluator, optimality: Optimality, clock: Clock, proposals: int | None
     ) -> None:
         self._each = math.inf if proposals is None else proposals // WHOLE_SIMULATION
         self._trials, self._optimality, self._clock = trials, optimality, clock
-        self._judged: Entry | None = None
+        self._judged: CandidateEntry | None = None
         self._near = False
         self.renew()
 
@@ -67,9 +67,9 @@ class Allowance:
 
 
 def by_degrees(
-    question: Question,
-    trials: Trials,
-    bench: Bench,
+    question: PlanRequest,
+    trials: Evaluator,
+    bench: GraphContext,
     enough: Callable[[], bool],
     screening: Callable[[], bool],
 ) -> None:
@@ -87,7 +87,7 @@ def by_degrees(
                 trials.configured(other, config)
 
 
-def choices(question: Question) -> ConfigChoices:
+def choices(question: PlanRequest) -> ConfigChoices:
     """What configurations may say."""
     own, training = question.constraints, question.training
     zero, recompute = option(own, ZERO), option(own, RECOMPUTE)
@@ -100,10 +100,10 @@ def choices(question: Question) -> ConfigChoices:
     )
 
 
-def relaid(trials: Trials, seed: int, enough: Callable[[], bool]) -> None:
+def relaid(trials: Evaluator, seed: int, enough: Callable[[], bool]) -> None:
     """Climb from the best plan until no role of like units makes it better."""
     drawn = random.Random(seed)
-    before: Entry | None = None
+    before: CandidateEntry | None = None
     while (best := trials.kept.best) is not before and best is not None:
         before = best
         moves = list(_moves(best))
@@ -118,7 +118,7 @@ def relaid(trials: Trials, seed: int, enough: Callable[[], bool]) -> None:
                 trials.relaid(now, now.candidate.plan.options, roles)
 
 
-def _moves(entry: Entry) -> Iterator[tuple[int, int, int]]:
+def _moves(entry: CandidateEntry) -> Iterator[tuple[int, int, int]]:
     """Nodes, factors along which nothing sits at one coordinate, and roles."""
     bench = entry.bench
     for factor in range(len(bench.factors)):
@@ -130,12 +130,12 @@ def _moves(entry: Entry) -> Iterator[tuple[int, int, int]]:
             yield from ((node, factor, role) for role in (WHOLE, *cut))
 
 
-def _first(bench: Bench) -> dict[int, int]:
+def _first(bench: GraphContext) -> dict[int, int]:
     """Of each node its first unit."""
     return {node: unit for unit, node in reversed(list(enumerate(bench.node)))}
 
 
-def _moved(entry: Entry, node: int, factor: int, role: int) -> Codes | None:
+def _moved(entry: CandidateEntry, node: int, factor: int, role: int) -> Codes | None:
     """All units of a node with another role; None if they have it."""
     units = [unit for unit, own in enumerate(entry.bench.node) if own == node]
     if (entry.roles[units, factor] == role).all():

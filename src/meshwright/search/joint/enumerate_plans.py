@@ -22,6 +22,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.exact.duration_tables import choices
 from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.graph.canonical import Contents
+from meshwright.graph.layers import layer_count
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options
 from meshwright.rewrite.graphs.match import Matcher
@@ -29,16 +30,16 @@ from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
 from meshwright.sharding.reshard import Codes
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate import full
-from meshwright.simulate.collective_table import NANO, Prices
+from meshwright.simulate.collective_table import NANO, CollectivePrices
 from meshwright.simulate.memory.memory_timeline import within
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import simulate
 
 FEW_UNITS = 8
@@ -47,7 +48,7 @@ FEW_PLANS = 100_000
 FEW_LAYOUTS = 2_000
 
 
-class Best(NamedTuple):
+class BestPlan(NamedTuple):
     """What is better than the best so far, if anything is."""
 
     candidate: Candidate | None
@@ -56,13 +57,13 @@ class Best(NamedTuple):
 
 
 def everything(
-    question: Question,
-    prices: Prices,
+    question: PlanRequest,
+    prices: CollectivePrices,
     operators: OperatorPricer,
     best: Candidate | None,
     rewrites: bool,
     enough: Callable[[], bool],
-) -> Best | None:
+) -> BestPlan | None:
     """The best of all plans; None if there are too many, or too little time."""
     graphs = _graphs(question, rewrites)
     if question.minimize != "time" or graphs is None:
@@ -74,7 +75,7 @@ def everything(
         return None
     fitting = best is not None and best.fits(question.memory)
     beat = round(best.prediction.step * NANO) if best is not None and fitting else NEVER
-    found = Best(None, ())
+    found = BestPlan(None, ())
     for graph, steps, options in every:
         for problem in _problems(question, graph, options, prices, operators):
             if enough():
@@ -83,12 +84,14 @@ def everything(
             if beaten is not None:
                 roles, beat = beaten
                 plan = problem.plan("joint: best of all", roles)
-                found = Best(Candidate(plan, simulate(plan, prices, operators).prediction), steps)
+                found = BestPlan(
+                    Candidate(plan, simulate(plan, prices, operators).prediction), steps
+                )
     return found
 
 
 def _fastest(
-    problem: Problem, fits: Callable[[Codes], bool], beat: int
+    problem: StepModel, fits: Callable[[Codes], bool], beat: int
 ) -> tuple[Codes, int] | None:
     """The fastest plan that fits and is faster than a time: tried one by one if they are few."""
     every = choices(problem)
@@ -106,7 +109,7 @@ def _fastest(
 
 
 def _graphs(
-    question: Question, rewrites: bool
+    question: PlanRequest, rewrites: bool
 ) -> list[tuple[OperatorGraph, tuple[str, ...]]] | None:
     """Every graph that rules make, with the steps; None if they, or one's plans, are many."""
     if len(units(question.graph)) > FEW_UNITS or _plans(question, question.graph) > FEW_PLANS:
@@ -133,7 +136,7 @@ def _graphs(
     return found
 
 
-def _options(question: Question, graph: OperatorGraph) -> list[Options]:
+def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
     """Every value of every option."""
     wanted = option(question.constraints, MICRO_BATCHES)
     bucket = option(question.constraints, BUCKET)
@@ -143,16 +146,18 @@ def _options(question: Question, graph: OperatorGraph) -> list[Options]:
             micro_batches=count,
             zero=saving.zero,
             recompute=saving.recompute,
+            recompute_layers=again,
             bucket=size,
         )
         for count in micro_batches(graph)
         if wanted in (None, count)
         for saving in savings(question.constraints)
+        for again in range(max(1, layer_count(graph)) if saving.recompute else 1)
         for size in (BUCKETS if bucket is None else (bucket,))
     ]
 
 
-def _plans(question: Question, graph: OperatorGraph) -> int:
+def _plans(question: PlanRequest, graph: OperatorGraph) -> int:
     """How many layouts of all units there are, or more."""
     return math.prod(
         len(unit.splits) + 1 + factor.size
@@ -162,16 +167,16 @@ def _plans(question: Question, graph: OperatorGraph) -> int:
 
 
 def _problems(
-    question: Question,
+    question: PlanRequest,
     graph: OperatorGraph,
     options: Options,
-    prices: Prices,
+    prices: CollectivePrices,
     operators: OperatorPricer,
-) -> Iterator[Problem]:
+) -> Iterator[StepModel]:
     """The problems whose layouts are all those of a graph with some options."""
 
-    def problem(may: Allowed, pipeline: Sequence[Layout] = ()) -> Problem:
-        return Problem(
+    def problem(may: Allowed, pipeline: Sequence[Layout] = ()) -> StepModel:
+        return StepModel(
             graph,
             question.cluster,
             options,
@@ -207,10 +212,10 @@ def _seats(own: Sequence[Layout]) -> list[Seat]:
     return list(dict.fromkeys(layout.coordinates() for layout in own))
 
 
-def _seated(may: Allowed, seat: Mapping[str, Seat]) -> Callable[[Unit, int, str], bool]:
+def _seated(may: Allowed, seat: Mapping[str, Seat]) -> Callable[[OpGroup, int, str], bool]:
     """Roles that leave every unit at its coordinates."""
 
-    def role(unit: Unit, factor: int, name: str) -> bool:
+    def role(unit: OpGroup, factor: int, name: str) -> bool:
         at = seat[unit.name][factor]
         inside = not name.startswith(IDLE) if at is None else name == f"{IDLE}{at}"
         return inside and may.role(unit, factor, name)

@@ -17,25 +17,25 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.candidates import Entry, Kept
+from meshwright.search.joint.candidates import CandidateEntry, CandidatePool
 from meshwright.search.joint.coarse_search import finer, varied
-from meshwright.search.joint.global_config import Frame
-from meshwright.search.joint.graph_context import Bench, Sketch
-from meshwright.search.joint.layout_dp import Weights
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.global_config import GlobalConfig
+from meshwright.search.joint.graph_context import CoarseSolution, GraphContext
+from meshwright.search.joint.layout_dp import LayoutWeights
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.violations import violations
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
 
 WEIGHTS = (
-    Weights(sums=1.0),
-    Weights(sums=0.5, together=True),
-    Weights(sums=0.2, together=True),
-    Weights(sums=0.0, together=True),
-    Weights(compute=0.5, sums=1.0, together=True),
-    Weights(compute=0.2, sums=1.0),
-    Weights(sums=2.0),
+    LayoutWeights(sums=1.0),
+    LayoutWeights(sums=0.5, together=True),
+    LayoutWeights(sums=0.2, together=True),
+    LayoutWeights(sums=0.0, together=True),
+    LayoutWeights(compute=0.5, sums=1.0, together=True),
+    LayoutWeights(compute=0.2, sums=1.0),
+    LayoutWeights(sums=2.0),
 )
 """With which frames are laid out finer."""
 
@@ -43,36 +43,36 @@ LEADING = 3
 """Weights, of those with which the first frame was laid out best, for other frames and graphs."""
 
 
-class Trials:
+class Evaluator:
     """What has been tried for one question."""
 
     def __init__(
         self,
-        question: Question,
-        prices: Prices,
+        question: PlanRequest,
+        prices: CollectivePrices,
         operators: OperatorPricer,
         enough: Callable[[], bool],
-        better: Callable[[Entry], None],
+        better: Callable[[CandidateEntry], None],
     ) -> None:
         """`better` is told of every plan that is better than all before."""
         self._question, self._enough, self._better = question, enough, better
         self._prices, self._operators = prices, operators
-        self.benches: list[Bench] = []
+        self.benches: list[GraphContext] = []
         self._steps: dict[int, tuple[str, ...]] = {}
-        self.kept = Kept(question)
-        self._configured: dict[tuple[int, ParallelConfig], Entry | None] = {}
+        self.kept = CandidatePool(question)
+        self._configured: dict[tuple[int, ParallelConfig], CandidateEntry | None] = {}
 
-    def bench(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> Bench:
+    def bench(self, graph: OperatorGraph, steps: tuple[str, ...] = ()) -> GraphContext:
         """The bench of a graph that some rewrites led to; equal graphs share one."""
         for bench in self.benches:
             if bench.graph == graph:
                 return bench
-        bench = Bench(self._question, graph, self._prices, self._operators)
+        bench = GraphContext(self._question, graph, self._prices, self._operators)
         self.benches.append(bench)
         self._steps[id(bench)] = steps
         return bench
 
-    def steps(self, bench: Bench) -> tuple[str, ...]:
+    def steps(self, bench: GraphContext) -> tuple[str, ...]:
         """The rewrites that led to the graph of a bench."""
         return self._steps[id(bench)]
 
@@ -80,14 +80,16 @@ class Trials:
         """A plan with what is predicted of it."""
         return Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
 
-    def add(self, candidate: Candidate, bench: Bench, sketch: Sketch | None = None) -> Entry | None:
+    def add(
+        self, candidate: Candidate, bench: GraphContext, sketch: CoarseSolution | None = None
+    ) -> CandidateEntry | None:
         """Keep a candidate; None if it breaks a constraint."""
         entry = self.kept.add(candidate, bench, sketch)
         if entry is not None and entry is self.kept.best:
             self._better(entry)
         return entry
 
-    def configured(self, bench: Bench, config: ParallelConfig) -> ConfigOutcome | None:
+    def configured(self, bench: GraphContext, config: ParallelConfig) -> ConfigOutcome | None:
         """How good a configuration is; None if it breaks a constraint or does not divide."""
         key = id(bench), config
         if key not in self._configured:
@@ -98,14 +100,16 @@ class Trials:
         over, value, _ = self.kept.score(entry)
         return ConfigOutcome(over, value, entry.step)
 
-    def best_configured(self, bench: Bench, count: int) -> list[ParallelConfig]:
+    def best_configured(self, bench: GraphContext, count: int) -> list[ParallelConfig]:
         """The best configurations of a graph so far."""
         every = self._configured.items()
         own = [(config, entry) for (of, config), entry in every if of == id(bench) and entry]
         own.sort(key=lambda found: self.kept.score(found[1]))
         return [config for config, _ in own[:count]]
 
-    def _laid_by_degrees(self, bench: Bench, config: ParallelConfig) -> Entry | None:
+    def _laid_by_degrees(
+        self, bench: GraphContext, config: ParallelConfig
+    ) -> CandidateEntry | None:
         try:
             plan = configured(bench.graph, self._question.cluster, config)
         except InputError:
@@ -115,12 +119,16 @@ class Trials:
         return self.add(self.simulated(plan), bench)
 
     def explore(
-        self, bench: Bench, found: list[Sketch], weights: Sequence[Weights]
-    ) -> list[Weights]:
-        """Simulate the first sketches, and lay out finer what is best of them; leaves the weights
-        that led to the best plans.
+        self,
+        bench: GraphContext,
+        found: list[CoarseSolution],
+        weights: Sequence[LayoutWeights],
+        late: Callable[[], bool] = lambda: False,
+    ) -> list[LayoutWeights]:
+        """Simulate the first sketches, and lay out finer what is best of them, unless it is late;
+        leaves the weights that led to the best plans.
         """
-        tried: list[Entry] = []
+        tried: list[CandidateEntry] = []
         for sketch in varied(found):
             if self._enough():
                 break
@@ -130,10 +138,10 @@ class Trials:
         ranked = [own.sketch.frame for own in sorted(tried, key=self.kept.score) if own.sketch]
         leading = list(weights)
         for frame in finer(ranked, [own.frame for own in found if bench.fits(own)]):
-            leading = self._laid_out(bench, frame, leading)[:LEADING] or leading
+            leading = self._laid_out(bench, frame, leading, late)[:LEADING] or leading
         return leading[:LEADING]
 
-    def change(self, entry: Entry, frame: Frame) -> None:
+    def change(self, entry: CandidateEntry, frame: GlobalConfig) -> None:
         """Simulate a plan with other options, if it can be cut so."""
         bench = entry.bench
         if entry.sketch is not None:
@@ -143,30 +151,38 @@ class Trials:
         else:
             self.relaid(entry, frame.options, entry.roles)
 
-    def relaid(self, entry: Entry, options: Options, roles: Codes) -> None:
-        """Simulate a plan with other options or roles, if it can be cut so."""
+    def relaid(
+        self, entry: CandidateEntry, options: Options, roles: Codes
+    ) -> CandidateEntry | None:
+        """Simulate a plan with other options or roles; None if it has been, or cannot be cut so."""
         bench = entry.bench
         if self.kept.seen(bench, options, roles):
-            return
+            return None
         origin = f"joint: {entry.candidate.plan.origin.removeprefix('joint: ')}"
         try:
             candidate = bench.simulated(origin, options, roles)
         except InputError:
-            return  # Micro-batches are too small, or go through a stage twice.
-        self.add(candidate, bench)
+            return None  # Micro-batches are too small, or go through a stage twice.
+        return self.add(candidate, bench)
 
-    def _laid_out(self, bench: Bench, frame: Frame, weights: Sequence[Weights]) -> list[Weights]:
+    def _laid_out(
+        self,
+        bench: GraphContext,
+        frame: GlobalConfig,
+        weights: Sequence[LayoutWeights],
+        late: Callable[[], bool],
+    ) -> list[LayoutWeights]:
         """Lay a frame out finer; leaves the weights that led to other plans, the best first."""
         found: list[tuple[tuple[bool, float, float], int]] = []
         for n, own in enumerate(weights):
-            if self._enough():
+            if self._enough() or late():
                 break
             entry = self._try(bench, bench.sketch(frame, own, fine=True))
             if entry is not None:
                 found.append((self.kept.score(entry), n))
         return [weights[n] for _, n in sorted(found)]
 
-    def _try(self, bench: Bench, sketch: Sketch) -> Entry | None:
+    def _try(self, bench: GraphContext, sketch: CoarseSolution) -> CandidateEntry | None:
         """Simulate a sketch; None if its plan has been or a rewritten graph cannot be cut so."""
         roles, options = bench.roles(sketch), sketch.frame.options
         if self.kept.seen(bench, options, roles):

@@ -1,4 +1,4 @@
-"""What is decided for the whole graph at once. Enters: a question. Leaves: `Frame`s.
+"""What is decided for the whole graph at once. Enters: a question. Leaves: `GlobalConfig`s.
 
 A frame says which factors hold the stages of a pipeline, and the options: micro-batches,
 recomputation, ZeRO, buckets. Stages sit along factors of one level, so that what passes between
@@ -29,8 +29,8 @@ from meshwright.search.joint.constraints import (
     sitting,
 )
 from meshwright.search.joint.contradictions import stage_runs
-from meshwright.search.joint.question import Question
-from meshwright.sharding.layout import Factor, factors
+from meshwright.search.joint.question import PlanRequest
+from meshwright.sharding.layout import MeshFactor, factors
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import at
@@ -50,19 +50,19 @@ BUCKETS = (0, 4 << 20, 25 << 20, 100 << 20)
 """Bytes of gradients that are summed up together."""
 
 
-class Frame(NamedTuple):
+class GlobalConfig(NamedTuple):
     """Decisions for the whole graph."""
 
     stages: tuple[int, ...]
     """Factors along which stages sit; none if there is no pipeline."""
     options: Options
 
-    def degree(self, own: Sequence[Factor]) -> int:
+    def degree(self, own: Sequence[MeshFactor]) -> int:
         """How many stages there are."""
         return _count(self.stages, own)
 
 
-class Saving(NamedTuple):
+class MemorySaving(NamedTuple):
     """A way to hold less: what it is about memory that options decide."""
 
     zero: int
@@ -70,22 +70,24 @@ class Saving(NamedTuple):
 
 
 SAVINGS = (
-    Saving(0, False), Saving(1, False), Saving(2, False), Saving(3, False),
-    Saving(0, True), Saving(1, True), Saving(2, True), Saving(3, True),
+    MemorySaving(0, False), MemorySaving(1, False), MemorySaving(2, False), MemorySaving(3, False),
+    MemorySaving(0, True), MemorySaving(1, True), MemorySaving(2, True), MemorySaving(3, True),
 )  # fmt: skip
 """From those that cost the least time to those that hold the least."""
 
 
-def shapes(question: Question, graph: OperatorGraph) -> Iterator[tuple[tuple[int, ...], int]]:
+def shapes(question: PlanRequest, graph: OperatorGraph) -> Iterator[tuple[tuple[int, ...], int]]:
     """All stages and numbers of micro-batches to consider, the simplest first."""
     own = factors(question.cluster)
     possible = [m for m in micro_batches(graph) if m == 1 or m * len(units(graph)) <= MOST_TASKS]
     for stages in _stages(question, own, len(units(graph))):
-        count = Frame(stages, Options()).degree(own)
+        count = GlobalConfig(stages, Options()).degree(own)
         yield from ((stages, micro) for micro in _micro_batches(question, count, possible))
 
 
-def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Saving) -> Frame:
+def framed(
+    question: PlanRequest, stages: tuple[int, ...], micro: int, saving: MemorySaving
+) -> GlobalConfig:
     """A frame with the user's own options."""
     options = replace(
         question.training,
@@ -94,10 +96,10 @@ def framed(question: Question, stages: tuple[int, ...], micro: int, saving: Savi
         recompute=saving.recompute,
         bucket=option(question.constraints, BUCKET) or 0,
     )
-    return Frame(stages, options)
+    return GlobalConfig(stages, options)
 
 
-def savings(constraints: Constraints) -> list[Saving]:
+def savings(constraints: Constraints) -> list[MemorySaving]:
     """The ways to save that are allowed."""
     zero, recompute = option(constraints, "zero"), option(constraints, "recompute")
     return [
@@ -115,19 +117,26 @@ def stages_of(roles: Codes) -> tuple[int, ...]:
     return tuple(np.flatnonzero(seated).tolist())
 
 
-def neighbours(question: Question, graph: OperatorGraph, frame: Frame) -> list[Frame]:
+def neighbours(
+    question: PlanRequest, graph: OperatorGraph, frame: GlobalConfig
+) -> list[GlobalConfig]:
     """Frames that differ in one option."""
     options, micro = frame.options, frame.options.micro_batches
     wanted = option(question.constraints, BUCKET)
     changed = [replace(options, bucket=size) for size in BUCKETS if wanted in (None, size)]
     changed += [
-        replace(options, zero=own.zero, recompute=own.recompute)
+        replace(
+            options,
+            zero=own.zero,
+            recompute=own.recompute,
+            recompute_layers=options.recompute_layers if own.recompute else 0,
+        )
         for own in savings(question.constraints)
         if own.recompute == options.recompute or own.zero == options.zero
     ]
     if option(question.constraints, MICRO_BATCHES) is None:
         changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
-    return [Frame(frame.stages, own) for own in changed if own != options]
+    return [GlobalConfig(frame.stages, own) for own in changed if own != options]
 
 
 def _beside(graph: OperatorGraph, micro: int) -> list[int]:
@@ -146,7 +155,9 @@ def micro_batches(graph: OperatorGraph) -> tuple[int, ...]:
     return tuple(m for m in divisors(min(extents, default=1)) if can_be_cut_by(graph, m))
 
 
-def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[tuple[int, ...]]:
+def _stages(
+    question: PlanRequest, own: Sequence[MeshFactor], units: int
+) -> Iterator[tuple[int, ...]]:
     """The factors of the stages, first none, then level by level from few to many stages."""
     constraints, cluster = question.constraints, question.cluster
     runs = [tuple(sorted(run)) for run in stage_runs(constraints, cluster)]
@@ -160,11 +171,11 @@ def _stages(question: Question, own: Sequence[Factor], units: int) -> Iterator[t
     yield from (first[key] for key in sorted(first) if key[1] <= min(MOST_STAGES, units))
 
 
-def _count(run: Sequence[int], own: Sequence[Factor]) -> int:
+def _count(run: Sequence[int], own: Sequence[MeshFactor]) -> int:
     return math.prod(own[f].size for f in run)
 
 
-def _micro_batches(question: Question, stages: int, possible: Sequence[int]) -> list[int]:
+def _micro_batches(question: PlanRequest, stages: int, possible: Sequence[int]) -> list[int]:
     wanted = option(question.constraints, MICRO_BATCHES)
     if wanted is not None:
         return [wanted] if wanted in possible else []

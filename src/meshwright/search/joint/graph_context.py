@@ -19,24 +19,25 @@ import numpy as np
 from meshwright.base.integers import to_digits
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
+from meshwright.graph.layers import layer_count
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import bundles
 from meshwright.plan.model import Options, Plan
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
-from meshwright.search.joint.global_config import Frame
-from meshwright.search.joint.layout_dp import Field, Totals, Weights, nodes
-from meshwright.search.joint.pipeline_partition import Pipelines
-from meshwright.search.joint.question import Question
-from meshwright.search.joint.weigh import Scales
+from meshwright.search.joint.global_config import GlobalConfig
+from meshwright.search.joint.layout_dp import FactorTotals, LayoutDP, LayoutWeights, nodes
+from meshwright.search.joint.pipeline_partition import PipelinePartitions
+from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.weigh import MemoryWeigher
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from meshwright.simulate.additive import Costing, Costs
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate
 from meshwright.solvers.chain_partition import Staging
@@ -49,10 +50,10 @@ COARSE = 400
 """Layouts of a node with one role for each level, at most."""
 
 
-class Sketch(NamedTuple):
+class CoarseSolution(NamedTuple):
     """Layouts for a frame, and what they should cost."""
 
-    frame: Frame
+    frame: GlobalConfig
     chosen: Codes
     """[nodes, factors]"""
     estimate: float
@@ -62,14 +63,14 @@ class Sketch(NamedTuple):
     """Of each unit; none if there is no pipeline."""
 
 
-class Bench:
+class GraphContext:
     """A graph with its tables."""
 
     def __init__(
         self,
-        question: Question,
+        question: PlanRequest,
         graph: OperatorGraph,
-        prices: Prices,
+        prices: CollectivePrices,
         operators: OperatorPricer,
     ) -> None:
         self.question, self.graph = question, graph
@@ -81,17 +82,18 @@ class Bench:
             bundles(graph, self.units),
             lambda unit: pins_of(question.constraints, unit),
         )
-        self._costings: dict[int, Costing] = {}
-        self._pipelines: dict[int, Pipelines] = {}
-        self._fields: dict[object, Field] = {}
+        self._costings: dict[int, AdditiveCosts] = {}
+        self._pipelines: dict[int, PipelinePartitions] = {}
+        self._fields: dict[object, LayoutDP] = {}
 
-    def field(self, frame: Frame) -> Field:
+    def field(self, frame: GlobalConfig) -> LayoutDP:
         """The costs of a frame's layouts."""
         options = frame.options
-        key = (options.micro_batches, options.zero, options.recompute, frame.stages)
+        saved = options.zero, options.recompute, options.recompute_layers
+        key = (options.micro_batches, saved, frame.stages)
         if key not in self._fields:
             costing = self._costing(frame)
-            scales = Scales(costing, options.zero, options.recompute)
+            scales = MemoryWeigher(costing, options)
             stages = frame.degree(self.factors)
             flight = min(options.micro_batches, stages)
 
@@ -99,16 +101,16 @@ class Bench:
                 standing, kept = scales(unit, roles)
                 return (standing + flight * kept) / stages
 
-            self._fields[key] = Field(
+            self._fields[key] = LayoutDP(
                 costing, self.node, options.zero, self.permit(frame).role, weigh, scales.kind
             )
         return self._fields[key]
 
-    def fits(self, sketch: Sketch) -> bool:
+    def fits(self, sketch: CoarseSolution) -> bool:
         """Whether a sketch should fit into memory."""
         return sketch.bytes <= self.question.memory
 
-    def order(self, sketch: Sketch) -> tuple[bool, float, float]:
+    def order(self, sketch: CoarseSolution) -> tuple[bool, float, float]:
         """The order in which sketches are simulated."""
         if self.question.minimize == "memory":
             return False, sketch.bytes, sketch.estimate
@@ -116,11 +118,11 @@ class Bench:
             return False, sketch.estimate, sketch.bytes
         return True, sketch.bytes, sketch.estimate
 
-    def legal(self, sketch: Sketch) -> bool:
+    def legal(self, sketch: CoarseSolution) -> bool:
         """Whether all units of a sketch can and may be cut so."""
         return self.field(sketch.frame).legal(sketch.chosen)
 
-    def possible(self, frame: Frame) -> bool:
+    def possible(self, frame: GlobalConfig) -> bool:
         """Whether pinned layouts leave room for a frame's stages and micro-batches."""
         may, costing = self.permit(frame), self._costing(frame)
         for number, unit in enumerate(self.units):
@@ -132,7 +134,7 @@ class Bench:
                     return False
         return True
 
-    def sketch(self, frame: Frame, weights: Weights, *, fine: bool) -> Sketch:
+    def sketch(self, frame: GlobalConfig, weights: LayoutWeights, *, fine: bool) -> CoarseSolution:
         """The cheapest layouts of a frame: a role for each level, or finer."""
         field = self.field(frame)
         chosen = self._start(frame, field, weights)
@@ -140,7 +142,7 @@ class Bench:
             chosen, _ = field.descend(chosen, weights)
         return self._sketched(frame, field, chosen)
 
-    def again(self, sketch: Sketch, frame: Frame) -> Sketch | None:
+    def again(self, sketch: CoarseSolution, frame: GlobalConfig) -> CoarseSolution | None:
         """The same layouts with other options; None if they cannot be cut so."""
         field = self.field(frame)
         return self._sketched(frame, field, sketch.chosen) if field.legal(sketch.chosen) else None
@@ -149,12 +151,21 @@ class Bench:
         """The roles of layouts as numbers."""
         return codes_of(self.units, layouts, len(self.factors))
 
-    def roles(self, sketch: Sketch) -> Codes:
+    def roles(self, sketch: CoarseSolution) -> Codes:
         """The roles of all units, each at the coordinates of its stage."""
+        return self._seated(sketch, sketch.stage)
+
+    def virtual(self, sketch: CoarseSolution, runs: int) -> Codes:
+        """The same with several runs of units on each stage of a pipeline (virtual stages)."""
+        frame, stages = sketch.frame, sketch.frame.degree(self.factors)
+        cut = self._staged(frame, sketch.chosen, stages * runs)
+        return self._seated(sketch, [number % stages for number in cut.stage])
+
+    def _seated(self, sketch: CoarseSolution, stage: Sequence[int]) -> Codes:
         roles = self.field(sketch.frame).roles(sketch.chosen).copy()
         seats = list(sketch.frame.stages)
         sizes = [self.factors[f].size for f in seats]
-        for unit, number in enumerate(sketch.stage):
+        for unit, number in enumerate(stage):
             roles[unit, seats] = [at(digit) for digit in to_digits(number, sizes)]
         return roles
 
@@ -164,10 +175,10 @@ class Bench:
         plan = Plan.of(origin, self.graph, self.question.cluster, layouts, options)
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
 
-    def _costing(self, frame: Frame) -> Costing:
+    def _costing(self, frame: GlobalConfig) -> AdditiveCosts:
         micro = frame.options.micro_batches
         if micro not in self._costings:
-            self._costings[micro] = Costing(
+            self._costings[micro] = AdditiveCosts(
                 self.graph,
                 self.question.cluster,
                 self.prices,
@@ -177,11 +188,11 @@ class Bench:
             )
         return self._costings[micro]
 
-    def permit(self, frame: Frame) -> Allowed:
+    def permit(self, frame: GlobalConfig) -> Allowed:
         """What the user's constraints leave to choose from."""
         return allowed(self.question.constraints, self.question.cluster, frozenset(frame.stages))
 
-    def _start(self, frame: Frame, field: Field, weights: Weights) -> Codes:
+    def _start(self, frame: GlobalConfig, field: LayoutDP, weights: LayoutWeights) -> Codes:
         whole = np.full((len(field.first), len(self.factors)), WHOLE, np.int8)
         whole[:, list(frame.stages)] = at(0)
         for node, unit in enumerate(field.first):
@@ -206,30 +217,39 @@ class Bench:
             whole, _ = field.better(whole, weights, [(f,) for f in free[-count:]])
         return whole
 
-    def _sketched(self, frame: Frame, field: Field, chosen: Codes) -> Sketch:
+    def _sketched(self, frame: GlobalConfig, field: LayoutDP, chosen: Codes) -> CoarseSolution:
         totals = field.totals(chosen)
-        cut = self._staged(frame, chosen) if frame.stages else None
-        estimate = _estimate(frame, frame.degree(self.factors), cut, totals)
+        stages = frame.degree(self.factors)
+        cut = self._staged(frame, chosen, stages) if frame.stages else None
+        estimate = _estimate(frame, stages, cut, totals, self._again(frame))
         stage = () if cut is None else cut.stage
-        return Sketch(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
+        return CoarseSolution(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
 
-    def _staged(self, frame: Frame, chosen: Codes) -> Staging:
+    def _again(self, frame: GlobalConfig) -> float:
+        """By what factor computing is longer if layers run again."""
+        if not frame.options.recompute:
+            return 1.0
+        total = max(1, layer_count(self.graph))
+        return 1 + AGAIN * (frame.options.recompute_layers or total) / total
+
+    def _staged(self, frame: GlobalConfig, chosen: Codes, pieces: int) -> Staging:
         """Where the pipeline of a frame is cut, if nodes lie so beside their stages."""
         micro = frame.options.micro_batches
         if micro not in self._pipelines:
-            self._pipelines[micro] = Pipelines(self._costing(frame), self.node)
-        return self._pipelines[micro].staged(chosen, frame.stages, frame.degree(self.factors))
+            self._pipelines[micro] = PipelinePartitions(self._costing(frame), self.node)
+        return self._pipelines[micro].staged(chosen, frame.stages, pieces)
 
 
-def _estimate(frame: Frame, stages: int, cut: Staging | None, totals: Totals) -> float:
+def _estimate(
+    frame: GlobalConfig, stages: int, cut: Staging | None, totals: FactorTotals, again: float
+) -> float:
     pace, crossing = (totals.chain, 0.0) if cut is None else (cut.pace, cut.crossing)
-    again = 1 + AGAIN if frame.options.recompute else 1
     computing = again * (totals.chain + crossing + (frame.options.micro_batches - 1) * pace)
     left = max(0.0, totals.sums - HIDDEN * totals.chain) / stages
     return computing + totals.update / stages + left
 
 
-def _codes(unit: Unit, words: tuple[str, ...]) -> list[int]:
+def _codes(unit: OpGroup, words: tuple[str, ...]) -> list[int]:
     """The roles of a pin as numbers; where only idleness is said, at the first coordinate."""
     number = {split.name: n for n, split in enumerate(unit.splits)} | {REPLICA: WHOLE}
     return [

@@ -5,7 +5,7 @@ Units of the same place in repeated layers, and units that share parameters, are
 laid out alike. With x_i the layout of node i, k_i units in it, and weights w,
 
     cost(x) = Σ k_i · (w_compute·(m·(there + back) + update) + w_sums·sums + w_memory·bytes)(x_i)
-            + Σ over legs (m·(there + back)/s + w_sums·sums)(x_i, x_j)                  `Field.cost`
+            + Σ over legs (m·(there + back)/s + w_sums·sums)(x_i, x_j)               `LayoutDP.cost`
 where m counts micro-batches and s is 1, or, if what several units read alike shall count once, the
 number of readers. All layouts are too many, so that a step varies the roles of a few blocks of
 factors in all nodes at once and keeps the others; its minimum is exact where eliminations are
@@ -25,25 +25,25 @@ import numpy as np
 
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.lower.bundles import Bundle
+from meshwright.lower.bundles import TensorEdge
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
-from meshwright.sharding.unit import Unit
-from meshwright.simulate.additive import Costing, Costs
+from meshwright.sharding.unit import OpGroup
+from meshwright.simulate.additive import AdditiveCosts, Costs
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 LEAST = 1e-3
 """The share of the cost that a round of steps must save for another one."""
 
-May = Callable[[Unit, int, str], bool]
+May = Callable[[OpGroup, int, str], bool]
 """Whether a unit may give a factor a role."""
 
 Weigh = Callable[[int, Codes], Costs]
 """Bytes on a device for each layout of a unit."""
 
 
-class Weights(NamedTuple):
+class LayoutWeights(NamedTuple):
     """What counts how much; moving activations counts 1."""
 
     compute: float = 1.0
@@ -56,7 +56,7 @@ class Weights(NamedTuple):
     """Nanoseconds for a byte."""
 
 
-class Totals(NamedTuple):
+class FactorTotals(NamedTuple):
     """What layouts cost on the whole, in nanoseconds and bytes."""
 
     chain: float
@@ -66,12 +66,12 @@ class Totals(NamedTuple):
     bytes: float
 
 
-class Field:
+class LayoutDP:
     """The nodes of a graph, and what their layouts cost."""
 
     def __init__(
         self,
-        costing: Costing,
+        costing: AdditiveCosts,
         node: Sequence[int],
         zero: int,
         may: May,
@@ -100,7 +100,7 @@ class Field:
         return chosen[self.node]
 
     def better(
-        self, chosen: Codes, weights: Weights, blocks: Sequence[tuple[int, ...]]
+        self, chosen: Codes, weights: LayoutWeights, blocks: Sequence[tuple[int, ...]]
     ) -> tuple[Codes, float]:
         """The cheapest layouts that differ only along some blocks, and their cost."""
         choices = [self.choices(node, chosen[node], blocks) for node in range(len(chosen))]
@@ -115,14 +115,14 @@ class Field:
             for unit, own in zip(self.first, chosen, strict=True)
         )
 
-    def cost(self, chosen: Codes, weights: Weights) -> float:
+    def cost(self, chosen: Codes, weights: LayoutWeights) -> float:
         """What layouts cost."""
         graph = self.graph([own[None] for own in chosen], weights)
         return sum(float(own[0]) for own in graph.nodes) + sum(
             float(own[0, 0]) for own in graph.edges.values()
         )
 
-    def totals(self, chosen: Codes) -> Totals:
+    def totals(self, chosen: Codes) -> FactorTotals:
         """What layouts cost, by what it is."""
         chain = sums = update = held = 0.0
         for node, kinds in enumerate(self._kinds):
@@ -136,9 +136,9 @@ class Field:
             leg = self.costing.leg(kind, chosen[i][None], chosen[j][None])
             chain += count * float(leg.there[0, 0] + leg.back[0, 0]) / shared
             sums += count * float(leg.sums[0, 0])
-        return Totals(chain, sums, update, held)
+        return FactorTotals(chain, sums, update, held)
 
-    def descend(self, chosen: Codes, weights: Weights) -> tuple[Codes, float]:
+    def descend(self, chosen: Codes, weights: LayoutWeights) -> tuple[Codes, float]:
         """Better layouts, round after round."""
         cost, before = self.cost(chosen, weights), np.inf
         while cost < before * (1 - LEAST):
@@ -187,7 +187,7 @@ class Field:
             )
         return self._allowed[unit]
 
-    def graph(self, choices: Sequence[Codes], weights: Weights) -> CostGraph:
+    def graph(self, choices: Sequence[Codes], weights: LayoutWeights) -> CostGraph:
         """The costs of choices for each node, and of pairs of them; what is alike counts once."""
         known: dict[object, Costs] = {}
         nodes = []
@@ -209,7 +209,7 @@ class Field:
                 edges[pair] = edges[pair] + edge if pair in edges else edge
         return CostGraph(nodes, edges)
 
-    def _node_costs(self, choices: Codes, kinds: Counter[int], weights: Weights) -> Costs:
+    def _node_costs(self, choices: Codes, kinds: Counter[int], weights: LayoutWeights) -> Costs:
         micro = self.costing.options.micro_batches
         cost = np.zeros(len(choices))
         for kind, count in kinds.items():
@@ -221,7 +221,13 @@ class Field:
         return cost
 
     def _leg_costs(
-        self, maker: Codes, reader: Codes, kind: int, shared: int, count: int, weights: Weights
+        self,
+        maker: Codes,
+        reader: Codes,
+        kind: int,
+        shared: int,
+        count: int,
+        weights: LayoutWeights,
     ) -> Costs:
         leg = self.costing.leg(kind, maker, reader)
         part = self.costing.options.micro_batches / (shared if weights.together else 1)
@@ -230,9 +236,9 @@ class Field:
 
 def nodes(
     graph: OperatorGraph,
-    own: Sequence[Unit],
-    joined: Sequence[Bundle],
-    apart: Callable[[Unit], object],
+    own: Sequence[OpGroup],
+    joined: Sequence[TensorEdge],
+    apart: Callable[[OpGroup], object],
 ) -> list[int]:
     """The node of each unit: one for all that are laid out alike; `apart` tells units apart."""
     places, starts = layer_of(graph), _starts(graph)
@@ -263,12 +269,12 @@ def _starts(graph: OperatorGraph) -> dict[object, int]:
     return found
 
 
-def _cuts(unit: Unit) -> object:
+def _cuts(unit: OpGroup) -> object:
     """What tells which layouts a unit can have."""
     return tuple((split.name, unit.extents[split.name]) for split in unit.splits)
 
 
-def _turns(costing: Costing, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
+def _turns(costing: AdditiveCosts, chosen: Codes) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Blocks of factors to vary together: a class, one factor, or one each of two classes."""
     classes: dict[object, list[int]] = {}
     for f, factor in enumerate(costing.factors):

@@ -1,5 +1,5 @@
 """The best plans on smaller machines of a kind. Enters: a question, a number of devices, a budget.
-Leaves: a `Planned` for each machine, the one with the fewest device-hours first.
+Leaves: a `PlanResult` for each machine, the one with the fewest device-hours first.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from meshwright.base.units import Seconds
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import Progress, best_plan
-from meshwright.search.joint.question import Planned, Question
+from meshwright.search.joint.question import PlanRequest, PlanResult
 
 
 def best_of_devices(
-    question: Question,
+    question: PlanRequest,
     devices: int,
     budget: Budget,
     *,
@@ -24,7 +24,7 @@ def best_of_devices(
     seed: int = 0,
     cores: int = 1,
     progress: Progress = lambda _: None,
-) -> tuple[Planned, ...]:
+) -> tuple[PlanResult, ...]:
     """The best plans on smaller machines of the kind, the one with the fewest device-hours first.
 
     Machines have fewer of the outermost level, as long as they have at most so many devices.
@@ -59,6 +59,6 @@ def best_of_devices(
     return tuple(sorted(found, key=_device_seconds))
 
 
-def _device_seconds(planned: Planned) -> tuple[bool, float]:
+def _device_seconds(planned: PlanResult) -> tuple[bool, float]:
     fits = planned.best.fits(planned.question.memory)
     return not fits, planned.best.prediction.step * planned.question.cluster.devices

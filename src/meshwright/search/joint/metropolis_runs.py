@@ -21,13 +21,13 @@ from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
 from meshwright.search.joint.constraints import allowed, sitting
-from meshwright.search.joint.question import Question
-from meshwright.search.joint.warm_starts import Start
-from meshwright.search.mcmc.parallel_chains import Progress, search
+from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.warm_starts import WarmStart
+from meshwright.search.mcmc.parallel_chains import ChainsProgress, search
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.layout_space import space, stranger
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 
 PROPOSALS = 600_000
 """For each start and over all units, unless the budget says how many a start has."""
@@ -46,7 +46,7 @@ class _Walk(NamedTuple):
     """All that a process needs to know."""
 
     number: int
-    question: Question
+    question: PlanRequest
     graph: OperatorGraph
     options: Options
     roles: dict[str, Codes]
@@ -57,13 +57,13 @@ class _Walk(NamedTuple):
 
 
 def walked(
-    starts: list[Start],
+    starts: list[WarmStart],
     seconds: float | None,
     proposals: int | None,
     seed: int,
     cores: int,
-    tell: Callable[[Progress], None],
-) -> Iterator[tuple[Start, Codes]]:
+    tell: Callable[[ChainsProgress], None],
+) -> Iterator[tuple[WarmStart, Codes]]:
     """The best roles of every start."""
     processes = min(cores, len(starts), most_processes())
     if processes > 1 and any(len(start.bench.units) >= PROCESS for start in starts):
@@ -82,7 +82,7 @@ def walked(
 
 
 def _task(
-    number: int, start: Start, seconds: float | None, proposals: int | None, seed: int
+    number: int, start: WarmStart, seconds: float | None, proposals: int | None, seed: int
 ) -> _Walk:
     bench = start.bench
     most = max(FEWEST, min(MOST, PROPOSALS // len(bench.units)))
@@ -105,21 +105,21 @@ def _apart(task: _Walk) -> tuple[int, Codes | None]:
     """A walk in a process of its own."""
     cluster = task.question.cluster
     pricer = Pricer(cluster, task.backend, algorithm="best")
-    prices = Prices(pricer, programs=task.programs)
+    prices = CollectivePrices(pricer, programs=task.programs)
     roles, _ = _found(task, prices, pricer_of(cluster.device), lambda _: None)
     return task.number, roles
 
 
 def _found(
     task: _Walk,
-    prices: Prices,
+    prices: CollectivePrices,
     operators: OperatorPricer,
-    progress: Callable[[Progress], None],
+    progress: Callable[[ChainsProgress], None],
 ) -> tuple[Codes | None, bool]:
     """The best roles, if any start is inside the space, and whether the walk was interrupted."""
     cluster, constraints = task.question.cluster, task.question.constraints
     apart = zip(told_apart(cluster), sitting(constraints, cluster), strict=True)
-    problem = Problem(
+    problem = StepModel(
         task.graph,
         cluster,
         task.options,

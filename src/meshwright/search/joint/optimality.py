@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from meshwright.base.units import Seconds
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.operator import OperatorPricer
-from meshwright.search.joint.candidates import Entry
-from meshwright.search.joint.graph_context import Bench
-from meshwright.search.joint.question import Question
-from meshwright.simulate.collective_table import Prices
+from meshwright.search.joint.candidates import CandidateEntry
+from meshwright.search.joint.graph_context import GraphContext
+from meshwright.search.joint.question import PlanRequest
+from meshwright.simulate.collective_table import CollectivePrices
 
 TIGHT = 0.99
 """A bound with so much of the step is near enough: nothing is spent on a nearer one."""
@@ -25,12 +25,14 @@ TIGHT = 0.99
 class Optimality:
     """The bounds of one question's graphs."""
 
-    def __init__(self, question: Question, prices: Prices, operators: OperatorPricer) -> None:
+    def __init__(
+        self, question: PlanRequest, prices: CollectivePrices, operators: OperatorPricer
+    ) -> None:
         self._question, self._prices, self._operators = question, prices, operators
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
         """By graph and micro-batches: seconds, and how many were asked for."""
 
-    def bound(self, best: Entry, benches: Sequence[Bench]) -> float:
+    def bound(self, best: CandidateEntry, benches: Sequence[GraphContext]) -> float:
         """Seconds that no plan of these graphs is faster than; those of the plan at most."""
         micro = sorted({1, best.candidate.plan.options.micro_batches}, reverse=True)
         least = float(best.step)
@@ -40,14 +42,16 @@ class Optimality:
                 least = min(least, self._of(bench, count, min(least, TIGHT * best.step)))
         return least
 
-    def gap(self, best: Entry | None, benches: Sequence[Bench]) -> float:
+    def gap(self, best: CandidateEntry | None, benches: Sequence[GraphContext]) -> float:
         """By how much a plan is longer than its bound, as a share; infinite if it does not fit."""
         if best is None or not best.candidate.fits(self._question.memory):
             return math.inf
         bound = self.bound(best, benches)
         return best.step / bound - 1 if bound else math.inf
 
-    def reached(self, best: Entry | None, benches: Sequence[Bench], goal: float) -> bool:
+    def reached(
+        self, best: CandidateEntry | None, benches: Sequence[GraphContext], goal: float
+    ) -> bool:
         """Whether a plan is as near to its bound as is wanted; asks for bounds only where those
         known leave it open.
         """
@@ -63,7 +67,7 @@ class Optimality:
             return False
         return self.gap(best, benches) <= goal
 
-    def _of(self, bench: Bench, micro: int, wanted: float) -> float:
+    def _of(self, bench: GraphContext, micro: int, wanted: float) -> float:
         known, asked = self._known.get((id(bench), micro), (0.0, 0.0))
         if max(known, asked) < wanted:
             found = lower_bound(

@@ -13,14 +13,14 @@ import numpy as np
 from meshwright.base.grouped import grouped
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import at
-from meshwright.simulate.additive import Costing, Costs
+from meshwright.simulate.additive import AdditiveCosts, Costs
 from meshwright.solvers.chain_partition import Staging, staged
 
 
-class Pipelines:
+class PipelinePartitions:
     """The units of one graph with one number of micro-batches."""
 
-    def __init__(self, costing: Costing, node: Sequence[int]) -> None:
+    def __init__(self, costing: AdditiveCosts, node: Sequence[int]) -> None:
         """Enter besides: the node of each unit."""
         self._costing = costing
         self._units, self._unit = grouped(zip(costing.kind, node, strict=True))
@@ -38,7 +38,7 @@ class Pipelines:
 
     def staged(self, chosen: Codes, factors: tuple[int, ...], stages: int) -> Staging:
         """Where it is cut if nodes lie so beside their stages, which sit along some factors."""
-        key = (chosen.tobytes(), factors)
+        key = (chosen.tobytes(), factors, stages)
         if key not in self._known:
             micro = self._costing.options.micro_batches
             crossing = self._crossing(chosen, factors[-1])

@@ -1,14 +1,17 @@
-"""The joint search. Enters: a `Question`, a budget. Leaves: a `Planned`.
+"""The joint search. Enters: a `PlanRequest`, a budget. Leaves: a `PlanResult`.
 
     baselines   what needs no search is simulated first
     frames      the layouts that add up to the least in every frame (`coarse_search`); the best few
                 are simulated and laid out finer (`layout_dp`)
     degrees     while the bound is far: configurations by degrees (`deepen`)
+    schedules   virtual stages of the best pipelines (`interleave_move`); of plans that are too
+                large as many layers as must run again (`recompute_layers`)
     algebra     graphs that compute the same (`rewrites`) in the best frames
     options     one option of the best plan after the other is changed, and whether it copies
                 (`replicate_move`)
     walks       Metropolis walks with delta simulation from the best plans (`metropolis_runs`)
-    deepen      then more of them, every stage of ZeRO by itself, roles of like units
+    deepen      then more of them, every global decision as if it were fixed (`as_if_fixed`),
+                roles of like units
     everything  where a question has few plans, all of them (`enumerate_plans`)
     tidy        copies of a layer that differ for nothing are laid out alike
                 (`unify_layers`)
@@ -33,53 +36,51 @@ from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
-from meshwright.search.joint.candidates import Entry
+from meshwright.search.joint.as_if_fixed import FixedDecision, decisions, zero_stages
+from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.coarse_search import sketches, varied
-from meshwright.search.joint.consistent import refuse_impossible
+from meshwright.search.joint.consistent import nothing_kept, refuse_impossible
 from meshwright.search.joint.constraints import stays
-from meshwright.search.joint.contradictions import parts
 from meshwright.search.joint.deepen import Allowance, by_degrees, relaid
 from meshwright.search.joint.enumerate_plans import everything
-from meshwright.search.joint.evaluate import WEIGHTS, Trials
+from meshwright.search.joint.evaluate import WEIGHTS, Evaluator
 from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.global_config import (
-    Frame,
-    neighbours,
-    savings,
-    stages_of,
-)
-from meshwright.search.joint.graph_context import Sketch
-from meshwright.search.joint.layout_dp import Weights
+from meshwright.search.joint.global_config import GlobalConfig, neighbours, stages_of
+from meshwright.search.joint.graph_context import CoarseSolution
+from meshwright.search.joint.interleave_move import interleaved
+from meshwright.search.joint.layout_dp import LayoutWeights
 from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.optimality import Optimality
-from meshwright.search.joint.question import Planned, Question, Stopped
+from meshwright.search.joint.question import PlanRequest, PlanResult, Stopped
+from meshwright.search.joint.recompute_layers import checkpointed
 from meshwright.search.joint.replicate_move import copied
 from meshwright.search.joint.rewrites import rewritten
-from meshwright.search.joint.segment_costs import Boundaries
+from meshwright.search.joint.segment_costs import SegmentCosts
 from meshwright.search.joint.unify_layers import tidied
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.warm import warm_up
-from meshwright.search.joint.warm_starts import Start, starts
+from meshwright.search.joint.warm_starts import WarmStart, starts
 from meshwright.sharding.reshard import Codes
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import simulate
 
 FINE = 2
 """Frames that other graphs are laid out in."""
 
-FRAMING, CONFIGURING, SCREENING = 0.5, 0.6, 0.4
-"""Shares of the time left: in which frames are laid out coarsely, in which configurations by
-degrees are tried at first, and in which their degrees are compared."""
+SKETCHING, FRAMING, CONFIGURING, SCREENING = 0.25, 0.4, 0.6, 0.5
+"""Shares of the time left: in which frames are laid out coarsely, in which that is done and the
+best of them are laid out finer, in which configurations by degrees are tried at first, and in which
+their degrees are compared."""
 
 UNTIDY, TIDYING = 1e-3, 0.1
-"""The share of a step that layers laid out alike may cost, and of the budget that it may take."""
+"""The share of a step that layers laid out alike may cost, and of the budget it may take."""
 
 _log = logging.getLogger(__name__)
 
 
-class Doing(NamedTuple):
+class SearchStatus(NamedTuple):
     """What a search can tell of itself while it runs."""
 
     used: float
@@ -90,11 +91,11 @@ class Doing(NamedTuple):
     doing: str
 
 
-Progress = Callable[[Doing], None]
+Progress = Callable[[SearchStatus], None]
 
 
 def best_plan(
-    question: Question,
+    question: PlanRequest,
     budget: Budget,
     *,
     backend: Backend = NCCL,
@@ -105,12 +106,11 @@ def best_plan(
     cores: int = 1,
     start: Plan | None = None,
     progress: Progress = lambda _: None,
-) -> Planned:
+) -> PlanResult:
     """The best plan that a budget buys; operators cost what the device's roofline says, if no
     prices are given.
 
-    With several cores processes are started; a script that asks for them must be importable, as
-    `multiprocessing` wants it.
+    Several cores start processes: who asks for them must be importable (`multiprocessing`).
     """
     refuse_impossible(question)
     warm_up()
@@ -125,7 +125,7 @@ class _Run:
 
     def __init__(
         self,
-        question: Question,
+        question: PlanRequest,
         budget: Budget,
         backend: Backend,
         operators: OperatorPricer,
@@ -137,15 +137,17 @@ class _Run:
         self.clock = Clock(budget)
         self.question, self.budget, self.seed, self.cores = question, budget, seed, cores
         self._progress = progress
-        self.prices = Prices(Pricer(question.cluster, backend, algorithm="best"), programs=programs)
+        self.prices = CollectivePrices(
+            Pricer(question.cluster, backend, algorithm="best"), programs=programs
+        )
         self.operators = operators
-        self.trials = Trials(question, self.prices, operators, self._enough, self._better)
+        self.trials = Evaluator(question, self.prices, operators, self._enough, self._better)
         self.kept = self.trials.kept
         self.optimality = Optimality(question, self.prices, operators)
         self.bench = self.trials.bench(question.graph)
-        self.sketched: list[Sketch] = []
-        self.framed: list[Frame] = []
-        self.leading: Sequence[Weights] = WEIGHTS
+        self.sketched: list[CoarseSolution] = []
+        self.framed: list[GlobalConfig] = []
+        self.leading: Sequence[LayoutWeights] = WEIGHTS
         self.named: list[tuple[str, Candidate]] = []
         self.started: Candidate | None = None
         self.refused: list[tuple[str, str]] = []
@@ -160,6 +162,7 @@ class _Run:
             self.baselines(start)
             self.frames()
             self.degrees()
+            self.schedules()
             if rewrites:
                 self.algebra()
             self.options()
@@ -196,9 +199,10 @@ class _Run:
         self._tell("frames")
         if self._enough():
             return
-        self.sketched = sketches(self.bench, self.clock.hurry(FRAMING))
+        late = self.clock.hurry(FRAMING)
+        self.sketched = sketches(self.bench, self.clock.hurry(SKETCHING))
         self.framed = [own.frame for own in varied(self.sketched)]
-        self.leading = self.trials.explore(self.bench, self.sketched, WEIGHTS)
+        self.leading = self.trials.explore(self.bench, self.sketched, WEIGHTS, late)
 
     def algebra(self) -> None:
         """Lay graphs that compute the same out in the best frames."""
@@ -208,27 +212,28 @@ class _Run:
         frames = list(dict.fromkeys((*ranked, *self.framed)))
         if not frames or self.clock.enough():
             return
-        tables = Boundaries(self.question, frames[0].options, self.prices, self.operators)
+        tables = SegmentCosts(self.question, frames[0].options, self.prices, self.operators)
         rules = algebra(self.question.constraints.rules, self.question.added)
         stay = stays(self.question.constraints, self.question.graph)
         for own in rewritten(self.question.graph, rules, tables, self.clock.hurry(0.5), stay):
             bench = self.trials.bench(own.graph, own.steps)
-            weights = Weights(sums=0.5)
+            weights = LayoutWeights(sums=0.5)
             found = [bench.sketch(f, weights, fine=False) for f in frames[:FINE]]
             self.trials.explore(bench, found, self.leading)
 
-    def options(self, zero: int | None = None) -> None:
+    def options(self, fixed: FixedDecision | None = None) -> None:
         """Change one option of the best plans after the other, as long as they get better: of all
-        or of those with one stage of ZeRO.
+        or of those that keep to something.
         """
         self._tell("options")
-        before: list[Entry] = []
-        while (leaders := self.kept.leaders(zero)) != before and not self.clock.enough():
+        before: list[CandidateEntry] = []
+        among = (lambda _: True) if fixed is None else fixed.kept_by
+        while (leaders := self.kept.leaders(among)) != before and not self.clock.enough():
             before = leaders
             for own in leaders:
-                frame = Frame(stages_of(own.roles), own.candidate.plan.options)
+                frame = GlobalConfig(stages_of(own.roles), own.candidate.plan.options)
                 for other in neighbours(self.question, own.bench.graph, frame):
-                    if zero in (None, other.options.zero) and not self.clock.enough():
+                    if (fixed is None or fixed.of(other)) and not self.clock.enough():
                         self.trials.change(own, other)
                 for roles in copied(own.bench.units, own.roles, own.bench.factors):
                     if not self.clock.enough():
@@ -239,14 +244,13 @@ class _Run:
         names = {own.plan.origin for _, own in self.named}
         self._walk(list(starts(self.kept.ranked(), self.bench, names)))
 
-    def _walk(self, begun: list[Start]) -> None:
+    def _walk(self, begun: list[WarmStart]) -> None:
         self._tell("walking")
-        left = self.clock.left
-        if left is not None and left <= 0:
+        if self.clock.enough():
             return
         for start, roles in walked(
             begun,
-            left,
+            self.clock.left,
             self.budget.proposals,
             self.seed,
             self.cores,
@@ -260,6 +264,14 @@ class _Run:
         """While the bound is far: configurations by degrees."""
         near, late = self._allowance(), self.clock.hurry(CONFIGURING)
         self._configure(lambda: late() or near())
+
+    def schedules(self) -> None:
+        """While the bound is far: virtual stages; layers that run again of what is too large."""
+        enough = self._allowance()
+        if not enough():
+            self._tell("schedules")
+            interleaved(self.trials, enough)
+            checkpointed(self.trials, self.question, enough)
 
     def _configure(self, enough: Callable[[], bool]) -> None:
         """Try configurations that were not tried yet."""
@@ -277,27 +289,29 @@ class _Run:
         if enough():
             return
         self._configure(enough)
+        self.schedules()
         self.options()
         enough.renew(limited=False)
-        for zero in dict.fromkeys(own.zero for own in savings(self.question.constraints)):
+        for fixed, alike in decisions(self.sketched):
             if not enough():
-                self.sharded(zero)
+                self.trials.explore(self.bench, alike, self.leading)
+                self.options(fixed)
+        sharded = zero_stages(self.kept.ranked())
         if not enough():
-            self._walk([own for zero in range(4) for own in self._begun(zero)])
+            self._walk([start for own in sharded for start in self._begun(own)])
+        for own in sharded:
+            if not enough():
+                self.options(own)
         self._tell("roles")
         enough.renew()
         relaid(self.trials, self.seed, enough)
 
-    def sharded(self, zero: int) -> None:
-        """Plans with one stage of ZeRO, as if it were fixed."""
-        alike = [own for own in self.sketched if own.frame.options.zero == zero]
-        self.trials.explore(self.bench, alike, self.leading)
-        self.options(zero)
-
-    def _begun(self, zero: int) -> list[Start]:
-        """Where a walk with a stage of ZeRO begins."""
-        ranked = [own for own in self.kept.ranked() if own.candidate.plan.options.zero == zero]
-        return list(starts(ranked, self.bench, ()))[:1]
+    def _begun(self, fixed: FixedDecision) -> list[WarmStart]:
+        """Where walks of plans that keep to something begin: the best, and baselines."""
+        names = {own.plan.origin for _, own in self.named}
+        ranked = list(filter(fixed.kept_by, self.kept.ranked()))
+        begun = list(starts(ranked, self.bench, names))
+        return [*begun[:1], *(own for own in begun[1:] if own.afresh)]
 
     def everything(self, rewrites: bool) -> None:
         """Try all plans, if they are few."""
@@ -341,17 +355,17 @@ class _Run:
         if found:
             self.kept.best = self.kept.add(found[-1], best.bench, None)
 
-    def planned(self, stopped: Stopped) -> Planned:
+    def planned(self, stopped: Stopped) -> PlanResult:
         """What was found."""
         best = self.kept.best
         if best is None:
-            raise self._nothing_kept(stopped)
+            raise nothing_kept(self.question, stopped)
         plan = best.candidate.plan
         simulation = simulate(plan, self.prices, self.operators)
         found = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
         wrong = violations(plan, self.question.constraints)
         assert not wrong, f"the search broke a constraint: {wrong[0]}"
-        return Planned(
+        return PlanResult(
             question=self.question,
             best=found,
             baselines=tuple(self.named),
@@ -366,26 +380,14 @@ class _Run:
             stopped=stopped,
         )
 
-    def _nothing_kept(self, stopped: Stopped) -> InputError:
-        """Why there is no plan."""
-        if stopped != "complete":
-            return InputError(
-                "the search was ended before it had any plan", "let it run for longer (--budget)"
-            )
-        wanted = ", ".join(f"'{text}'" for text, _ in parts(self.question.constraints))
-        return InputError(
-            f"no plan that can run keeps to {wanted or 'what is asked'}: all were tried",
-            "take one of these away or change it" if wanted else "give another batch or cluster",
-        )
-
-    def _bound(self, best: Entry) -> float:
+    def _bound(self, best: CandidateEntry) -> float:
         return best.step if self.proved else self.optimality.bound(best, self.trials.benches)
 
     def _enough(self) -> bool:
         """Whether the budget is spent; never before there is a plan."""
         return self.kept.best is not None and self.clock.enough()
 
-    def _better(self, entry: Entry) -> None:
+    def _better(self, entry: CandidateEntry) -> None:
         """Remember and tell that there is a better plan."""
         self.history.append((self.clock.seconds, entry.step))
         _log.debug("%s: %.6g s a step", entry.candidate.plan.origin, entry.step)
@@ -397,4 +399,4 @@ class _Run:
             self._doing = doing
             _log.info("%.2f s: %s, %d plans simulated", seconds, doing, simulated)
         step = None if self.kept.best is None else self.kept.best.step
-        self._progress(Doing(self.clock.used, step, simulated, doing))
+        self._progress(SearchStatus(self.clock.used, step, simulated, doing))

@@ -22,7 +22,7 @@ MINIMIZE: tuple[Minimize, ...] = get_args(Minimize)
 Stopped = Literal["complete", "budget", "interrupted"]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to train, on what, and what counts."""
 
     graph: OperatorGraph
@@ -38,10 +38,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @printed
-class Planned(NamedTuple):
+class PlanResult(NamedTuple):
     """The best plan, what it was chosen among, and how far from the best it can be."""
 
-    question: Question
+    question: PlanRequest
     best: Candidate
     baselines: tuple[tuple[str, Candidate], ...]
     refused: tuple[tuple[str, str], ...]

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from meshwright.sharding.layout import Factor
+from meshwright.sharding.layout import MeshFactor
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
-from meshwright.sharding.unit import Unit
+from meshwright.sharding.unit import OpGroup
 
 
-def copied(units: Sequence[Unit], roles: Codes, factors: Sequence[Factor]) -> Iterator[Codes]:
+def copied(
+    units: Sequence[OpGroup], roles: Codes, factors: Sequence[MeshFactor]
+) -> Iterator[Codes]:
     """For each level the roles with its first factor along which samples are cut given up."""
     samples = np.array([-1 if unit.samples is None else unit.samples for unit in units])
     cut = (roles == samples[:, None]) & (samples >= 0)[:, None]

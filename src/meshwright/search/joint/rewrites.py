@@ -23,8 +23,8 @@ from meshwright.graph.canonical import Contents
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.search.joint.explore_rewrites import Costs, Variant, variants
-from meshwright.search.joint.segment_costs import SUMS, Boundaries, boundary_tensors
-from meshwright.search.joint.segments import Segment, segments
+from meshwright.search.joint.segment_costs import SUMS, SegmentCosts, boundary_tensors
+from meshwright.search.joint.segments import GraphSegment, segments
 from meshwright.search.joint.stitch import recomposed
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
@@ -43,7 +43,7 @@ class Rewritten(NamedTuple):
 def rewritten(
     graph: OperatorGraph,
     rules: RuleSet,
-    boundaries: Boundaries,
+    boundaries: SegmentCosts,
     enough: Callable[[], bool] = lambda: False,
     stay: frozenset[tuple[str, str]] = frozenset(),
 ) -> list[Rewritten]:
@@ -80,7 +80,7 @@ def rewritten(
 
 
 def _staying(
-    first: Segment, copies: Sequence[Segment], stay: frozenset[tuple[str, str]]
+    first: GraphSegment, copies: Sequence[GraphSegment], stay: frozenset[tuple[str, str]]
 ) -> set[tuple[str, str]]:
     """The operators of a segment that stay, in it or in one of its copies."""
     return {
@@ -92,9 +92,9 @@ def _staying(
 
 
 def _explored(
-    own: Segment,
+    own: GraphSegment,
     rules: RuleSet,
-    boundaries: Boundaries,
+    boundaries: SegmentCosts,
     enough: Callable[[], bool],
     stay: set[tuple[str, str]],
     candidates: int,
@@ -153,7 +153,7 @@ def _network(
 
 
 def _steps(
-    pieces: Sequence[Segment],
+    pieces: Sequence[GraphSegment],
     explored: dict[int, tuple[Variant, ...]],
     chosen: Sequence[int],
 ) -> tuple[str, ...]:

@@ -21,14 +21,14 @@ from meshwright.graph.family import Split
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import allowed
-from meshwright.search.joint.layout_dp import Field, Weights
-from meshwright.search.joint.question import Question
-from meshwright.search.joint.segments import Segment
+from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
+from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.segments import GraphSegment
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, State, made, needed
-from meshwright.simulate.additive import Costing, Costs
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import between
 
 SUMS = (1.0, 0.3, 0.0)
@@ -37,11 +37,15 @@ SUMS = (1.0, 0.3, 0.0)
 ENTRY, EXIT = "entry~", "exit~"
 
 
-class Boundaries:
+class SegmentCosts:
     """Tables of the segments of one question."""
 
     def __init__(
-        self, question: Question, options: Options, prices: Prices, operators: OperatorPricer
+        self,
+        question: PlanRequest,
+        options: Options,
+        prices: CollectivePrices,
+        operators: OperatorPricer,
     ) -> None:
         self._question, self._options = question, options
         self._prices, self._operators = prices, operators
@@ -51,7 +55,7 @@ class Boundaries:
         self._level = [factor.level for factor in own]
         self._alone: dict[object, tuple[Costs, Costs]] = {}
 
-    def table(self, segment: Segment, variant: OperatorGraph) -> Costs:
+    def table(self, segment: GraphSegment, variant: OperatorGraph) -> Costs:
         """The tables of a variant, for each of SUMS, side by side."""
         given = segment.graph.tensors
         enters, leaves = (
@@ -71,7 +75,7 @@ class Boundaries:
             choices[last], columns = self._legal(field, last, tensor, needed)
         found = []
         for n, sums in enumerate(SUMS):
-            costs = field.graph(choices, Weights(sums=sums, together=True))
+            costs = field.graph(choices, LayoutWeights(sums=sums, together=True))
             table = between(costs, first, last)
             table = table - self._own(enters[0])[0][n][:, None] if enters else table.min(0)[None]
             table = table - self._own(leaves[0])[1][n][None] if leaves else table.min(1)[:, None]
@@ -94,20 +98,20 @@ class Boundaries:
                 self._legal(field, unit, tensor, state)[0]
                 for unit, state in ((0, made), (1, needed))
             ]
-            each = [field.graph(choices, Weights(sums=sums)).nodes for sums in SUMS]
+            each = [field.graph(choices, LayoutWeights(sums=sums)).nodes for sums in SUMS]
             self._alone[key] = (
                 np.array([own[0] for own in each]),
                 np.array([own[1] for own in each]),
             )
         return self._alone[key]
 
-    def _field(self, graph: OperatorGraph) -> Field:
+    def _field(self, graph: OperatorGraph) -> LayoutDP:
         question = self._question
         may = allowed(question.constraints, question.cluster)
-        costing = Costing(
+        costing = AdditiveCosts(
             graph, question.cluster, self._prices, self._operators, self._options, may
         )
-        return Field(
+        return LayoutDP(
             costing,
             range(len(costing.units)),
             self._options.zero,
@@ -116,12 +120,12 @@ class Boundaries:
             costing.kind,
         )
 
-    def _choices(self, field: Field) -> list[Codes]:
+    def _choices(self, field: LayoutDP) -> list[Codes]:
         whole = np.full(len(self._level), WHOLE, np.int8)
         return [field.choices(n, whole, self._blocks) for n in range(len(field.first))]
 
     def _legal(
-        self, field: Field, unit: int, tensor: Tensor, state: Callable[[Split, int], State]
+        self, field: LayoutDP, unit: int, tensor: Tensor, state: Callable[[Split, int], State]
     ) -> tuple[Codes, NDArray[np.bool_]]:
         """Roles that leave a tensor in each of its states, and which can be; copies in others."""
         there = [state(split, 0) for split in field.costing.units[unit].splits]
@@ -139,7 +143,7 @@ class Boundaries:
         return table[self.states(tensor) + 1]
 
 
-def boundary_tensors(segment: Segment) -> tuple[str | None, str | None]:
+def boundary_tensors(segment: GraphSegment) -> tuple[str | None, str | None]:
     """The tensors whose layouts a segment's table is about: what enters and what leaves.
 
     A vector or a number has no layouts worth a choice.

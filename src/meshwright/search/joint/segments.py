@@ -1,5 +1,5 @@
 """Segments of a graph, each a graph of its own. Enters: an `OperatorGraph`, rules. Leaves:
-`Segment`s in order, each with the first that it is a copy of.
+`GraphSegment`s in order, each with the first that it is a copy of.
 
 What is found out of a segment holds for its copies. Nothing is known here of costs.
 """
@@ -20,7 +20,7 @@ LEAST = 6
 """Operators of a segment; shorter ones have no variants worth a boundary."""
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class GraphSegment(msgspec.Struct, frozen=True, kw_only=True):
     """Operators in a row."""
 
     graph: OperatorGraph
@@ -35,7 +35,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 def segments(
     graph: OperatorGraph, rules: RuleSet, *, least: int = LEAST, entries: int = 1
-) -> tuple[Segment, ...]:
+) -> tuple[GraphSegment, ...]:
     """A graph in pieces of at least so many operators, cut where few matches are lost.
 
     `entries` is how many tensors that need a gradient a segment may read from others: with one,
@@ -59,7 +59,7 @@ def segments(
     positions = cuts(graph, Matcher(graph, rules).matches, least, entries)
     needing = needing_gradient(graph)
     numbers: dict[object, int] = {}
-    found: list[Segment] = []
+    found: list[GraphSegment] = []
     for start, stop in pairwise(positions):
         own = _alone(graph, start, stop, needing)
         alike = numbers.setdefault(_content(own), len(found))
@@ -67,7 +67,7 @@ def segments(
     return tuple(found)
 
 
-def gradients_within(segment: Segment, graph: OperatorGraph) -> frozenset[str]:
+def gradients_within(segment: GraphSegment, graph: OperatorGraph) -> frozenset[str]:
     """The tensors of a variant of a segment for which the backward pass makes a gradient."""
     entering = [tensor for tensor in graph.inputs if tensor.name in segment.enters]
     learnt = (Parameter(tensor=tensor) for tensor in entering)
@@ -81,7 +81,7 @@ def gradients_within(segment: Segment, graph: OperatorGraph) -> frozenset[str]:
     )
 
 
-def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str]) -> Segment:
+def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str]) -> GraphSegment:
     """The operators from start to stop, not yet compared with others."""
     operators = graph.operators[start:stop]
     inside = {operator.name for operator in operators}
@@ -92,7 +92,7 @@ def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str])
     kept = {tensor.name for tensor in graph.buffers}
     shared = [name for name in made if any(own.name not in inside for own in graph.consumers[name])]
     enters = [name for name in given if name in needing and name in graph.producers]
-    return Segment(
+    return GraphSegment(
         graph=OperatorGraph(
             name=f"{graph.name} {start} to {stop}",
             inputs=tuple(t for n, t in given.items() if n not in learnt and n not in kept),
@@ -108,7 +108,7 @@ def _alone(graph: OperatorGraph, start: int, stop: int, needing: frozenset[str])
     )
 
 
-def _content(segment: Segment) -> tuple[object, ...]:
+def _content(segment: GraphSegment) -> tuple[object, ...]:
     """Equal for segments that are the same but for names."""
     graph = segment.graph
     number: dict[str | None, int] = {None: -1}

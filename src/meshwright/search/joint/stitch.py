@@ -16,11 +16,11 @@ import msgspec
 
 from meshwright.graph.model import Operator, OperatorGraph, Tensor
 from meshwright.rewrite.graphs.names import DERIVED, fresh
-from meshwright.search.joint.segments import Segment
+from meshwright.search.joint.segments import GraphSegment
 
 
 def recomposed(
-    graph: OperatorGraph, segments: Sequence[Segment], chosen: Sequence[OperatorGraph]
+    graph: OperatorGraph, segments: Sequence[GraphSegment], chosen: Sequence[OperatorGraph]
 ) -> OperatorGraph:
     """The graph with each segment replaced by a variant of the first that it is a copy of.
 

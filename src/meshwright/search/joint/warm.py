@@ -21,14 +21,14 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint.global_config import Frame
-from meshwright.search.joint.graph_context import Bench
-from meshwright.search.joint.layout_dp import Weights
-from meshwright.search.joint.question import Question
+from meshwright.search.joint.global_config import GlobalConfig
+from meshwright.search.joint.graph_context import GraphContext
+from meshwright.search.joint.layout_dp import LayoutWeights
+from meshwright.search.joint.question import PlanRequest
 from meshwright.search.mcmc.parallel_chains import search
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.memory.memory_timeline import within
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.simulation import simulate
 from meshwright.solvers.variable_elimination import CostGraph, bounded
 
@@ -44,10 +44,10 @@ _log = logging.getLogger(__name__)
 
 def _sketch(graph: OperatorGraph, cluster: Cluster) -> None:
     """Lay out a pipeline of two stages."""
-    question = Question(graph=graph, cluster=cluster, memory=cluster.device.memory)
-    prices = Prices(Pricer(cluster, algorithm="best"))
-    bench = Bench(question, graph, prices, pricer_of(cluster.device))
-    bench.sketch(Frame((0,), Options(micro_batches=2)), Weights(), fine=True)
+    question = PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
+    prices = CollectivePrices(Pricer(cluster, algorithm="best"))
+    bench = GraphContext(question, graph, prices, pricer_of(cluster.device))
+    bench.sketch(GlobalConfig((0,), Options(micro_batches=2)), LayoutWeights(), fine=True)
 
 
 @cache
@@ -58,7 +58,7 @@ def warm_up() -> None:
     cluster = Cluster.named("laptop", process=2)
     plan = data_parallel(tiny, cluster)
     simulate(plan)
-    problem = Problem(tiny, cluster)
+    problem = StepModel(tiny, cluster)
     roles = problem.codes([plan.layout[unit.name] for unit in problem.units])
     search(problem, {"data parallel": roles}, Budget(proposals=1))
     exhaustive(problem, fits=within(problem, cluster.device.memory))

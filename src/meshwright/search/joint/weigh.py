@@ -15,14 +15,15 @@ from meshwright.base.once import once
 from meshwright.cost.memory import STATES, UPDATE
 from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
-from meshwright.graph.layers import layer_of
+from meshwright.graph.layers import run_again
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
+from meshwright.plan.model import Options
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL
 from meshwright.sharding.unit import Member
 from meshwright.sharding.units import units
-from meshwright.simulate.additive import Costing, Costs
+from meshwright.simulate.additive import AdditiveCosts, Costs
 
 
 class Bytes(NamedTuple):
@@ -43,12 +44,12 @@ class _Keeps(NamedTuple):
     """Whether it runs again, and so keeps nothing besides."""
 
 
-class Scales:
+class MemoryWeigher:
     """What the units of a graph take with some options."""
 
-    def __init__(self, costing: Costing, zero: int, recompute: bool) -> None:
-        self._costing, self._zero = costing, zero
-        self._keeps = _keeping(costing.graph, recompute)
+    def __init__(self, costing: AdditiveCosts, options: Options) -> None:
+        self._costing, self._zero = costing, options.zero
+        self._keeps = _keeping(costing.graph, options.recompute, options.recompute_layers)
         numbers: dict[object, int] = {}
         self.kind = [
             numbers.setdefault((kind, id(keeps)), len(numbers))
@@ -119,12 +120,12 @@ class Scales:
 
 
 @once
-def _keeping(graph: OperatorGraph, recompute: bool) -> tuple[tuple[_Keeps, ...], ...]:
+def _keeping(graph: OperatorGraph, recompute: bool, count: int) -> tuple[tuple[_Keeps, ...], ...]:
     """What the members of each unit keep of what no unit before keeps, if layers run again or not;
     units that keep the same have the same object.
     """
     operators, roots, specs = graph.named, view_roots(graph), graph.specs
-    layers = layer_of(graph) if recompute else {}
+    layers = run_again(graph, count) if recompute else {}
     made = {t.name: layers.get(own.name) for own in graph.operators for t in own.outputs}
     taken = set[str]()
     alike: dict[tuple[_Keeps, ...], tuple[_Keeps, ...]] = {}

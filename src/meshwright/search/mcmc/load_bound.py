@@ -14,11 +14,11 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, inlined
 from meshwright.simulate.delta.resource_lists import has
-from meshwright.simulate.move import TASKS, Undo
+from meshwright.simulate.move import TASKS, MoveUndo
 from meshwright.simulate.tasks import NOWHERE, Indices, Ints, TaskGraph
 
 
-class Members(NamedTuple):
+class ResourceMembers(NamedTuple):
     """The resources of every set, by kind: a task looks only at kinds that it holds."""
 
     start: Indices
@@ -26,7 +26,7 @@ class Members(NamedTuple):
     resource: Indices
 
 
-def members(tasks: TaskGraph) -> Members:
+def members(tasks: TaskGraph) -> ResourceMembers:
     """The sets of a task graph."""
     sets, kinds = len(tasks.set_start) - 1, tasks.hold.shape[1]
     kind = tasks.resource_kind[tasks.set_resource]
@@ -34,14 +34,16 @@ def members(tasks: TaskGraph) -> Members:
     order = np.lexsort((tasks.set_resource, kind, owner))
     counted = np.bincount(owner * kinds + kind, minlength=sets * kinds).reshape(sets, kinds)
     start = np.concatenate((np.zeros((sets, 1), np.int64), counted.cumsum(axis=1)), axis=1)
-    return Members(
+    return ResourceMembers(
         (start + tasks.set_start[:-1, np.newaxis]).astype(np.int32),
         tasks.set_resource[order],
     )
 
 
 @inlined
-def add(of: Members, bits: Ints, first: int, second: int, kind: int, held: int, load: Ints) -> None:
+def add(
+    of: ResourceMembers, bits: Ints, first: int, second: int, kind: int, held: int, load: Ints
+) -> None:
     """Add to the loads of all resources of a kind in the union of two sets."""
     if first != NOWHERE:
         for at in range(of.start[first, kind], of.start[first, kind + 1]):
@@ -54,7 +56,7 @@ def add(of: Members, bits: Ints, first: int, second: int, kind: int, held: int, 
 
 
 @compiled
-def shift(tasks: TaskGraph, log: Undo, of: Members, bits: Ints, load: Ints) -> None:
+def shift(tasks: TaskGraph, log: MoveUndo, of: ResourceMembers, bits: Ints, load: Ints) -> None:
     """Move the loads along with a change."""
     task, live, places, hold = log.task, log.live, log.places, log.hold
     live_now, places_now, hold_now = tasks.live, tasks.places, tasks.hold

@@ -20,15 +20,15 @@ from meshwright.search.mcmc.metropolis import (
     COST,
     PROPOSED,
     REFUSED,
-    Desk,
-    Walk,
+    ChainBuffers,
+    MetropolisChain,
     cost_of,
     keep,
     refuse,
 )
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
-from meshwright.simulate.layout_space import Space
-from meshwright.simulate.move import BUNDLES, EDGES, TASKS, Board, Undo, apply, take_back
+from meshwright.simulate.layout_space import LayoutSpace
+from meshwright.simulate.move import BUNDLES, EDGES, TASKS, MoveBuffers, MoveUndo, apply, take_back
 from meshwright.simulate.task_template import Floats
 from meshwright.simulate.tasks import Ints
 
@@ -45,7 +45,7 @@ def place() -> Ints:
 
 
 @compiled
-def layouts_of(room: Space, unit: int) -> int:
+def layouts_of(room: LayoutSpace, unit: int) -> int:
     """How many layouts of a unit are tried."""
     factors, every, pairs = room.roles.shape[1], 1, 1
     for f in range(factors):
@@ -58,7 +58,9 @@ def layouts_of(room: Space, unit: int) -> int:
 
 
 @compiled
-def _write_layout(now: Board, room: Space, table: Desk, unit: int, index: int) -> None:
+def _write_layout(
+    now: MoveBuffers, room: LayoutSpace, table: ChainBuffers, unit: int, index: int
+) -> None:
     """Put one of the layouts that are tried onto the desk."""
     factors, every = room.roles.shape[1], 1
     for f in range(factors):
@@ -81,7 +83,7 @@ def _write_layout(now: Board, room: Space, table: Desk, unit: int, index: int) -
 
 
 @compiled
-def _moves_less(log: Undo, moved: Floats) -> bool:
+def _moves_less(log: MoveUndo, moved: Floats) -> bool:
     """Whether a change saves a byte or more."""
     more = 0.0
     for i in range(log.number[BUNDLES]):
@@ -93,7 +95,13 @@ def _moves_less(log: Undo, moved: Floats) -> bool:
 
 @compiled
 def descend(
-    now: Board, log: Undo, room: Space, walk: Walk, table: Desk, where: Ints, trials: int
+    now: MoveBuffers,
+    log: MoveUndo,
+    room: LayoutSpace,
+    walk: MetropolisChain,
+    table: ChainBuffers,
+    where: Ints,
+    trials: int,
 ) -> int:
     """Try so many layouts, or until all were tried in vain; FOUND, or what a table lacks."""
     number, tasks, roles, moved = walk.number, now.tasks, now.roles, now.room.moved

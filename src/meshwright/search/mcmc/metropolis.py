@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.base.compiled import compiled, copy_row
-from meshwright.search.mcmc.load_bound import Members, heaviest, members, shift
+from meshwright.search.mcmc.load_bound import ResourceMembers, heaviest, members, shift
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.delta.engine import Delta, commit, propose
-from meshwright.simulate.delta.state import Accepted, Trial
+from meshwright.simulate.delta.state import AcceptedMove, DeltaTrial
 from meshwright.simulate.edge_collectives import FOUND, ILLEGAL
-from meshwright.simulate.full import Scratch
-from meshwright.simulate.layout_space import Space
-from meshwright.simulate.move import EDGES, TASKS, Board, Undo, apply, take_back
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.full import EngineScratch
+from meshwright.simulate.layout_space import LayoutSpace
+from meshwright.simulate.move import EDGES, TASKS, MoveBuffers, MoveUndo, apply, take_back
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Indices, Ints, TaskGraph, Timeline
 
 Engine = Literal["delta", "full"]
@@ -44,7 +44,7 @@ ROW: Final = 16
 """Units in a row that one proposal may change."""
 
 
-class Walk(NamedTuple):
+class MetropolisChain(NamedTuple):
     """Where a walk is."""
 
     random: NDArray[np.uint64]
@@ -58,30 +58,30 @@ class Walk(NamedTuple):
 
 
 COST, BEST, PROPOSED, ACCEPTED, IMPROVED, REFUSED = range(6)
-"""In `Walk.number`: the current and the lowest cost, how many proposals were made, how many taken,
-which was the last to lower the lowest, and how many could not be cut."""
+"""In `MetropolisChain.number`: the current and the lowest cost, how many proposals were made, how
+many taken, which was the last to lower the lowest, and how many could not be cut."""
 
 
-class Desk(NamedTuple):
+class ChainBuffers(NamedTuple):
     """Room for proposals, and the engines."""
 
     unit: Indices
     roles: Codes
     delta: bool
     """Whether proposals are priced by the delta engine or by the full one."""
-    work: Scratch
+    work: EngineScratch
     timeline: Timeline
-    state: Accepted
-    trial: Trial
-    members: Members
+    state: AcceptedMove
+    trial: DeltaTrial
+    members: ResourceMembers
     load: Ints
     """[resources] those of `state` before the change whose cost was asked for last."""
 
 
-def desk(problem: Problem, engine: Engine = "delta") -> Desk:
+def desk(problem: StepModel, engine: Engine = "delta") -> ChainBuffers:
     """Room for one walk that starts from the layouts which the problem holds."""
     delta = Delta(problem.tasks)
-    return Desk(
+    return ChainBuffers(
         unit=np.zeros(LONGEST, np.int32),
         roles=np.zeros((LONGEST, len(problem.factors)), np.int8),
         delta=engine == "delta",
@@ -112,7 +112,7 @@ def fraction(random: NDArray[np.uint64]) -> float:
 
 
 @compiled
-def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
+def _draw(now: MoveBuffers, room: LayoutSpace, walk: MetropolisChain, table: ChainBuffers) -> int:
     """Draw a proposal; leaves how many units it changes."""
     units, factors = now.roles.shape
     unit = below(walk.random, units)
@@ -142,7 +142,7 @@ def _draw(now: Board, room: Space, walk: Walk, table: Desk) -> int:
 
 
 @compiled
-def _draw_group(room: Space, walk: Walk, table: Desk, unit: int) -> int:
+def _draw_group(room: LayoutSpace, walk: MetropolisChain, table: ChainBuffers, unit: int) -> int:
     """Put a group of a unit onto the desk, or as many in a row of it as there is room for."""
     which = below(walk.random, 2)
     number = room.group[which, unit]
@@ -156,7 +156,9 @@ def _draw_group(room: Space, walk: Walk, table: Desk, unit: int) -> int:
 
 
 @compiled
-def _rotate(room: Space, walk: Walk, table: Desk, count: int, f: int) -> None:
+def _rotate(
+    room: LayoutSpace, walk: MetropolisChain, table: ChainBuffers, count: int, f: int
+) -> None:
     """Move units on along the list of their roles for a factor, all by as many places."""
     step = 1 + below(walk.random, room.role.shape[2])
     if below(walk.random, 2):
@@ -169,7 +171,7 @@ def _rotate(room: Space, walk: Walk, table: Desk, count: int, f: int) -> None:
 
 
 @compiled
-def cost_of(tasks: TaskGraph, log: Undo, table: Desk, limit: float) -> int:
+def cost_of(tasks: TaskGraph, log: MoveUndo, table: ChainBuffers, limit: float) -> int:
     """The makespan of the task graph with a change, or some lower bound of it above the limit."""
     if table.delta:
         state, before = table.state, table.load
@@ -187,14 +189,14 @@ def cost_of(tasks: TaskGraph, log: Undo, table: Desk, limit: float) -> int:
 
 
 @compiled
-def keep(tasks: TaskGraph, table: Desk) -> None:
+def keep(tasks: TaskGraph, table: ChainBuffers) -> None:
     """Accept the change whose cost was asked for last."""
     if table.delta:
         commit(tasks, table.state, table.trial)
 
 
 @compiled
-def refuse(now: Board, log: Undo, table: Desk) -> None:
+def refuse(now: MoveBuffers, log: MoveUndo, table: ChainBuffers) -> None:
     """Take back the change whose cost was asked for last."""
     if table.delta:
         load, before = table.state.load, table.load
@@ -204,7 +206,14 @@ def refuse(now: Board, log: Undo, table: Desk) -> None:
 
 
 @compiled
-def stroll(now: Board, log: Undo, room: Space, walk: Walk, table: Desk, proposals: int) -> int:
+def stroll(
+    now: MoveBuffers,
+    log: MoveUndo,
+    room: LayoutSpace,
+    walk: MetropolisChain,
+    table: ChainBuffers,
+    proposals: int,
+) -> int:
     """Make so many proposals; FOUND, or what a table lacks."""
     number, tasks, roles = walk.number, now.tasks, now.roles
     last = number[PROPOSED] + proposals

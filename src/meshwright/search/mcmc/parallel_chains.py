@@ -29,9 +29,9 @@ from meshwright.search.mcmc.metropolis import (
     IMPROVED,
     LONGEST,
     PROPOSED,
-    Desk,
+    ChainBuffers,
     Engine,
-    Walk,
+    MetropolisChain,
     desk,
     stroll,
 )
@@ -40,9 +40,9 @@ from meshwright.search.mcmc.search_checkpoint import ChainState, Checkpoint, Kee
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.edge_collectives import FOUND
-from meshwright.simulate.layout_space import Space, space, stranger
-from meshwright.simulate.move import Undo, board, undo
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.layout_space import LayoutSpace, space, stranger
+from meshwright.simulate.move import MoveUndo, board, undo
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.tasks import Ints
 
 WARMTH = 1e-4
@@ -69,7 +69,7 @@ PASSES = 4
 Stopped = Literal["budget", "settled", "interrupted"]
 
 
-class Found(NamedTuple):
+class ChainsResult(NamedTuple):
     """The best layouts, how they were found, and why the search stopped."""
 
     roles: Codes
@@ -85,7 +85,7 @@ class Found(NamedTuple):
     """When the best fell: proposals, seconds, nanoseconds."""
 
 
-class Progress(NamedTuple):
+class ChainsProgress(NamedTuple):
     """What a search can tell of itself while it runs."""
 
     used: float
@@ -96,15 +96,15 @@ class Progress(NamedTuple):
 
 
 def search(
-    problem: Problem,
+    problem: StepModel,
     starts: Mapping[str, Codes],
     budget: Budget,
     *,
     seed: int = 0,
     engine: Engine = "delta",
     checkpoint: str | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
-) -> Found:
+    progress: Callable[[ChainsProgress], None] = lambda _: None,
+) -> ChainsResult:
     """The best layouts that a budget buys."""
     keeper = Keeper(checkpoint, problem, starts, seed) if checkpoint else None
     before = keeper.load() if keeper else None
@@ -122,7 +122,7 @@ def search(
     if keeper:
         keeper.save(run.state())
     best = run.best
-    return Found(
+    return ChainsResult(
         roles=best.walk.best.copy(),
         nanoseconds=int(best.walk.number[BEST]),
         origin=best.name,
@@ -134,7 +134,7 @@ def search(
     )
 
 
-def random_roles(problem: Problem, seed: int) -> Codes:
+def random_roles(problem: StepModel, seed: int) -> Codes:
     """A role for every unit and factor, all legal layouts of a unit being alike likely."""
     room, random = space(problem), np.array([seed], np.uint64)
     roles = problem.roles.copy()
@@ -146,7 +146,7 @@ def random_roles(problem: Problem, seed: int) -> Codes:
 class _Chain:
     """A walk, where it is, and whether it still gets anywhere."""
 
-    def __init__(self, name: str, walk: Walk, roles: Codes, cold: float) -> None:
+    def __init__(self, name: str, walk: MetropolisChain, roles: Codes, cold: float) -> None:
         self.name, self.walk, self.roles, self.cold = name, walk, roles, cold
 
     def vain(self, patience: float) -> int:
@@ -171,7 +171,7 @@ class _Run:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: StepModel,
         starts: Mapping[str, Codes],
         budget: Budget,
         seed: int,
@@ -179,7 +179,7 @@ class _Run:
         before: Checkpoint | None,
     ) -> None:
         self.problem, self.budget, self.engine = problem, budget, engine
-        self.room: Space = space(problem)
+        self.room: LayoutSpace = space(problem)
         for name, roles in starts.items():
             unit = stranger(problem, self.room, roles)
             if unit is not None:
@@ -187,11 +187,11 @@ class _Run:
                     f"start {name!r} gives unit {unit.name!r} a layout that the search may not use",
                     "start from a plan that keeps to the constraints",
                 )
-        self.log: Undo = undo(problem, LONGEST)
+        self.log: MoveUndo = undo(problem, LONGEST)
         self._changes = sum(layouts_of(self.room, unit) for unit in range(len(problem.units)))
         self.where: Ints = place()
         self.settled = False
-        self._desk: Desk | None = None
+        self._desk: ChainBuffers | None = None
         self._laid: object = None
         self._spent = before.seconds if before else 0.0
         self.history: list[tuple[int, float, int]] = list(before.history) if before else []
@@ -274,10 +274,12 @@ class _Run:
         self.settled = bool(self.where[VAIN] >= len(self.problem.units))
         return self.settled
 
-    def tell(self, progress: Callable[[Progress], None], keeper: Keeper | None, doing: str) -> None:
+    def tell(
+        self, progress: Callable[[ChainsProgress], None], keeper: Keeper | None, doing: str
+    ) -> None:
         """Report, and write a checkpoint if it is time."""
         lowest = int(self.best.walk.number[BEST])
-        progress(Progress(min(1.0, self.used), lowest, self.proposals, doing))
+        progress(ChainsProgress(min(1.0, self.used), lowest, self.proposals, doing))
         if keeper and keeper.due():
             keeper.save(self.state())
 
@@ -331,7 +333,7 @@ class _Run:
     def _restored(self, state: ChainState) -> _Chain:
         shape = self.problem.roles.shape
         roles = np.frombuffer(state.roles, np.int8).reshape(shape).copy()
-        walk = Walk(
+        walk = MetropolisChain(
             random=np.array([state.random], np.uint64),
             number=np.array(state.numbers, np.int64),
             temperature=np.array([state.temperature]),
@@ -340,9 +342,9 @@ class _Run:
         return _Chain(state.name, walk, roles, state.temperature)
 
 
-def _walk(seed: int, cost: int, roles: Codes) -> Walk:
+def _walk(seed: int, cost: int, roles: Codes) -> MetropolisChain:
     number = np.zeros(6, np.int64)
     number[COST] = number[BEST] = cost
     # Seeds next to each other must not give streams next to each other.
     random = np.array([seed * 0x5851F42D4C957F2D % (1 << 64)], np.uint64)
-    return Walk(random, number, np.array([WARMTH * cost]), roles.copy())
+    return MetropolisChain(random, number, np.array([WARMTH * cost]), roles.copy())

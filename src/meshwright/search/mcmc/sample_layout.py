@@ -23,8 +23,8 @@ from meshwright.base.errors import InputError
 from meshwright.search.mcmc.metropolis import below
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.assign import key_of
-from meshwright.simulate.layout_space import Space
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.layout_space import LayoutSpace
+from meshwright.simulate.problem import StepModel
 
 TRIES = 10_000
 """Draws after which there is hardly a legal layout."""
@@ -34,7 +34,7 @@ Left = tuple[tuple[int, int], ...]
 
 
 def random_layout(
-    problem: Problem, room: Space, unit: int, random: NDArray[np.uint64]
+    problem: StepModel, room: LayoutSpace, unit: int, random: NDArray[np.uint64]
 ) -> NDArray[np.int8]:
     """The roles of a layout."""
     own, number = problem.units[unit], int(problem.times.type[unit])
@@ -54,7 +54,7 @@ def random_layout(
 
 def _drawn(
     lists: list[list[int]],
-    problem: Problem,
+    problem: StepModel,
     ways: Callable[[int, Left], int],
     left: Left,
     random: NDArray[np.uint64],

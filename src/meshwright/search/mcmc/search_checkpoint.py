@@ -18,7 +18,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.files import write_whole
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.layout_space import space
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 
 VERSION = 1
 EVERY = 2.0
@@ -53,7 +53,9 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 class Keeper:
     """The checkpoint file of one search."""
 
-    def __init__(self, path: str, problem: Problem, starts: Mapping[str, Codes], seed: int) -> None:
+    def __init__(
+        self, path: str, problem: StepModel, starts: Mapping[str, Codes], seed: int
+    ) -> None:
         self.path = Path(path)
         self._question = _question(problem, starts, seed)
         self._saved = time.monotonic()
@@ -93,7 +95,7 @@ class Keeper:
         self._saved = time.monotonic()
 
 
-def _question(problem: Problem, starts: Mapping[str, Codes], seed: int) -> str:
+def _question(problem: StepModel, starts: Mapping[str, Codes], seed: int) -> str:
     told = msgspec.json.encode((problem.graph, problem.cluster, problem.options, seed))
     digest = hashlib.sha256(told)
     room = space(problem)

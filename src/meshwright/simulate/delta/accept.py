@@ -15,8 +15,8 @@ from meshwright.simulate.delta.state import (
     FRAMES,
     PATIENCE,
     SCALARS,
-    Accepted,
-    Trial,
+    AcceptedMove,
+    DeltaTrial,
 )
 from meshwright.simulate.tasks import Flags, Indices, Ints, TaskGraph, Timeline
 
@@ -25,10 +25,10 @@ IMPATIENCE = 2
 search, whose limits stop most trials before, fewer gave a slower one."""
 
 
-def accepted(graph: TaskGraph) -> Accepted:
+def accepted(graph: TaskGraph) -> AcceptedMove:
     """The accepted timeline of a graph, from the full engine."""
     n, resources, kinds = len(graph.live), len(graph.resource_kind), graph.hold.shape[1]
-    state = Accepted(
+    state = AcceptedMove(
         ready=_ints(n),
         lag=_ints(n),
         span=_ints(n),
@@ -55,12 +55,12 @@ def accepted(graph: TaskGraph) -> Accepted:
     return state
 
 
-def trial(graph: TaskGraph) -> Trial:
+def trial(graph: TaskGraph) -> DeltaTrial:
     """Room for trials of changes of a graph."""
     n, resources, words = len(graph.live), len(graph.resource_kind), _words(graph)
     scalars = _ints(SCALARS)
     scalars[PATIENCE] = n // IMPATIENCE
-    return Trial(
+    return DeltaTrial(
         at=scalars,
         mark=_indices(n),
         state=_indices(n),
@@ -134,7 +134,7 @@ def _kinds(graph: TaskGraph) -> Ints:
 
 @compiled
 def accept_whole(
-    graph: TaskGraph, timeline: Timeline, count: int, free: Ints, state: Accepted
+    graph: TaskGraph, timeline: Timeline, count: int, free: Ints, state: AcceptedMove
 ) -> None:
     """Make a whole timeline of the full engine the accepted one; `free` is of use meanwhile."""
     state.position[:] = -1
@@ -156,7 +156,7 @@ def accept_whole(
 
 
 @inlined
-def holds(graph: TaskGraph, state: Accepted, t: int, start: int, ready: int, free: Ints) -> int:
+def holds(graph: TaskGraph, state: AcceptedMove, t: int, start: int, ready: int, free: Ints) -> int:
     """Fill a task's row of `until` and make its resources taken; leaves the latest of the row.
 
     `start` is the latest on any resource, `free` what is free from when before the task.
@@ -175,7 +175,7 @@ def holds(graph: TaskGraph, state: Accepted, t: int, start: int, ready: int, fre
 
 
 @compiled
-def summarise(graph: TaskGraph, state: Accepted, first: int) -> None:
+def summarise(graph: TaskGraph, state: AcceptedMove, first: int) -> None:
     """Bring what is kept by position up to date from a position on, and the makespan."""
     count = state.size[0]
     high = state.high[first - 1] if first > 0 else 0
@@ -196,7 +196,7 @@ def summarise(graph: TaskGraph, state: Accepted, first: int) -> None:
 
 
 @inlined
-def latest_end(state: Accepted, first: int, last: int) -> int:
+def latest_end(state: AcceptedMove, first: int, last: int) -> int:
     """The latest end at the positions from first up to last."""
     latest = 0
     position = first

@@ -14,15 +14,15 @@ from meshwright.simulate.delta.state import (
     IN_DONE,
     IN_FRAMES,
     WHOLE,
-    Accepted,
-    Trial,
+    AcceptedMove,
+    DeltaTrial,
 )
 from meshwright.simulate.delta.walk import marked
 from meshwright.simulate.tasks import TaskGraph
 
 
 @compiled
-def commit(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def commit(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Accept a trial."""
     if new.at[WHOLE] > 0:
         accept_whole(graph, new.whole, new.at[WHOLE] - 1, new.work.free, state)
@@ -54,7 +54,7 @@ def before(a_ready: int, a: int, b_ready: int, b: int) -> bool:
 
 
 @inlined
-def sort_done(new: Trial) -> None:
+def sort_done(new: DeltaTrial) -> None:
     """Sort the marked tasks by their order; they nearly are."""
     for at in range(1, new.at[IN_DONE]):
         t = new.done[at]
@@ -68,7 +68,7 @@ def sort_done(new: Trial) -> None:
 
 
 @inlined
-def merge(state: Accepted, new: Trial) -> int:
+def merge(state: AcceptedMove, new: DeltaTrial) -> int:
     """Move the unmarked tasks by their frames, merge the others in; leaves the new length."""
     position = count = new.at[FIRST]
     done = frame = 0

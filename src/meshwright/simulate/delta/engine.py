@@ -63,8 +63,8 @@ from meshwright.simulate.delta.state import (
     VOTES,
     WAITING,
     WHOLE,
-    Accepted,
-    Trial,
+    AcceptedMove,
+    DeltaTrial,
 )
 from meshwright.simulate.delta.walk import NEVER, examine_all, key_at, mark, marked, step
 from meshwright.simulate.queue import bits_of_numbers
@@ -115,7 +115,7 @@ class Delta:
         return timeline_of(self.state)
 
 
-def timeline_of(state: Accepted) -> Timeline:
+def timeline_of(state: AcceptedMove) -> Timeline:
     """The accepted timeline, in whole times."""
     takes_part = state.position >= 0
     ready = np.where(takes_part, state.ready, 0)
@@ -126,7 +126,12 @@ def timeline_of(state: Accepted) -> Timeline:
 
 @compiled
 def propose(
-    graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices, limit: int
+    graph: TaskGraph,
+    state: AcceptedMove,
+    new: DeltaTrial,
+    touched: Indices,
+    edges: Indices,
+    limit: int,
 ) -> int:
     """The makespan of a changed graph, or CYCLE; the trial is ready to be committed.
 
@@ -163,7 +168,7 @@ def propose(
 
 
 @compiled
-def simulate_whole(graph: TaskGraph, new: Trial) -> int:
+def simulate_whole(graph: TaskGraph, new: DeltaTrial) -> int:
     """Simulate everything; the makespan, or CYCLE."""
     count, makespan = full.run(graph, new.work, new.whole)
     new.at[WHOLE] = count + 1
@@ -171,7 +176,7 @@ def simulate_whole(graph: TaskGraph, new: Trial) -> int:
 
 
 @inlined
-def next_key(state: Accepted, new: Trial) -> int:
+def next_key(state: AcceptedMove, new: DeltaTrial) -> int:
     """The key of the next step's task, or NEVER."""
     key = new.queue[0] if new.at[IN_QUEUE] > 0 else NEVER
     if new.at[CURSOR] < state.size[0]:
@@ -180,7 +185,9 @@ def next_key(state: Accepted, new: Trial) -> int:
 
 
 @inlined
-def begin(graph: TaskGraph, state: Accepted, new: Trial, touched: Indices, edges: Indices) -> None:
+def begin(
+    graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, touched: Indices, edges: Indices
+) -> None:
     """Forget the last trial; mark what was touched."""
     epoch, patience, penalty = new.at[EPOCH], new.at[PATIENCE], new.at[PENALTY]
     if epoch == LAST_EPOCH:

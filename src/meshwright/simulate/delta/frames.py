@@ -26,8 +26,8 @@ from meshwright.simulate.delta.state import (
     QUEUED,
     SHIFT,
     WAITING,
-    Accepted,
-    Trial,
+    AcceptedMove,
+    DeltaTrial,
 )
 from meshwright.simulate.delta.walk import (
     first_not_before,
@@ -41,7 +41,9 @@ from meshwright.simulate.tasks import TaskGraph
 
 
 @compiled
-def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: int) -> None:
+def move_frame(
+    graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, shift: int, key: int
+) -> None:
     """Compare by another shift from the next step on, whose key is given."""
     new.at[NOW] = key >> new.at[BITS]
     cursor = first_not_before(state, new, 0, state.size[0], shift, key)
@@ -74,7 +76,7 @@ def move_frame(graph: TaskGraph, state: Accepted, new: Trial, shift: int, key: i
 
 
 @inlined
-def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def resolve(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Put into `free_new` when every resource is free in the trial."""
     for word in range(len(new.wanted)):
         new.wanted[word] = word_of_all(new, word) & ~new.dirty[word]
@@ -85,7 +87,7 @@ def resolve(graph: TaskGraph, state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def freeze(graph: TaskGraph, state: Accepted, new: Trial, cursor: int) -> None:
+def freeze(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, cursor: int) -> None:
     """Mark what the cursor has passed and will meet again."""
     for position in range(cursor, new.at[CURSOR]):
         t = state.order[position]
@@ -100,14 +102,14 @@ def freeze(graph: TaskGraph, state: Accepted, new: Trial, cursor: int) -> None:
 
 
 @inlined
-def differs(new: Trial, end: int, old_end: int, shift: int) -> bool:
+def differs(new: DeltaTrial, end: int, old_end: int, shift: int) -> bool:
     """Whether a task that took its resources ends where a frame does not say, and it matters."""
     now = new.at[NOW]
     return bool(max(end, now) - shift != max(old_end, now - shift))
 
 
 @inlined
-def in_flight(state: Accepted, new: Trial, shift: int) -> int:
+def in_flight(state: AcceptedMove, new: DeltaTrial, shift: int) -> int:
     """Put into `order` the unmarked tasks that end where a frame to come does not say: how many."""
     count = 0
     position = new.at[CURSOR] - 1
@@ -123,7 +125,7 @@ def in_flight(state: Accepted, new: Trial, shift: int) -> int:
 
 
 @inlined
-def mark_after(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+def mark_after(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
     """Mark all that follows a task."""
     for edge in range(graph.succ_start[t], graph.succ_start[t + 1]):
         if graph.edge_live[edge] and not marked(new, graph.succ[edge]):
@@ -131,7 +133,7 @@ def mark_after(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
 
 
 @inlined
-def unmark(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def unmark(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Take the mark off tasks to come that are where the frame says, in their order."""
     sort_by_position(state, new)
     for at in range(new.at[IN_ACTIVE]):
@@ -145,7 +147,7 @@ def unmark(graph: TaskGraph, state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def sort_by_position(state: Accepted, new: Trial) -> None:
+def sort_by_position(state: AcceptedMove, new: DeltaTrial) -> None:
     """Sort the active tasks by position; they nearly are."""
     for at in range(1, new.at[IN_ACTIVE]):
         t = new.active[at]
@@ -157,7 +159,7 @@ def sort_by_position(state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def as_framed(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
+def as_framed(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
     """Whether all before a waiting task is, or will be, where the frame says."""
     for at in range(graph.pred_start[t], graph.pred_start[t + 1]):
         if graph.edge_live[graph.pred_edge[at]]:
@@ -177,7 +179,7 @@ def as_framed(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
 
 
 @inlined
-def compact(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def compact(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Keep the active tasks that still matter; stop at them; examine and mark anew."""
     bits = new.at[BITS]
     kept = 0

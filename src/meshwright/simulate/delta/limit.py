@@ -17,7 +17,7 @@ import numpy as np
 
 from meshwright.base.compiled import compiled, inlined
 from meshwright.simulate.delta.resource_lists import note_uses
-from meshwright.simulate.delta.state import BOUND, CURSOR, Accepted, Trial
+from meshwright.simulate.delta.state import BOUND, CURSOR, AcceptedMove, DeltaTrial
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
 
 
@@ -28,7 +28,7 @@ def uses(rows: Ints, t: int, r: int) -> bool:
 
 
 @compiled
-def sum_loads(graph: TaskGraph, state: Accepted, rows: Ints) -> None:
+def sum_loads(graph: TaskGraph, state: AcceptedMove, rows: Ints) -> None:
     """What live tasks hold each resource for; the rows are of use meanwhile."""
     state.load[:] = 0
     for t in range(len(graph.live)):
@@ -40,7 +40,7 @@ def sum_loads(graph: TaskGraph, state: Accepted, rows: Ints) -> None:
 
 
 @compiled
-def choose_weighed(graph: TaskGraph, state: Accepted) -> None:
+def choose_weighed(graph: TaskGraph, state: AcceptedMove) -> None:
     """Weigh the resource with the largest load of each kind."""
     state.weighed[:] = NOWHERE
     for r in range(len(state.load)):
@@ -51,7 +51,7 @@ def choose_weighed(graph: TaskGraph, state: Accepted) -> None:
 
 
 @compiled
-def sum_up(graph: TaskGraph, state: Accepted) -> None:
+def sum_up(graph: TaskGraph, state: AcceptedMove) -> None:
     """Bring what is taken of the weighed resources before each position up to date."""
     choose_weighed(graph, state)
     for kind in range(len(state.weighed)):
@@ -65,7 +65,7 @@ def sum_up(graph: TaskGraph, state: Accepted) -> None:
 
 
 @inlined
-def reached(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+def reached(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
     """A marked task has taken its resources: what the makespan cannot be below."""
     for kind in range(len(state.weighed)):
         r = state.weighed[kind]
@@ -76,7 +76,7 @@ def reached(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
 
 
 @inlined
-def move_cursor(state: Accepted, new: Trial, position: int) -> None:
+def move_cursor(state: AcceptedMove, new: DeltaTrial, position: int) -> None:
     """Put the cursor elsewhere, though the trial has taken what it has."""
     for kind in range(len(state.weighed)):
         new.ahead[kind] += state.taken[new.at[CURSOR], kind] - state.taken[position, kind]

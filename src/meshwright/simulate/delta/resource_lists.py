@@ -16,7 +16,7 @@ import numpy as np
 from numba.cpython.unsafe import numbers
 
 from meshwright.base.compiled import inlined
-from meshwright.simulate.delta.state import CURSOR, NOW, SHIFT, STALE, Accepted, Trial
+from meshwright.simulate.delta.state import CURSOR, NOW, SHIFT, STALE, AcceptedMove, DeltaTrial
 from meshwright.simulate.tasks import NOWHERE, Ints, TaskGraph
 
 lowest = cast("Callable[[int], int]", numbers.trailing_zeros)
@@ -45,7 +45,7 @@ def empty(bits: Ints) -> bool:
 
 
 @inlined
-def note_uses(graph: TaskGraph, state: Accepted, rows: Ints, t: int) -> None:
+def note_uses(graph: TaskGraph, state: AcceptedMove, rows: Ints, t: int) -> None:
     """Write the resources that a task of the graph uses into its row."""
     first, second = graph.places[t, 0], graph.places[t, 1]
     for word in range(rows.shape[1]):
@@ -61,7 +61,7 @@ def note_uses(graph: TaskGraph, state: Accepted, rows: Ints, t: int) -> None:
 
 
 @inlined
-def want(new: Trial, rows: Ints, t: int) -> bool:
+def want(new: DeltaTrial, rows: Ints, t: int) -> bool:
     """Want the clean resources of a task; leaves whether there are any."""
     any_bits = 0
     for word in range(len(new.wanted)):
@@ -71,7 +71,7 @@ def want(new: Trial, rows: Ints, t: int) -> bool:
 
 
 @inlined
-def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
+def look_up(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, now: int) -> None:
     """Put into `free_old` when the wanted resources are free in the accepted order at the cursor.
 
     `now` is in the accepted time; 0 stands for any time that is not after it.
@@ -92,14 +92,14 @@ def look_up(graph: TaskGraph, state: Accepted, new: Trial, now: int) -> None:
 
 
 @inlined
-def word_of_all(new: Trial, word: int) -> int:
+def word_of_all(new: DeltaTrial, word: int) -> int:
     """The bits of all resources in a word."""
     left = len(new.free_old) - 64 * word
     return -1 if left >= 64 else (1 << left) - 1
 
 
 @inlined
-def found(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+def found(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
     """Read the wanted resources off the task that took them last."""
     for word in range(len(new.wanted)):
         left = new.wanted[word] & state.uses[t, word]
@@ -117,7 +117,7 @@ def column(graph: TaskGraph, joint: bool, r: int) -> int:
 
 
 @inlined
-def soil(new: Trial, rows: Ints, t: int) -> None:
+def soil(new: DeltaTrial, rows: Ints, t: int) -> None:
     """Make the resources of a task dirty, those that were clean having been looked up."""
     for word in range(len(new.dirty)):
         left = rows[t, word] & ~new.dirty[word]
@@ -129,7 +129,7 @@ def soil(new: Trial, rows: Ints, t: int) -> None:
 
 
 @inlined
-def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def weigh(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Make the dirty resources clean that are; remember until when the others can matter."""
     now, shift, stale = new.at[NOW], new.at[SHIFT], 0
     for word in range(len(new.dirty)):
@@ -149,7 +149,7 @@ def weigh(graph: TaskGraph, state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def touches(state: Accepted, bits: Ints, t: int) -> bool:
+def touches(state: AcceptedMove, bits: Ints, t: int) -> bool:
     """Whether an accepted task uses one of some resources."""
     common = 0
     for word in range(len(bits)):
@@ -158,7 +158,7 @@ def touches(state: Accepted, bits: Ints, t: int) -> bool:
 
 
 @inlined
-def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+def take_old(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
     """The task at the cursor took its resources in the accepted timeline; they are dirty here."""
     ready, joint, shift, stale = state.ready[t], state.joint[t], new.at[SHIFT], new.at[STALE]
     for word in range(len(new.dirty)):
@@ -174,7 +174,7 @@ def take_old(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
 
 
 @inlined
-def take_new(graph: TaskGraph, new: Trial, t: int) -> None:
+def take_new(graph: TaskGraph, new: DeltaTrial, t: int) -> None:
     """Let a marked task take its resources, which are dirty, in the trial; and end."""
     if graph.joint[t]:
         take_jointly(graph, new, t)
@@ -186,7 +186,7 @@ def take_new(graph: TaskGraph, new: Trial, t: int) -> None:
 
 
 @inlined
-def take_singly(graph: TaskGraph, new: Trial, t: int) -> None:
+def take_singly(graph: TaskGraph, new: DeltaTrial, t: int) -> None:
     """Each resource by itself."""
     ready, latest, tail = new.ready[t], new.ready[t], 0
     for word in range(len(new.dirty)):
@@ -205,7 +205,7 @@ def take_singly(graph: TaskGraph, new: Trial, t: int) -> None:
 
 
 @inlined
-def take_jointly(graph: TaskGraph, new: Trial, t: int) -> None:
+def take_jointly(graph: TaskGraph, new: DeltaTrial, t: int) -> None:
     """All resources at once."""
     ready, start, tail = new.ready[t], new.ready[t], 0
     for word in range(len(new.dirty)):

@@ -48,13 +48,14 @@ WAITING, QUEUED, DONE, GONE = 0, 1, 2, 3
     BLIND,
     BOUND,
 ) = range(22)
-"""The places of `Trial.at`. WHOLE is 0, or 1 + how many tasks took part in a whole simulation."""
+"""The places of `DeltaTrial.at`. WHOLE is 0, or 1 + how many tasks took part in a whole
+simulation."""
 
 SCALARS = BOUND + 1
-"""The length of `Trial.at`."""
+"""The length of `DeltaTrial.at`."""
 
 
-class Accepted(NamedTuple):
+class AcceptedMove(NamedTuple):
     """The timeline that the search stands on."""
 
     ready: Ints
@@ -95,7 +96,7 @@ class Accepted(NamedTuple):
     """[n + 1, kinds] what of the weighed resources was taken before a position."""
 
 
-class Trial(NamedTuple):
+class DeltaTrial(NamedTuple):
     """What a proposal differs in; a mark counts only if it is the trial's epoch."""
 
     at: Ints
@@ -144,6 +145,6 @@ class Trial(NamedTuple):
     """By kind: how much more of the weighed resource was taken than before the cursor."""
     order: Indices
     """[n] of use while committing and while moving to another frame."""
-    work: full.Scratch
+    work: full.EngineScratch
     whole: Timeline
     """Where the full engine simulates once the trial has lost patience."""

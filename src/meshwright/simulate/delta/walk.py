@@ -39,8 +39,8 @@ from meshwright.simulate.delta.state import (
     STALE,
     VOTES,
     WAITING,
-    Accepted,
-    Trial,
+    AcceptedMove,
+    DeltaTrial,
 )
 from meshwright.simulate.queue import drop_first, push
 from meshwright.simulate.tasks import TaskGraph
@@ -50,13 +50,13 @@ NEVER = (1 << 63) - 1
 
 
 @inlined
-def marked(new: Trial, t: int) -> bool:
+def marked(new: DeltaTrial, t: int) -> bool:
     """Whether a task is simulated one by one."""
     return bool(new.mark[t] == new.at[EPOCH])
 
 
 @inlined
-def stop_at(new: Trial, position: int) -> None:
+def stop_at(new: DeltaTrial, position: int) -> None:
     """Make the cursor look at a position."""
     if new.stop[position] != new.at[EPOCH]:
         new.stop[position] = new.at[EPOCH]
@@ -64,7 +64,7 @@ def stop_at(new: Trial, position: int) -> None:
 
 
 @inlined
-def mark(graph: TaskGraph, state: Accepted, new: Trial, t: int, stage: int) -> None:
+def mark(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int, stage: int) -> None:
     """From now on simulate a task one by one."""
     new.mark[t] = new.at[EPOCH]
     new.state[t] = stage
@@ -80,7 +80,7 @@ def mark(graph: TaskGraph, state: Accepted, new: Trial, t: int, stage: int) -> N
 
 
 @inlined
-def shift_at(new: Trial, position: int) -> int:
+def shift_at(new: DeltaTrial, position: int) -> int:
     """How much later the unmarked task at a position before the cursor is."""
     frame = new.at[IN_FRAMES] - 1
     while new.frame_from[frame] > position:
@@ -89,7 +89,7 @@ def shift_at(new: Trial, position: int) -> int:
 
 
 @inlined
-def examine(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
+def examine(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> None:
     """Go on through the predecessors of a waiting task up to one that is to come, or queue it."""
     while new.checked[t] < graph.pred_start[t + 1]:
         if graph.edge_live[graph.pred_edge[new.checked[t]]]:
@@ -113,7 +113,7 @@ def examine(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> None:
 
 
 @inlined
-def examine_all(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def examine_all(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """Examine the waiting tasks of the list."""
     for at in range(new.at[IN_TODO]):
         if new.state[new.todo[at]] == WAITING:
@@ -122,7 +122,7 @@ def examine_all(graph: TaskGraph, state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def tell(graph: TaskGraph, state: Accepted, new: Trial, t: int, moved: bool) -> None:
+def tell(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int, moved: bool) -> None:
     """List the tasks that wait for one; mark all that follow it if it is not where it was."""
     for edge in range(graph.succ_start[t], graph.succ_start[t + 1]):
         if graph.edge_live[edge]:
@@ -136,7 +136,7 @@ def tell(graph: TaskGraph, state: Accepted, new: Trial, t: int, moved: bool) -> 
 
 
 @inlined
-def vote(new: Trial, shift: int, ballots: int) -> None:
+def vote(new: DeltaTrial, shift: int, ballots: int) -> None:
     """Tasks that moved by a shift vote for it to be the frame's.
 
     As Boyer and Moore count a majority, but a vote for the candidate weighs twice one for a third:
@@ -151,7 +151,7 @@ def vote(new: Trial, shift: int, ballots: int) -> None:
 
 
 @inlined
-def take(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
+def take(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
     """A task of the queue takes its resources; leaves whether it ends where the frame says not."""
     take_new(graph, new, t)
     reached(graph, state, new, t)
@@ -170,14 +170,16 @@ def take(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
 
 
 @inlined
-def key_at(state: Accepted, new: Trial, position: int, shift: int) -> int:
+def key_at(state: AcceptedMove, new: DeltaTrial, position: int, shift: int) -> int:
     """The key of the task at a position if it is so much later."""
     t = state.order[position]
     return int(((state.ready[t] + shift) << new.at[BITS]) | t)
 
 
 @inlined
-def first_not_before(state: Accepted, new: Trial, low: int, high: int, shift: int, key: int) -> int:
+def first_not_before(
+    state: AcceptedMove, new: DeltaTrial, low: int, high: int, shift: int, key: int
+) -> int:
     """The first position from low up to high whose key is not before a key, or high."""
     while low < high:
         middle = (low + high) >> 1
@@ -189,7 +191,7 @@ def first_not_before(state: Accepted, new: Trial, low: int, high: int, shift: in
 
 
 @inlined
-def jump(graph: TaskGraph, state: Accepted, new: Trial) -> None:
+def jump(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> None:
     """The cursor passes the task at it, and if all is clean, all up to the next that is not."""
     here, last = new.at[CURSOR], new.at[CURSOR] + 1
     if empty(new.dirty):
@@ -206,7 +208,7 @@ def jump(graph: TaskGraph, state: Accepted, new: Trial) -> None:
 
 
 @inlined
-def next_of_queue(graph: TaskGraph, state: Accepted, new: Trial) -> int:
+def next_of_queue(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> int:
     """The key of the first task of the queue if it comes before the cursor's, NEVER otherwise."""
     if new.at[IN_QUEUE] == 0:
         return NEVER
@@ -217,7 +219,7 @@ def next_of_queue(graph: TaskGraph, state: Accepted, new: Trial) -> int:
 
 
 @inlined
-def dirt(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
+def dirt(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial, t: int) -> bool:
     """Whether the task at the cursor may use a dirty resource."""
     if state.ready[t] >= new.at[STALE]:
         new.dirty[:] = 0
@@ -228,7 +230,7 @@ def dirt(graph: TaskGraph, state: Accepted, new: Trial, t: int) -> bool:
 
 
 @inlined
-def step(graph: TaskGraph, state: Accepted, new: Trial) -> bool:
+def step(graph: TaskGraph, state: AcceptedMove, new: DeltaTrial) -> bool:
     """Take one step; False if there is none left."""
     examine_all(graph, state, new)
     here, shift = new.at[CURSOR], new.at[SHIFT]

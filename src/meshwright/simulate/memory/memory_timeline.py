@@ -14,6 +14,8 @@ device holds over time, and the fullest moment.
                they are added, and a row of those that are being summed over devices; sharded
                parameters (ZeRO 3) from their fetching to the end of their use, twice while they
                arrive; at the end of the step the update's
+    tied       a parameter that another stage reads: its copy there from its arrival to the end of
+               the last use, and its gradient, added up there too, until it has been returned
     framework  what is no tensor, where the device's description has an `Overhead`
 """
 
@@ -32,22 +34,22 @@ from meshwright.sharding.reshard import Codes
 from meshwright.simulate import full
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.memory.shard_bytes import (
-    Parts,
-    Standing,
+    ResidentBytes,
+    ShardBytes,
     communicators,
     devices,
     lying_each,
     parameters_of,
     ways,
 )
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.task_template import Floats
 from meshwright.simulate.tasks import Flags, Indices, Ints, Timeline
 
 GRADIENTS, KEPT, PASSING = range(3)
 
 
-class Span(NamedTuple):
+class MemorySpan(NamedTuple):
     """Bytes that are there for a while, once for each micro-batch."""
 
     begin: Ints
@@ -59,7 +61,7 @@ class Span(NamedTuple):
     what: int
 
 
-class Curve(NamedTuple):
+class MemoryCurve(NamedTuple):
     """What one device holds besides what stands: from each moment on, so many bytes."""
 
     device: str
@@ -69,7 +71,7 @@ class Curve(NamedTuple):
     kept: Ints
     """For the backward pass."""
     passing: Ints
-    standing: Standing
+    standing: ResidentBytes
 
     @property
     def bytes(self) -> Ints:
@@ -77,7 +79,7 @@ class Curve(NamedTuple):
         return self.gradients + self.kept + self.passing + round(sum(self.standing))
 
 
-def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
+def fullest(problem: StepModel, roles: Codes, timeline: Timeline) -> Held:
     """The fullest moment of the fullest device."""
     curve = max(curves(problem, roles, timeline), key=lambda own: int(own.bytes.max()))
     moment, own = int(curve.bytes.argmax()), curve.standing
@@ -93,14 +95,14 @@ def fullest(problem: Problem, roles: Codes, timeline: Timeline) -> Held:
     )
 
 
-def together(problem: Problem, roles: Codes, timeline: Timeline) -> Bytes:
+def together(problem: StepModel, roles: Codes, timeline: Timeline) -> Bytes:
     """What all devices hold, each at its fullest moment; classes of devices are equally large."""
     each = [int(curve.bytes.max()) for curve in curves(problem, roles, timeline)]
     each = [own + _framework(problem, roles, own) for own in each]
     return Bytes(sum(each) * problem.cluster.devices // len(each))
 
 
-def _framework(problem: Problem, roles: Codes, tensors: int) -> Bytes:
+def _framework(problem: StepModel, roles: Codes, tensors: int) -> Bytes:
     """What a device holds beside so many bytes of tensors."""
     overhead = problem.cluster.device.overhead
     if not isinstance(overhead, Overhead):
@@ -108,7 +110,7 @@ def _framework(problem: Problem, roles: Codes, tensors: int) -> Bytes:
     return overhead.held(tensors, communicators(roles))
 
 
-def within(problem: Problem, memory: Bytes) -> Callable[[Codes], bool]:
+def within(problem: StepModel, memory: Bytes) -> Callable[[Codes], bool]:
     """Whether no device ever holds more than so much, for roles of a problem.
 
     The problem is left laid out with the roles that were asked about.
@@ -121,24 +123,25 @@ def within(problem: Problem, memory: Bytes) -> Callable[[Codes], bool]:
     return fits
 
 
-def curves(problem: Problem, roles: Codes, timeline: Timeline) -> Iterator[Curve]:
+def curves(problem: StepModel, roles: Codes, timeline: Timeline) -> Iterator[MemoryCurve]:
     """What every device holds over time; one device stands for all that do the same."""
-    parts, clock = Parts(problem, roles), _Clock(problem, timeline)
+    parts, clock = ShardBytes(problem, roles), _Clock(problem, timeline)
     passing = _Passing(parts, clock)
-    gradients = _Gradients(parts, clock, timeline)
+    gradients, tied = _Gradients(parts, clock, timeline), _Tied(parts, clock, timeline)
     fetched = _Fetched(parts, timeline) if problem.options.zero == WHOLLY_SHARDED else None
-    known: dict[bytes, Curve] = {}
+    known: dict[bytes, MemoryCurve] = {}
     for device, own in devices(problem, roles):
         # Devices for the same units hold the same.
         if own.tobytes() not in known:
             spans = [*_of_units(parts, clock, own), *passing.spans(own), *gradients.spans(own)]
             spans += fetched.spans(clock, own) if fetched else ()
+            spans += tied.spans(own)
             events = _events(spans, *gradients.steps(own))
             known[own.tobytes()] = _curve(parts, own, events, timeline.makespan)
         yield known[own.tobytes()]._replace(device=device)
 
 
-def _curve(parts: Parts, own: Flags, events: _Events, makespan: int) -> Curve:
+def _curve(parts: ShardBytes, own: Flags, events: _Events, makespan: int) -> MemoryCurve:
     """What a device holds on which some units work, given what comes and goes."""
     moments, change, what = events
     last = sum(parts.lying.update[own].tolist())
@@ -148,7 +151,7 @@ def _curve(parts: Parts, own: Flags, events: _Events, makespan: int) -> Curve:
     def summed(kind: int) -> Ints:
         return np.round(np.cumsum(np.where(kinds == kind, changes, 0.0))).astype(np.int64)
 
-    return Curve(
+    return MemoryCurve(
         device="",
         nanoseconds=np.concatenate(([0], moments, [makespan])),
         gradients=summed(GRADIENTS),
@@ -161,7 +164,7 @@ def _curve(parts: Parts, own: Flags, events: _Events, makespan: int) -> Curve:
 _Events = tuple[Ints, Floats, Indices]
 
 
-def _events(spans: Sequence[Span], moments: Ints, gradients: Floats) -> _Events:
+def _events(spans: Sequence[MemorySpan], moments: Ints, gradients: Floats) -> _Events:
     """Moments, so many bytes more or fewer, and of what; at one moment what goes goes first.
 
     Rows of (bytes, what) are sorted before moments are, which are many more.
@@ -187,7 +190,7 @@ def _events(spans: Sequence[Span], moments: Ints, gradients: Floats) -> _Events:
 class _Clock:
     """When units run, by micro-batch."""
 
-    def __init__(self, problem: Problem, timeline: Timeline) -> None:
+    def __init__(self, problem: StepModel, timeline: Timeline) -> None:
         begin = timeline.end - problem.tasks.duration
         forward, backward = problem.bones.forward, problem.bones.backward
         self.flows = problem.bones.flows
@@ -197,25 +200,25 @@ class _Clock:
         """The same of backward tasks."""
 
 
-def _of_units(parts: Parts, clock: _Clock, own: Flags) -> Iterator[Span]:
+def _of_units(parts: ShardBytes, clock: _Clock, own: Flags) -> Iterator[MemorySpan]:
     """What units' members keep, hand each other and need."""
     back = np.flatnonzero(own & clock.flows)
     reads, returns, returned = clock.reads[back], clock.returns[back], clock.returned[back]
-    yield Span(clock.reads[own], clock.read[own], np.array(parts.forward)[own], PASSING)
-    yield Span(reads, returned, np.array(parts.kept)[back], KEPT)
-    yield Span(returns, returned, np.array(parts.backward)[back], PASSING)
+    yield MemorySpan(clock.reads[own], clock.read[own], np.array(parts.forward)[own], PASSING)
+    yield MemorySpan(reads, returned, np.array(parts.kept)[back], KEPT)
+    yield MemorySpan(returns, returned, np.array(parts.backward)[back], PASSING)
     rerun = np.array(parts.rerun)[back]
     if rerun.any():
         layer = parts.inventory.layer[back]
         again = np.full((layer.max() + 1, returns.shape[1]), np.iinfo(np.int64).max)
         np.minimum.at(again, layer, returns)
-        yield Span(again[layer], returned, rerun, KEPT)
+        yield MemorySpan(again[layer], returned, rerun, KEPT)
 
 
 class _Gradients:
     """Gradients of parameters: added up over micro-batches, then summed over devices."""
 
-    def __init__(self, parts: Parts, clock: _Clock, timeline: Timeline) -> None:
+    def __init__(self, parts: ShardBytes, clock: _Clock, timeline: Timeline) -> None:
         problem, bones, self._clock = parts.problem, parts.problem.bones, clock
         source = parameters_of(problem)
         self._unit = bones.source_maker[source]
@@ -236,23 +239,71 @@ class _Gradients:
         moments = np.concatenate((self._clock.returns[self._unit[here], 0], self._end[summed]))
         return moments, np.concatenate((self._whole[here], (self._summed - self._whole)[summed]))
 
-    def spans(self, own: Flags) -> Iterator[Span]:
+    def spans(self, own: Flags) -> Iterator[MemorySpan]:
         """What they take besides: the next one until it is added, and the row that is summed."""
         here = (own & self._clock.flows)[self._unit]
         unit = self._unit[here]
         begin, end = self._clock.returns[unit].copy(), self._clock.returned[unit]
         begin[:, 0] = end[:, 0]
-        yield Span(begin, end, self._whole[here], PASSING)
+        yield MemorySpan(begin, end, self._whole[here], PASSING)
         summed = here & self._travels
         begin, end = np.zeros((2, int(summed.sum()), begin.shape[1]), np.int64)
         begin[:, 0], end[:, 0] = self._begin[summed], self._end[summed]
-        yield Span(begin, end, self._whole[summed], PASSING)
+        yield MemorySpan(begin, end, self._whole[summed], PASSING)
+
+
+class _Tied:
+    """Parameters on devices that only read them: tied weights of another pipeline stage."""
+
+    def __init__(self, parts: ShardBytes, clock: _Clock, timeline: Timeline) -> None:
+        problem, bones, self._clock = parts.problem, parts.problem.bones, clock
+        source = bones.leg_source
+        bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.leg_start))
+        legs = np.flatnonzero(
+            bones.parameters[bundle] & (bones.leg_unit != bones.source_maker[source])
+        )
+        self._maker, self._unit = bones.source_maker[source[legs]], bones.leg_unit[legs]
+        there = ways(bones.leg_there[legs], parts.degrees[self._unit])
+        self._copy = bones.source_bytes[source[legs]] / there
+        wide = np.maximum(1.0, 4 / problem.joined.width[source[legs]])
+        held = self._copy * (wide if problem.cluster.device.running.wide else 1.0)
+        learns = bones.trained[source[legs]] & bones.leg_flows[legs]
+        self._gradient = np.where(learns, held, 0.0)
+        begin = timeline.end - problem.tasks.duration
+        self._arrives = begin[bones.carry[bundle[legs], 0]]
+        self._returned = timeline.end[bones.back[bundle[legs], 0]]
+        self._each_use = problem.options.zero == WHOLLY_SHARDED
+
+    def spans(self, own: Flags) -> Iterator[MemorySpan]:
+        """Copies and gradients on a device on which some units work."""
+        here = own[self._unit] & ~own[self._maker]
+        if not here.any():
+            return
+        clock, unit = self._clock, self._unit[here]
+        reads, returns, returned = clock.reads[unit], clock.returns[unit], clock.returned[unit]
+        copy, gradient = self._copy[here], self._gradient[here]
+        if self._each_use:
+            yield MemorySpan(reads, clock.read[unit], copy, PASSING)
+            yield MemorySpan(returns, returned, np.where(clock.flows[unit], copy, 0.0), PASSING)
+        else:
+            last = np.where(clock.flows[unit, None], returned, clock.read[unit]).max(axis=1)
+            yield MemorySpan(*self._once(self._arrives[here], last), copy, PASSING)
+        yield MemorySpan(*self._once(returns[:, 0], self._returned[here]), gradient, GRADIENTS)
+        later = returns.copy()
+        later[:, 0] = returned[:, 0]
+        yield MemorySpan(later, returned, gradient, PASSING)
+
+    def _once(self, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Spans that are there once, not for each micro-batch."""
+        both = np.zeros((2, len(begin), self._clock.reads.shape[1]), np.int64)
+        both[0, :, 0], both[1, :, 0] = begin, end
+        return both[0], both[1]
 
 
 class _Fetched:
     """Sharded parameters, put together for each use."""
 
-    def __init__(self, parts: Parts, timeline: Timeline) -> None:
+    def __init__(self, parts: ShardBytes, timeline: Timeline) -> None:
         problem, bones = parts.problem, parts.problem.bones
         source = parameters_of(problem)
         self.unit = bones.source_maker[source]
@@ -264,20 +315,20 @@ class _Fetched:
         self._came = timeline.end[bones.carry[bundle]], timeline.end[bones.again[bundle]]
         """When it ends."""
 
-    def spans(self, clock: _Clock, own: Flags) -> Iterator[Span]:
+    def spans(self, clock: _Clock, own: Flags) -> Iterator[MemorySpan]:
         """Those on a device on which some units work."""
         here, back = own[self.unit], (own & clock.flows)[self.unit]
-        yield Span(self.there[here], clock.read[self.unit[here]], self.size[here], PASSING)
-        yield Span(self.back[back], clock.returned[self.unit[back]], self.size[back], PASSING)
+        yield MemorySpan(self.there[here], clock.read[self.unit[here]], self.size[here], PASSING)
+        yield MemorySpan(self.back[back], clock.returned[self.unit[back]], self.size[back], PASSING)
         there, again = self._came
-        yield Span(self.there[here], there[here], self.size[here], PASSING)
-        yield Span(self.back[back], again[back], self.size[back], PASSING)
+        yield MemorySpan(self.there[here], there[here], self.size[here], PASSING)
+        yield MemorySpan(self.back[back], again[back], self.size[back], PASSING)
 
 
 class _Passing:
     """Tensors between units while nobody keeps them, and their gradients."""
 
-    def __init__(self, parts: Parts, clock: _Clock) -> None:
+    def __init__(self, parts: ShardBytes, clock: _Clock) -> None:
         bones = parts.problem.bones
         self.clock, self.view = clock, parts.inventory.passed_view
         passed = len(self.view)
@@ -291,26 +342,26 @@ class _Passing:
         self.back = parts.inventory.passed_back & clock.flows[self.maker]
         self.leg_back = bones.leg_flows[legs]
 
-    def spans(self, own: Flags) -> Iterator[Span]:
+    def spans(self, own: Flags) -> Iterator[MemorySpan]:
         """Those on a device on which some units work."""
         clock = self.clock
         here = own[self.maker]
         made = here & ~self.kept & ~self.view
         last = self._over(own, made, clock.read, np.maximum)
-        yield Span(clock.reads[self.maker[made]], last, self.made[made], PASSING)
+        yield MemorySpan(clock.reads[self.maker[made]], last, self.made[made], PASSING)
         back = here & self.back
         first = self._over(own & clock.flows, back, clock.returns, np.minimum)
         # The gradient of a view becomes that of what it is a view of.
         until = np.where(
             self.view[back, None], clock.returns[self.maker[back]], clock.returned[self.maker[back]]
         )
-        yield Span(first, until, self.made[back], PASSING)
+        yield MemorySpan(first, until, self.made[back], PASSING)
         came = own[self.unit] & ~here[self.tensor]
         read, returned = came & ~self.kept[self.tensor], came & self.leg_back
         unit = self.unit[read]
-        yield Span(clock.reads[unit], clock.read[unit], self.read[read], PASSING)
+        yield MemorySpan(clock.reads[unit], clock.read[unit], self.read[read], PASSING)
         unit = self.unit[returned]
-        yield Span(clock.returns[unit], clock.returned[unit], self.read[returned], PASSING)
+        yield MemorySpan(clock.returns[unit], clock.returned[unit], self.read[returned], PASSING)
 
     def _over(self, own: Flags, which: Flags, times: Ints, extreme: np.ufunc) -> Ints:
         """The first or the last time at some tensors' makers and those readers that are meant."""

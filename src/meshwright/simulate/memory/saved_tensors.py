@@ -1,5 +1,5 @@
 """Saved tensors: what autograd keeps for the backward pass. Enters: a graph. Leaves: an
-`Inventory`; found once for each graph, since no plan changes it.
+`SavedTensors`; found once for each graph, since no plan changes it.
 
 A tensor that is a view is what it looks at, its root. Only roots that some unit makes count: what
 enters the graph is there anyway.
@@ -17,7 +17,7 @@ from meshwright.graph.counts import view_roots
 from meshwright.graph.families import family_of
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import ITEM_BYTES, Call, Operator, OperatorGraph, Spec
-from meshwright.sharding.unit import Member, Unit
+from meshwright.sharding.unit import Member, OpGroup
 from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.tasks import Flags, Indices, Ints
@@ -26,7 +26,7 @@ FOREIGN = -1
 """In place of a root: no unit makes it."""
 
 
-class Handled(NamedTuple):
+class HandledTensors(NamedTuple):
     """What a member handles: its inputs, then its outputs, each called a slot."""
 
     flows: bool
@@ -41,10 +41,10 @@ class Handled(NamedTuple):
     """The slots of what never leaves the unit, with the root and whether somebody reads it."""
 
 
-class Inventory(NamedTuple):
+class SavedTensors(NamedTuple):
     """The members of all units, the roots, and what passes between units."""
 
-    handled: tuple[tuple[Handled, ...], ...]
+    handled: tuple[tuple[HandledTensors, ...], ...]
     """For each unit and member."""
     kind: tuple[int, ...]
     """[units] equal numbers for units whose members run equal calls and are cut alike."""
@@ -59,7 +59,7 @@ class Inventory(NamedTuple):
     """[tensors that leave a unit] whether it has a gradient."""
 
 
-class Pieced(NamedTuple):
+class PieceBytes(NamedTuple):
     """What a piece of a member takes."""
 
     extra: int
@@ -71,6 +71,8 @@ class Pieced(NamedTuple):
     scratch: int
     """Bytes that its backward pass needs besides."""
 
+
+LOSS = "cross_entropy_loss"
 
 SCORE_BYTES = 2.5
 """What attention that is not fused keeps of each score, in elements: the softmax, what dropout left
@@ -87,13 +89,13 @@ def _beside(call: Call, software: Software) -> tuple[int, int]:
         assert keys is not None
         scores = out.elements // out.shape[-1] * keys.shape[-2]
         return round(SCORE_BYTES * scores * ITEM_BYTES[out.dtype]), 0
-    if call.kind == "cross_entropy_loss" and software.wide and ITEM_BYTES[first.dtype] == 2:
+    if call.kind == LOSS and software.wide and ITEM_BYTES[first.dtype] == 2:
         # A copy of the scores, and log-probabilities of 4 bytes instead of 2.
         return 6 * first.elements, 2 * first.elements
     return 0, 0
 
 
-def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> Pieced:
+def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> PieceBytes:
     """A member whose unit's splits are cut so many ways."""
     # Compiled code knows of more splits than a unit may have; those are not cut.
     cut = dict(zip(range(len(member.splits)), degrees, strict=False))
@@ -103,23 +105,24 @@ def pieced(member: Member, degrees: tuple[int, ...], software: Software) -> Piec
     family, kept, extra = family_of(piece), [], 0
     if flows:
         saved = family.saved(piece, member.wanted)
-        extra = saved.extra
+        share = 1.0 if piece.kind == LOSS else software.keeps
+        extra = round(share * saved.extra)
         slots = (*saved.inputs, *(len(piece.inputs) + index for index in saved.outputs))
         for slot in slots:
             part, all_of_it = own[slot], whole[slot]
             if part is not None and all_of_it is not None:
-                kept.append((slot, part.elements / max(1, all_of_it.elements)))
+                kept.append((slot, share * part.elements / max(1, all_of_it.elements)))
     sizes = tuple(None if spec is None else int(spec.bytes) for spec in own)
     if not flows:
-        return Pieced(0, (), sizes, 0)
+        return PieceBytes(0, (), sizes, 0)
     more, scratch = _beside(piece, software)
-    return Pieced(extra + more, tuple(kept), sizes, family.scratch(piece) + scratch)
+    return PieceBytes(extra + more, tuple(kept), sizes, family.scratch(piece) + scratch)
 
 
 @once
 def pieces_known(
     graph: OperatorGraph, software: Software
-) -> dict[tuple[int, tuple[int, ...]], tuple[Pieced, ...]]:
+) -> dict[tuple[int, tuple[int, ...]], tuple[PieceBytes, ...]]:
     """The pieces of units that were cut so far, by the kind of the unit and the degrees."""
     return {}
 
@@ -135,7 +138,7 @@ def micro_ways(graph: OperatorGraph, micro_batches: int) -> Ints:
 
 
 @once
-def inventory(graph: OperatorGraph) -> Inventory:
+def inventory(graph: OperatorGraph) -> SavedTensors:
     """What the members of all units handle."""
     return _Draft(graph).finished()
 
@@ -168,7 +171,7 @@ class _Draft:
                     found.add(root)
         return found
 
-    def finished(self) -> Inventory:
+    def finished(self) -> SavedTensors:
         layers = [self.layers.get(unit.name) for unit in self.units]
         number_of = {layer: number for number, layer in enumerate(dict.fromkeys(layers))}
         ports = [port for unit in self.units for port in unit.outputs]
@@ -178,7 +181,7 @@ class _Draft:
             self.maker.get(root) != self.maker[name]
             for name, root in zip(passed, roots, strict=True)
         ]
-        return Inventory(
+        return SavedTensors(
             handled=tuple(tuple(self._handled(unit)) for unit in self.units),
             kind=tuple(self._kinds()),
             root_bytes=tuple(int(self.graph.specs[root].bytes) for root in self.number),
@@ -193,7 +196,7 @@ class _Draft:
         alike = (tuple((m.call, m.wanted, m.splits) for m in unit.members) for unit in self.units)
         return [numbers.setdefault(own, len(numbers)) for own in alike]
 
-    def _handled(self, unit: Unit) -> list[Handled]:
+    def _handled(self, unit: OpGroup) -> list[HandledTensors]:
         leaving = {port.tensor for port in unit.outputs}
         own = [self.operators[member.operator] for member in unit.members]
         inside = {t.name for operator in own for t in operator.outputs if t.name not in leaving}
@@ -203,12 +206,12 @@ class _Draft:
             for member, operator in zip(unit.members, own, strict=True)
         ]
 
-    def _of_member(self, member: Member, own: Operator, inside: set[str]) -> Handled:
+    def _of_member(self, member: Member, own: Operator, inside: set[str]) -> HandledTensors:
         names = (*own.inputs, *(tensor.name for tensor in own.outputs))
         roots = [None if name is None else self.roots[name] for name in names]
         repeated = own.name in self.layers
         made = {tensor.name for tensor in own.outputs}
-        return Handled(
+        return HandledTensors(
             flows=any(member.wanted),
             root=tuple(FOREIGN if r is None else self.number.get(r, FOREIGN) for r in roots),
             again=tuple(repeated and root not in self.staying for root in roots),

@@ -1,6 +1,6 @@
 """Bytes of shards on each device: parameters, gradients, optimizer states, activations. Enters: a
-problem and roles. Leaves: `Parts`: for each unit what its pieces keep, hand on and need. When is
-told by `memory_timeline`.
+problem and roles. Leaves: `ShardBytes`: for each unit what its pieces keep, hand on and need. When
+is told by `memory_timeline`.
 
 With d(u, s) how many ways the factors cut split s of unit u,
     ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
@@ -27,21 +27,24 @@ from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.collective_table import COMPUTE
 from meshwright.simulate.memory.saved_tensors import (
     FOREIGN,
-    Handled,
-    Pieced,
+    HandledTensors,
+    PieceBytes,
     inventory,
     micro_ways,
     pieced,
     pieces_known,
 )
 from meshwright.simulate.operator_table import MOST_SPLITS
-from meshwright.simulate.problem import Problem
+from meshwright.simulate.problem import StepModel
 from meshwright.simulate.resources import subcube
 from meshwright.simulate.task_template import Bytes8, Floats
 from meshwright.simulate.tasks import Flags, Ints
 
+SIXTEEN_BITS = 2
+"""Bytes of a number."""
 
-class Standing(NamedTuple):
+
+class ResidentBytes(NamedTuple):
     """Bytes that a device holds all the time."""
 
     parameters: float
@@ -50,7 +53,7 @@ class Standing(NamedTuple):
     libraries: float
 
 
-class Lying(NamedTuple):
+class ParameterBytes(NamedTuple):
     """Of each of some parameters, or of those that lie with each unit, the part of a device."""
 
     parameters: Floats
@@ -65,10 +68,10 @@ class Lying(NamedTuple):
     """What comes besides when sharded parameters are put together."""
 
 
-class Parts:
+class ShardBytes:
     """What devices hold of a problem's tensors under given roles."""
 
-    def __init__(self, problem: Problem, roles: Codes) -> None:
+    def __init__(self, problem: StepModel, roles: Codes) -> None:
         self.problem, self.roles = problem, roles
         self.inventory = inventory(problem.graph)
         self.degrees = degrees(problem, roles)
@@ -83,9 +86,9 @@ class Parts:
         self._weigh_pieces()
         self.lying = lying(problem, self.degrees)
 
-    def standing(self, units: Flags) -> Standing:
+    def standing(self, units: Flags) -> ResidentBytes:
         """What a device on which these units work holds all the time."""
-        return Standing(
+        return ResidentBytes(
             parameters=sum(self.lying.parameters[units].tolist()),
             optimizer=sum(self.lying.optimizer[units].tolist()),
             inputs=self._inputs,
@@ -127,10 +130,15 @@ class Parts:
                 self.backward[unit] = max(self.backward[unit], back)
 
     def _weigh_kept(
-        self, unit: int, own: Handled, piece: Pieced, where: bytes, seen: set[tuple[int, bytes]]
+        self,
+        unit: int,
+        own: HandledTensors,
+        piece: PieceBytes,
+        where: bytes,
+        seen: set[tuple[int, bytes]],
     ) -> None:
         """Count what a member keeps: as kept, or as there again when its layer runs again."""
-        again = self.problem.options.recompute
+        again = self.problem.rates.again[unit]
         (self.rerun if again and own.extra_again else self.kept)[unit] += piece.extra
         for slot, share in piece.kept:
             root = own.root[slot]
@@ -145,7 +153,7 @@ class Parts:
                 self._kept.add(root)
 
 
-def passing_inside(own: Handled, piece: Pieced, kept: Container[int]) -> tuple[int, int]:
+def passing_inside(own: HandledTensors, piece: PieceBytes, kept: Container[int]) -> tuple[int, int]:
     """What a member reads and makes that stays in its unit, and what it needs besides.
 
     In the forward pass, where what is kept does not count, and in the backward pass.
@@ -160,7 +168,7 @@ def passing_inside(own: Handled, piece: Pieced, kept: Container[int]) -> tuple[i
     return there, handed + piece.scratch if own.flows else 0
 
 
-def devices(problem: Problem, roles: Codes) -> Iterator[tuple[str, Flags]]:
+def devices(problem: StepModel, roles: Codes) -> Iterator[tuple[str, Flags]]:
     """Every device that stands for its class, with whether each unit works on it."""
     places = problem.places
     inside = np.zeros((len(places.kind), len(roles)), np.bool_)
@@ -175,7 +183,7 @@ def devices(problem: Problem, roles: Codes) -> Iterator[tuple[str, Flags]]:
         yield places.names[resource], inside[resource]
 
 
-def degrees(problem: Problem, roles: Codes) -> Ints:
+def degrees(problem: StepModel, roles: Codes) -> Ints:
     """[rows, splits] how many ways each of some rows of roles cuts the splits of its unit."""
     sizes = np.array([factor.size for factor in problem.factors], np.int64)
     return np.stack(
@@ -205,7 +213,7 @@ def ways(states: Bytes8, degrees: Ints) -> Ints:
     return found
 
 
-def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, ...]:
+def pieces(problem: StepModel, unit: int, cut: tuple[int, ...]) -> tuple[PieceBytes, ...]:
     """The pieces of a unit's members; equal units that are cut alike have the same.
 
     `cut` says for each split how many ways layouts and micro-batches cut it.
@@ -218,23 +226,23 @@ def pieces(problem: Problem, unit: int, cut: tuple[int, ...]) -> tuple[Pieced, .
     return known[key]
 
 
-def lying(problem: Problem, degrees: Ints) -> Lying:
+def lying(problem: StepModel, degrees: Ints) -> ParameterBytes:
     """The parameters that lie with each unit, and what belongs to them."""
     own = parameters_of(problem)
     unit = problem.bones.source_maker[own]
     found = lying_each(problem, own, degrees[unit])
     count = len(problem.units)
     each = (np.bincount(unit, weights=size, minlength=count) for size in found)
-    return Lying(*(size.astype(np.float64) for size in each))
+    return ParameterBytes(*(size.astype(np.float64) for size in each))
 
 
-def parameters_of(problem: Problem) -> Ints:
+def parameters_of(problem: StepModel) -> Ints:
     """The sources that are parameters, by number."""
     bones = problem.bones
     return np.flatnonzero(np.repeat(bones.parameters, np.diff(bones.source_start)))
 
 
-def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
+def lying_each(problem: StepModel, sources: Ints, degrees: Ints) -> ParameterBytes:
     """[rows] parameters and what belongs to them, given the degrees [rows, splits] of their units.
 
     Those that do not learn have neither gradients nor an optimizer's state.
@@ -245,10 +253,14 @@ def lying_each(problem: Problem, sources: Ints, degrees: Ints) -> Lying:
     copies = np.where(summed, degrees, 1).prod(axis=1)
     wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
     numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
-    held = wide if problem.cluster.device.running.wide else own
+    software = problem.cluster.device.running
+    held = wide if software.wide else own
+    if software.gradient_bytes:
+        narrow = problem.joined.width[sources] == SIXTEEN_BITS
+        held = np.where(narrow, own * software.gradient_bytes / SIXTEEN_BITS, held)
     trained = bones.trained[sources]
     cut = np.where(trained, copies, 1) if options.zero else np.ones(len(own))
-    return Lying(
+    return ParameterBytes(
         parameters=own / cut if options.zero == WHOLLY_SHARDED else own,
         gradients=np.where(trained, held, 0.0),
         summed=np.where(trained, held / cut, 0.0),

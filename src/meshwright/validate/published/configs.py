@@ -4,6 +4,7 @@ a step and the dtype, with what had to be assumed.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
@@ -29,11 +30,14 @@ AGAIN = ("full", "custom", "policy per recipe")
 ORDERS = (INNERMOST_FIRST, PIPELINE_INSIDE)
 """How ranks may be numbered, the usual way first."""
 
+FOLDING = ("Megatron-Bridge", "NVIDIA dgxc", "MLPerf")
+"""Sources whose recipes spread whole experts over the tensor axis, too."""
+
 FROZEN = "LoRA"
 """The word in a note that says that weights are not trained."""
 
 
-class Layout(NamedTuple):
+class PublishedLayout(NamedTuple):
     """A row's configuration."""
 
     config: ParallelConfig
@@ -45,7 +49,7 @@ class Layout(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def layout_of(row: PublishedRow, stages: int) -> Layout:
+def layout_of(row: PublishedRow, stages: int) -> PublishedLayout:
     """The configuration of a row whose model has so many layers."""
     if row.gpus is None or row.global_batch is None:
         raise InputError(f"{row.model}: gpus or global_batch is missing", "fill them in")
@@ -72,7 +76,8 @@ def layout_of(row: PublishedRow, stages: int) -> Layout:
         tensor=tensor,
         context=context,
         pipeline=pipeline,
-        expert=_expert(row, data * context, assumed),
+        expert=_expert(row, data * context * (tensor if _folded(row) else 1), assumed),
+        folded=_folded(row),
         chunks=chunks,
         micro_batches=micro_batches,
         zero=_zero(row, pipeline) if data * context > 1 else 0,
@@ -83,7 +88,9 @@ def layout_of(row: PublishedRow, stages: int) -> Layout:
         early=True,
         mixed="pure" not in row.dtype and _dtype(row) != "float32",
     )
-    return Layout(config, row.global_batch, _dtype(row), FROZEN in row.note, tuple(assumed))
+    return PublishedLayout(
+        config, row.global_batch, _dtype(row), FROZEN in row.note, tuple(assumed)
+    )
 
 
 def _dtype(row: PublishedRow) -> str:
@@ -130,8 +137,14 @@ def _chunks(
     return chunks
 
 
+def _folded(row: PublishedRow) -> bool:
+    """Whether no expert is cut by the tensor axis: Megatron's recipes, unless they say it."""
+    cut = re.search(r"expert TP (\d+)", row.note)
+    return cut[1] == "1" if cut else row.source.startswith(FOLDING)
+
+
 def _expert(row: PublishedRow, among: int, assumed: list[str]) -> int:
-    """The degree of experts, over devices of the context and data axes."""
+    """The degree of experts, over devices of the axes among which they are spread."""
     wanted = row.ep or 1
     if "MoE" not in row.note or among % wanted == 0:
         return wanted if "MoE" in row.note else 1

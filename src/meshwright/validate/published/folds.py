@@ -1,10 +1,10 @@
 """Folds of published rows, and the rates that were fitted without each. Enters: rows. Leaves: for a
-row the fold in which it lies, for a machine its rates fitted on the other fold.
+row the fold in which it lies, for a machine its rates fitted on the other folds.
 
 For each GPU the pairs of a source (without date and revision) and a model, sorted, are dealt in
-turn to fold 0 and fold 1, so that rows of one model of one source on one GPU are never in both.
-The catalogue's rates are fitted on all rows; `published_folds.json` has, by the number of a fold
-and the name of a machine, those that were fitted on that fold alone.
+turn to FOLDS folds, so that rows of one model of one source on one GPU are never in two. The
+catalogue's rates are fitted on all rows; `published_folds.json` has, by the number of a fold and
+the name of a machine, those that were fitted on all rows but that fold's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from meshwright.validate.published.rows import PublishedRow
 from meshwright.validate.table import embedded_table
 
 FITTED = "published_folds.json"
+FOLDS = 5
 
 Key = tuple[str, str, str]
 """GPU, source, model."""
 
 
 class FoldRates(msgspec.Struct, frozen=True, kw_only=True):
-    """What kernels reach, fitted on one fold."""
+    """What kernels reach, fitted on all folds but one."""
 
     rates: Rates
     fusing: Rates | None
@@ -43,7 +44,7 @@ def folds_of(rows: Iterable[PublishedRow]) -> Mapping[Key, int]:
     found: dict[Key, int] = {}
     dealt: dict[str, int] = {}
     for key in sorted({key_of(row) for row in rows}):
-        found[key] = dealt.setdefault(key[0], 0) % 2
+        found[key] = dealt.setdefault(key[0], 0) % FOLDS
         dealt[key[0]] += 1
     return found
 
@@ -55,7 +56,7 @@ def fold_rates() -> Mapping[str, Mapping[str, FoldRates]]:
 
 def held_out(cluster: Cluster, fold: int) -> Cluster:
     """A machine of the catalogue with rates that were fitted without a fold."""
-    own = fold_rates()[str(1 - fold)].get(cluster.name)
+    own = fold_rates()[str(fold)].get(cluster.name)
     if own is None:
         return cluster
     fusing = UNSET if own.fusing is None else own.fusing

@@ -12,7 +12,8 @@ from meshwright.base.errors import InputError, nearest
 from meshwright.base.integers import divisors
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
-from meshwright.cluster.rates import Software
+from meshwright.cluster.rates import HIDDEN_EXCHANGE, HIDDEN_TENSOR, SELECTIVE, Software
+from meshwright.validate.published.models import EXPERTS
 from meshwright.validate.published.rows import PublishedRow
 
 MACHINES = {
@@ -42,6 +43,19 @@ OWN = {
 
 UNFUSED = ("BigScience", "Sailor", "Korthikanti", "Megatron-LM README 2021")
 """Sources whose attention wrote its scores: Megatron-DeepSpeed and Megatron-LM before 2023."""
+
+NVIDIA = ("Megatron-Bridge", "NVIDIA dgxc", "NeMo", "MLPerf", "Megatron-LM README model_table",
+          "Megatron-LM examples")  # fmt: skip
+"""Sources whose recipes let products hide tensor-parallel communication (userbuffers), and send
+tokens with DeepEP or HybridEP; with virtual stages that overlaps with another micro-batch."""
+
+ADDING = ("BigScience", "Sailor")
+"""Sources whose gradients are added up micro-batch by micro-batch by kernels of their own
+(DeepSpeed's pipeline)."""
+
+JOINED = 26.06
+"""The release of Megatron-Bridge since which the products of experts, what is between them and
+scaling to 8 bits are one kernel."""
 
 EAGER = ("llm-foundry", "torchtitan")
 """Sources that run PyTorch's own kernels, unless they say that they compile."""
@@ -90,9 +104,39 @@ def software_of(row: PublishedRow) -> Software:
     if "rowwise" in precision:
         # torchtitan's own table has it as fast as bf16: scaling rows takes what products save.
         products = ""
+    nvidia, experts = row.source.startswith(NVIDIA), EXPERTS.search(row.note)
+    virtual = (row.pp or 1) > 1 and (row.vp or 1) > 1
     return Software(
         fuses=compiled or not row.source.startswith(EAGER),
         flash=not row.source.startswith(UNFUSED),
         wide="pure" not in precision,
         products=products,
+        joins=bool(products) and (_release(row) or 0.0) >= JOINED,
+        adds=row.source.startswith(ADDING),
+        dispatched=int(experts[2]) if nvidia and experts else 0,
+        keeps=SELECTIVE if _selective(row) else 1.0,
+        gradient_bytes=_gradient_bytes(row),
+        hidden_exchange=HIDDEN_EXCHANGE if nvidia and experts and virtual else 0.0,
+        hidden_tensor=HIDDEN_TENSOR if nvidia or "async TP" in row.note else 0.0,
     )
+
+
+def _selective(row: PublishedRow) -> bool:
+    """Whether PyTorch runs some operators again; Megatron's attention is fused instead."""
+    return row.recompute.startswith("selective") and row.source.startswith(EAGER)
+
+
+def _gradient_bytes(row: PublishedRow) -> float:
+    """Of BigScience's A100s: 16-bit gradients, since 2022-02-28 besides them a copy in float32 and
+    gathered parameters (DeepSpeed's BF16_Optimizer). Of all others as they are wide.
+    """
+    told = re.search(r"measured (2022-\d\d-\d\d)", row.note)
+    if told is None or not row.source.startswith("BigScience"):
+        return 0.0
+    return 8.0 if told[1] >= "2022-02-28" else 2.0
+
+
+def _release(row: PublishedRow) -> float | None:
+    """The release of Megatron-Bridge that a row is of: 26.04 of "26.04.01"."""
+    told = re.match(r"Megatron-Bridge performance (\d+\.\d+)", row.source)
+    return float(told[1]) if told else None

@@ -9,7 +9,7 @@ sizes, or why there is none.
 
 Approximate, since the zoo has no other structure: first layers without experts are taken as layers
 with them (as many weights are used by a token); where every other layer has experts, all have half
-as many; attention to a window is taken as full.
+as many; where some layers attend to a window, all attend to as many positions as they on average.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import re
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.validate.published.rows import PublishedRow
-from meshwright.validate.published.shapes import Sizes, Structure
+from meshwright.validate.published.shapes import PublishedSizes, Structure
 
 GATED = ("llama", "codellama", "qwen", "gemma", "mixtral", "mistral", "deepseek", "kimi", "grok")
 WIDTHS = {"qwen3": 128, "gpt-oss": 64, "gemma3": 256}
 """Widths of heads that are not the hidden width over heads, by how a model's name begins."""
 LATENT = {"query_rank": 1536, "latent": 512, "rotary": 64, "width": 128}
 """DeepSeek-V3's and Kimi-K2's attention, from their papers."""
+WINDOWS = {"gpt-oss": (128, 2), "gemma3": (1024, 6)}
+"""Positions that layers attend to, and of how many layers one attends to all, from model cards."""
 EXPERTS = re.compile(r"MoE (\d+) experts top (\d+)( \+ (?:1 )?shared)?")
 USUAL_WIDTH = 128
 PADDED = 128
@@ -40,7 +42,7 @@ OTHERS = {
 """Models that cannot be expressed, by how their names begin, and why."""
 
 
-def shape_of(row: PublishedRow) -> Sizes:
+def shape_of(row: PublishedRow) -> PublishedSizes:
     """The model of a row; refuses what cannot be expressed."""
     for name, reason in OTHERS.items():
         if row.model.startswith(name):
@@ -77,7 +79,24 @@ def shape_of(row: PublishedRow) -> Sizes:
         structure = "latent experts" if "latent" in sizes else "experts"
         if structure == "experts" and "shared" in sizes:
             structure = "shared experts"
-    return Sizes(structure=structure, layers=row.layers, sizes=tuple(sizes.items()))
+    return PublishedSizes(
+        structure=structure,
+        layers=row.layers,
+        sizes=tuple(sizes.items()),
+        attended=_attended(row, row.seq),
+    )
+
+
+def _attended(row: PublishedRow, positions: int) -> float:
+    """The share of a causal mask's scores that layers compute on average.
+
+    With a window of w of s positions a layer computes  w s - w² / 2  of  s² / 2  scores.
+    """
+    for name, (window, of) in WINDOWS.items():
+        if row.model.startswith(name) and window < positions:
+            share = (2 * window * positions - window**2) / positions**2
+            return round((1 + (of - 1) * share) / of, 4)
+    return 1.0
 
 
 def _experts(row: PublishedRow, told: re.Match[str], inner: int) -> dict[str, int]:

@@ -1,5 +1,5 @@
 """Published steps beside their predictions. Enters: rows, and what captures a model. Leaves: a
-`Judged` for each: seconds and bytes by the simulator that plans are decided with, or the reason
+`JudgedRow` for each: seconds and bytes by the simulator that plans are decided with, or the reason
 why there is no prediction.
 
 A row becomes a model (`models`), a machine (`machines`) and a configuration (`configs`), these a
@@ -28,19 +28,19 @@ from meshwright.cost.tables import pricer_of
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
-from meshwright.simulate.collective_table import Prices
+from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
-from meshwright.validate.published.configs import ORDERS, Layout, layout_of
+from meshwright.validate.published.configs import ORDERS, PublishedLayout, layout_of
 from meshwright.validate.published.folds import Key, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import shape_of
 from meshwright.validate.published.rows import PublishedRow, embedded_published
-from meshwright.validate.published.shapes import GraphOf, Sizes, captured_template, shaped
+from meshwright.validate.published.shapes import GraphOf, PublishedSizes, captured_template, shaped
 
 NO_FOLDS: Mapping[Key, int] = MappingProxyType({})
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row beside its prediction."""
 
     row: PublishedRow
@@ -69,17 +69,17 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         return self.predicted_bytes / self.row.measured_bytes
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """All that a prediction depends on."""
 
-    shape: Sizes
+    shape: PublishedSizes
     cluster: Cluster
-    layout: Layout
+    layout: PublishedLayout
 
 
 def judged(
     rows: Sequence[PublishedRow], graph_of: GraphOf, *, without: bool = False
-) -> Iterator[Judged]:
+) -> Iterator[JudgedRow]:
     """Every row beside its prediction, in their order; on request with rates that were fitted
     without it.
     """
@@ -95,9 +95,9 @@ class Predictor:
         self._folds = folds
         self._template = lru_cache(maxsize=None)(lambda own: captured_template(own, graph_of))
         self._shaped = lru_cache(maxsize=4)(self._shape)
-        self._known: dict[Question, Judged] = {}
+        self._known: dict[PublishedQuestion, JudgedRow] = {}
 
-    def judge(self, row: PublishedRow) -> Judged:
+    def judge(self, row: PublishedRow) -> JudgedRow:
         """A row beside its prediction, or the reason why there is none."""
         try:
             question = self._question(row)
@@ -105,21 +105,21 @@ class Predictor:
                 self._known[question] = self._predict(row, question)
             return replace(self._known[question], row=row)
         except InputError as error:
-            return Judged(row=row, skipped=f"{error.problem}; {error.remedy}")
+            return JudgedRow(row=row, skipped=f"{error.problem}; {error.remedy}")
         except Exception as error:  # A row that nobody has seen must not end the others.
-            return Judged(row=row, skipped=f"{type(error).__name__}: {error}")
+            return JudgedRow(row=row, skipped=f"{type(error).__name__}: {error}")
 
-    def _question(self, row: PublishedRow) -> Question:
+    def _question(self, row: PublishedRow) -> PublishedQuestion:
         question, fold = question_of(row), self._folds.get(key_of(row))
         if fold is None:
             return question
         return replace(question, cluster=held_out(question.cluster, fold))
 
-    def _predict(self, row: PublishedRow, question: Question) -> Judged:
+    def _predict(self, row: PublishedRow, question: PublishedQuestion) -> JudgedRow:
         layout = question.layout
         simulation, assumed = self.simulated(question)
         found = simulation.prediction
-        return Judged(
+        return JudgedRow(
             row=row,
             predicted_s=found.step,
             predicted_bytes=found.memory.total,
@@ -128,24 +128,28 @@ class Predictor:
             assumed=(*layout.assumed, *assumed),
         )
 
-    def simulated(self, question: Question) -> tuple[Simulation, tuple[str, ...]]:
+    def simulated(self, question: PublishedQuestion) -> tuple[Simulation, tuple[str, ...]]:
         """The simulation of a row's plan, with what had to be changed for it to lie there."""
         layout = question.layout
         graph = self._shaped(question.shape, layout.samples, layout.dtype, layout.frozen)
         plan, assumed = placed(graph, question.cluster, layout.config)
-        prices = Prices(Pricer(plan.cluster, NCCL, algorithm="best"), programs=False)
+        prices = CollectivePrices(Pricer(plan.cluster, NCCL, algorithm="best"), programs=False)
         return simulate(plan, prices, pricer_of(plan.cluster.device)), assumed
 
-    def _shape(self, shape: Sizes, samples: int, dtype: str, frozen: bool) -> OperatorGraph:
+    def _shape(
+        self, shape: PublishedSizes, samples: int, dtype: str, frozen: bool
+    ) -> OperatorGraph:
         """A model with all its layers and samples."""
         graph = in_dtype(shaped(self._template(shape.structure), shape, samples), dtype)
         return _frozen(graph) if frozen else graph
 
 
-def question_of(row: PublishedRow) -> Question:
+def question_of(row: PublishedRow) -> PublishedQuestion:
     """What is asked of a row; refuses one that cannot be expressed."""
     shape = shape_of(row)
-    return Question(shape=shape, cluster=machine_of(row), layout=layout_of(row, shape.layers))
+    return PublishedQuestion(
+        shape=shape, cluster=machine_of(row), layout=layout_of(row, shape.layers)
+    )
 
 
 def placed(

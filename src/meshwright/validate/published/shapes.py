@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.repeated import with_layers
@@ -21,6 +22,8 @@ Structure = Literal["gpt", "grouped gpt", "llama", "experts", "shared experts", 
 
 GraphOf = Callable[[str, int], OperatorGraph]
 """What captures a source at a batch."""
+
+ATTENTION = "scaled_dot_product_attention"
 
 LAYERS, BATCH = 2, 31
 """With which a structure is captured."""
@@ -44,12 +47,14 @@ TEMPLATES: Mapping[Structure, tuple[str, Mapping[str, int]]] = {
 """The model of the zoo that has a structure, and the sizes with which it is captured."""
 
 
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedSizes(msgspec.Struct, frozen=True, kw_only=True):
     """A structure with its sizes, named as the zoo has them."""
 
     structure: Structure
     layers: int
     sizes: tuple[tuple[str, int], ...]
+    attended: float = 1.0
+    """The share of its scores that attention computes, where layers attend to windows."""
 
     @property
     def source(self) -> str:
@@ -58,12 +63,25 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         return f"zoo:{TEMPLATES[self.structure][0]}?layers={self.layers}&{options}"
 
 
-def shaped(template: OperatorGraph, shape: Sizes, batch: int) -> OperatorGraph:
+def shaped(template: OperatorGraph, shape: PublishedSizes, batch: int) -> OperatorGraph:
     """The graph of a structure, captured as `captured_template` does, at some sizes and batch."""
     before = _told(TEMPLATES[shape.structure][1], BATCH)
     after = _told(dict(shape.sizes), batch)
     sizes = {before[name]: after[name] for name in before}
-    return with_layers(with_sizes(template, sizes), shape.layers)
+    return with_layers(_attending(with_sizes(template, sizes), shape.attended), shape.layers)
+
+
+def _attending(graph: OperatorGraph, share: float) -> OperatorGraph:
+    """A graph whose attention computes a share of its scores."""
+    if share == 1.0:
+        return graph
+    operators = tuple(
+        replace(own, attributes=tuple(sorted((*own.attributes, ("attended", share)))))
+        if own.kind == ATTENTION
+        else own
+        for own in graph.operators
+    )
+    return replace(graph, operators=operators)
 
 
 def captured_template(structure: Structure, graph_of: GraphOf) -> OperatorGraph:

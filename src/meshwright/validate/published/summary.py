@@ -18,7 +18,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from meshwright.validate.published.predict import Judged
+from meshwright.validate.published.predict import JudgedRow
 from meshwright.validate.published.rows import PublishedRow
 
 ALL = "all"
@@ -27,7 +27,7 @@ APART = 0.10
 """By how much measured times must differ for their order to be judged."""
 
 
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedErrors(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of some rows."""
 
     rows: int
@@ -44,24 +44,24 @@ class PublishedSummary(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     predicted: int
     """Rows with a prediction and a measured time."""
-    overall: Errors | None
+    overall: PublishedErrors | None
     """None if no row has both times."""
-    by_source: dict[str, Errors]
-    by_gpu: dict[str, Errors]
-    by_kind: dict[str, Errors]
+    by_source: dict[str, PublishedErrors]
+    by_gpu: dict[str, PublishedErrors]
+    by_kind: dict[str, PublishedErrors]
     pairs: int
     """Pairs of rows whose order was judged."""
     pairs_right: int
     fits: int
     """Rows of which it is known whether they fit."""
     fits_right: int
-    memory: Errors | None
+    memory: PublishedErrors | None
     """Errors of peak memory; None if nobody measured any."""
     skipped: dict[str, int]
     """Why rows have no prediction, and how many."""
 
 
-def summarize_published(judged: Sequence[Judged]) -> PublishedSummary:
+def summarize_published(judged: Sequence[JudgedRow]) -> PublishedSummary:
     """The summary of judged rows."""
     timed = [it for it in judged if it.ratio is not None]
     known = [it for it in judged if it.fits is not None and is_memory_known(it.row)]
@@ -83,7 +83,7 @@ def summarize_published(judged: Sequence[Judged]) -> PublishedSummary:
     )
 
 
-def errors_of(ratios: Sequence[float]) -> Errors:
+def errors_of(ratios: Sequence[float]) -> PublishedErrors:
     """The errors of predicted over measured times.
 
     >>> errors_of([1.1, 0.9, 1.0]).median
@@ -91,7 +91,7 @@ def errors_of(ratios: Sequence[float]) -> Errors:
     """
     signed = np.array(ratios) - 1
     sizes = np.abs(signed)
-    return Errors(
+    return PublishedErrors(
         rows=len(ratios),
         median=round(float(np.median(sizes)), 6),
         ninetieth=round(float(np.quantile(sizes, 0.9)), 6),
@@ -115,8 +115,8 @@ def is_memory_known(row: PublishedRow) -> bool:
     return row.failed or row.measured_bytes is not None
 
 
-def _pairs(judged: Iterable[Judged]) -> Iterable[tuple[Judged, Judged]]:
-    groups: dict[Hashable, list[Judged]] = defaultdict(list)
+def _pairs(judged: Iterable[JudgedRow]) -> Iterable[tuple[JudgedRow, JudgedRow]]:
+    groups: dict[Hashable, list[JudgedRow]] = defaultdict(list)
     for it in judged:
         groups[_alike(it.row)].append(it)
     for group in groups.values():
@@ -126,7 +126,7 @@ def _pairs(judged: Iterable[Judged]) -> Iterable[tuple[Judged, Judged]]:
                 yield one, other
 
 
-def is_order_kept(one: Judged, other: Judged) -> bool:
+def is_order_kept(one: JudgedRow, other: JudgedRow) -> bool:
     """Whether the faster of two rows is predicted to be faster."""
     measured = (one.row.measured_s or 0.0) < (other.row.measured_s or 0.0)
     return measured == ((one.predicted_s or 0.0) < (other.predicted_s or 0.0))
@@ -140,7 +140,7 @@ def _alike(row: PublishedRow) -> Hashable:
     )  # fmt: skip
 
 
-def _by(judged: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, Errors]:
+def _by(judged: Iterable[JudgedRow], key: Callable[[JudgedRow], str]) -> dict[str, PublishedErrors]:
     groups: dict[str, list[float]] = defaultdict(list)
     for it in judged:
         if it.ratio is not None:

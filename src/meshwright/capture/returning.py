@@ -1,0 +1,44 @@
+"""What a model returned, taken apart. Enters: the output of one call. Leaves: its structure
+(`graph.returned`), and the tensors in it through which gradients flow.
+
+Tuples, lists and mappings (of Transformers too) are gone into; what else a model returns, as caches
+of keys and values, is no part of a training step and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from meshwright.graph.returned import Returned
+
+PLAIN = (dict, tuple, list)
+
+
+def taken_apart(output: object) -> tuple[Returned, tuple[Tensor, ...]]:
+    """The structure, whose tensors are named by their numbers, and the tensors."""
+    found: list[Tensor] = []
+    return _structure(output, found), tuple(found)
+
+
+def _structure(output: object, found: list[Tensor]) -> Returned:
+    match output:
+        case Tensor() if output.requires_grad:
+            found.append(output)
+            return Returned(kind="tensor", tensor=str(len(found) - 1))
+        case Mapping():
+            named = tuple((str(key), _structure(own, found)) for key, own in output.items())
+            return Returned(kind="mapping", type=_type(output), entries=named)
+        case tuple() | list():
+            numbered = tuple((str(n), _structure(own, found)) for n, own in enumerate(output))
+            if isinstance(output, list):
+                return Returned(kind="list", entries=numbered)
+            return Returned(kind="tuple", type=_type(output), entries=numbered)
+        case _:
+            return Returned(kind="other")
+
+
+def _type(output: object) -> str:
+    own = type(output)
+    return "" if own in PLAIN else f"{own.__module__}:{own.__qualname__}"

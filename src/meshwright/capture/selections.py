@@ -1,0 +1,81 @@
+"""Selections of as many elements as data says (`x[mask]`, `nonzero`, `unique`) at a fixed size.
+
+Enters: a function that is about to be called. Leaves: the same result by operators whose shapes
+do not depend on data. How many elements there are is read like a number of Python's, so that a
+guard holds it where whole-numbered inputs decide (one end-of-text token in every row, say); the
+caller refuses what parameters decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Count = Callable[[Tensor], int]
+"""Reads how many elements are selected."""
+
+
+def at_fixed_size(
+    name: str, args: Sequence[Any], named: Mapping[str, Any], count: Count
+) -> Callable[[], object] | None:
+    """What is done instead of a function whose result has as many elements as data says."""
+    first = args[0] if args else None
+    if not isinstance(first, Tensor):
+        return None
+    match name:
+        case "__getitem__" if _has_mask(args[1]):
+            return lambda: first[_by_places(args[1], count)]
+        case "nonzero" | "argwhere":
+            columns = bool(named.get("as_tuple"))
+            return lambda: _places(first, count).unbind(1) if columns else _places(first, count)
+        case "where" if len(args) == 1 and not named:
+            return lambda: _places(first, count).unbind(1)
+        case "masked_select" if len(args) == 2:
+            shape = torch.broadcast_shapes(first.shape, args[1].shape)  # type: ignore[no-untyped-call]
+            return lambda: first.expand(shape)[_places(args[1].expand(shape), count).unbind(1)]
+        case "unique_consecutive" if len(args) == 1 and not _asks_for_more(named):
+            return lambda: _without_repeats(first.reshape(-1), count)
+        case "unique" | "_unique2" if len(args) == 1 and not _asks_for_more(named):
+            return lambda: _without_repeats(first.reshape(-1).sort()[0], count)
+        case _:
+            return None
+
+
+def _asks_for_more(named: Mapping[str, Any]) -> bool:
+    """Whether rows are compared, or places and counts are wanted too."""
+    given = [own for name, own in named.items() if name != "sorted"]
+    return any(own is not None and own is not False for own in given)
+
+
+def _has_mask(index: object) -> bool:
+    return any(_is_mask(own) for own in (index if isinstance(index, tuple) else (index,)))
+
+
+def _is_mask(own: object) -> bool:
+    return isinstance(own, Tensor) and own.dtype is torch.bool and own.dim() > 0
+
+
+def _by_places(index: object, count: Count) -> tuple[Any, ...]:
+    """An index with the places of a mask's elements instead of the mask."""
+    parts = index if isinstance(index, tuple) else (index,)
+    found: list[object] = []
+    for own in parts:
+        if isinstance(own, Tensor) and _is_mask(own):
+            found += _places(own, count).unbind(1)
+        else:
+            found.append(own)
+    return tuple(found)
+
+
+def _places(own: Tensor, count: Count) -> Tensor:
+    mask = own if own.dtype is torch.bool else own != 0
+    return torch.nonzero_static(mask, size=count(mask.sum()))
+
+
+def _without_repeats(row: Tensor, count: Count) -> Tensor:
+    """A row without elements that equal the one before."""
+    begins = torch.cat([torch.ones_like(row[:1], dtype=torch.bool), row[1:] != row[:-1]])
+    return row[_places(begins, count).squeeze(1)]

@@ -1,0 +1,107 @@
+"""The verbs `plan` and `explain` on a sum of islands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshwright.cli import plan_options as own
+from meshwright.cli.console import print_json, print_parts, share_bar
+from meshwright.cli.options import in_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from meshwright.cluster.islands import IslandCluster
+    from meshwright.graph.model import OperatorGraph
+    from meshwright.plan.model import Options
+    from meshwright.search.budget import Budget
+
+
+def refuse_regular_options(machine: IslandCluster, given: Mapping[str, object]) -> None:
+    """Refuse what only plans of regular clusters know."""
+    from meshwright.base.errors import InputError
+
+    for option, value in given.items():
+        if value:
+            raise InputError(
+                f"--{option} is given, and {machine.name!r} is a sum of islands",
+                f"leave it out, or plan on one island ({machine.name}#{machine.islands[0].name})",
+            )
+
+
+def islands_in_precision(machine: IslandCluster, dtype: str | None) -> IslandCluster:
+    """The islands, whose devices run products with weights in fp8 if that is asked for."""
+    from msgspec.structs import replace
+
+    islands = (
+        replace(island, cluster=in_precision(island.cluster, dtype)) for island in machine.islands
+    )
+    return replace(machine, islands=tuple(islands))
+
+
+def plan_on_islands(
+    graph: OperatorGraph,
+    machine: IslandCluster,
+    budget: Budget,
+    training: Options,
+    *,
+    model: str,
+    backend: str,
+    seed: int,
+    cores: int,
+    path: str,
+    json: bool,
+) -> None:
+    """Find, save and show the best plan over islands."""
+    import msgspec
+
+    from meshwright.cost.backend import backend_named
+    from meshwright.plan.island_plan import save_island_plan
+    from meshwright.report import islands as report
+    from meshwright.search.islands.planner import best_island_plan
+    from meshwright.search.islands.question import IslandQuestion
+
+    question = IslandQuestion(graph=graph, cluster=machine, training=training)
+    with share_bar("planning (the first time compiles for a minute or two)") as show:
+        found = best_island_plan(
+            question, budget, backend=backend_named(backend), seed=seed, cores=cores, progress=show
+        )
+    before = own.set_aside(path)
+    save_island_plan(msgspec.structs.replace(found.best.plan, model=model), path)
+    if json:
+        print_json(report.island_document(found) | {"saved": path})
+        return
+    best = found.best
+    print_parts(
+        report.describe_island_question(found),
+        report.table_of_alternatives(found),
+        report.table_of_island_parts(best.plan, best.prediction),
+        report.describe_island_planned(found),
+        f"The plan is in {path}.{before} Next:\n"
+        f"  meshwright explain {path}   who is slow, what leaving an island out gives\n"
+        f"  meshwright replan {path} --without PART   the best plan for what is left",
+    )
+
+
+def explain_islands(path: str, *, json: bool) -> None:
+    """Who does what, who is slow, and what leaving each island out would give."""
+    from meshwright.explain.islands import left_out
+    from meshwright.plan.island_plan import load_island_plan
+    from meshwright.report import islands as report
+    from meshwright.search.islands.question import IslandCandidate
+    from meshwright.simulate.islands import predicted
+
+    plan = load_island_plan(path)
+    prediction = predicted(plan)
+    without = left_out(plan, prediction)
+    if json:
+        document = report.plan_document(IslandCandidate(plan, prediction))
+        print_json(document | {"without": [found._asdict() for found in without]})
+        return
+    print_parts(
+        f"plan '{plan.origin}' on {plan.cluster.name}: every figure is predicted",
+        report.table_of_island_parts(plan, prediction),
+        report.describe_composition(plan, prediction),
+        report.describe_straggler(plan, prediction),
+        *([report.table_of_left_out(without)] if without else []),
+    )

@@ -1,0 +1,115 @@
+"""Why a plan over islands is what it is. Enters: an `IslandPlan` and its prediction. Leaves: the
+straggler, if there is one, and what leaving each island out would give.
+
+Without an island the others share the batch anew, in the best whole shares, with their plans as
+they are: what is said is what leaving out alone does, not what another search might find.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.graph.batch import with_samples
+from meshwright.plan.island_plan import IslandPart, IslandPlan, IslandPrediction
+from meshwright.plan.model import Prediction
+from meshwright.search.islands.shares import balanced
+from meshwright.simulate.islands import PartFigures, composed, simulated_part
+
+BEHIND = 0.9
+"""A device that does less than this share of what the fastest does is a straggler."""
+
+
+class Straggler(NamedTuple):
+    """An island whose devices are the slowest."""
+
+    island: str
+    fastest: str
+    share: float
+    """Of what a device of the fastest island does."""
+    samples: float
+    """That a device has."""
+    most: float
+    """That a device of the fastest island has."""
+
+
+class LeftOut(NamedTuple):
+    """A plan without one of its islands."""
+
+    island: str
+    step: Seconds | None
+    change: float
+    """Of the step, as a share."""
+    why: str
+    """What is left, or why nothing is."""
+
+
+def straggler(plan: IslandPlan, prediction: IslandPrediction) -> Straggler | None:
+    """The slowest island for each device, if it is clearly behind; of plans with one stage."""
+    if plan.stages > 1 or len(plan.parts) < 2:
+        return None
+    each = [
+        own.share / found.step / own.plan.cluster.devices
+        for own, found in zip(plan.parts, prediction.parts, strict=True)
+    ]
+    slow, fast = each.index(min(each)), each.index(max(each))
+    if each[slow] >= BEHIND * each[fast]:
+        return None
+    first, last = plan.parts[fast], plan.parts[slow]
+    return Straggler(
+        last.name,
+        first.name,
+        each[slow] / each[fast],
+        last.share / last.plan.cluster.devices,
+        first.share / first.plan.cluster.devices,
+    )
+
+
+def left_out(plan: IslandPlan, prediction: IslandPrediction) -> tuple[LeftOut, ...]:
+    """For each island that has a part what the others do without it."""
+    if plan.stages > 1 or len(plan.parts) < 2:
+        return ()
+    return tuple(_without(plan, prediction, own) for own in plan.parts)
+
+
+def _without(plan: IslandPlan, prediction: IslandPrediction, gone: IslandPart) -> LeftOut:
+    parts = [own for own in plan.parts if own is not gone]
+    known: dict[tuple[int, int], tuple[IslandPart, Prediction] | None] = {}
+
+    def resized(number: int, share: int) -> tuple[IslandPart, Prediction] | None:
+        if (number, share) not in known:
+            try:
+                own = parts[number].plan
+                changed = own.changed(graph=with_samples(own.graph, share))
+                found = simulated_part(changed)
+            except InputError:
+                known[number, share] = None
+            else:
+                part = IslandPart(islands=parts[number].islands, plan=changed, share=share)
+                known[number, share] = None if found.missing else (part, found)
+        return known[number, share]
+
+    def timing(number: int, share: int) -> float:
+        own = resized(number, share)
+        return math.inf if own is None else own[1].step
+
+    if len(parts) == 1:
+        shares: tuple[int, ...] = (plan.batch,)
+    else:
+        speeds = [own.share for own in parts]
+        _, shares = balanced(timing, speeds, plan.batch, lambda: len(known) > 24)
+    chosen = [resized(number, share) for number, share in enumerate(shares)]
+    kept = [own for own in chosen if own is not None]
+    if not kept or len(kept) < len(parts):
+        return LeftOut(gone.name, None, 0.0, "the others cannot take its samples as they are")
+    left = IslandPlan(
+        origin=f"without {gone.name}",
+        cluster=plan.cluster,
+        batch=plan.batch,
+        parts=tuple(part for part, _ in kept),
+    )
+    found = composed(left, [PartFigures(prediction=own, pace=own.step) for _, own in kept])
+    words = ", ".join(f"{own.name} {own.share} of {plan.batch}" for own in left.parts)
+    return LeftOut(gone.name, found.step, found.step / prediction.step - 1, words)

@@ -1,0 +1,162 @@
+"""What if: other batches, machines and limits, planned anew. Enters: a plan, its question, a budget
+for each search. Leaves: for each change the best plan that a search finds.
+
+    batch      twice the samples
+    node       one more of the outermost level, or twice as many where the samples of a step could
+               not be spread over one more
+    device     the next generation of the catalogue, on the same links
+    sequence   twice the tokens of a sample: the model is captured anew, if the plan says from what
+    memory     a device with twice as much
+
+Where the layouts of the plan still are a plan after the change, the search starts from them. More
+of a machine never makes a step longer: where a search finds nothing faster, that is what is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
+from meshwright.cluster.catalogue import catalogue_names, catalogued
+from meshwright.cluster.model import Cluster, Device
+from meshwright.cost.backend import backend_named
+from meshwright.graph.batch import with_batch
+from meshwright.graph.workload import workload
+from meshwright.plan.model import Plan
+from meshwright.search.budget import Budget
+from meshwright.search.find import graph_of, with_sequence
+from meshwright.search.joint.planner import best_plan
+from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.simulate.simulation import simulate
+
+MORE = 2
+"""How many times as much of something a change gives."""
+
+LADDER = ("K80", "P100", "V100", "A100", "H100", "H200", "B200", "B300")
+"""NVIDIA's cards, one generation after the other."""
+
+
+class Replanned(NamedTuple):
+    """A change, and the best plan found for it."""
+
+    change: str
+    planned: PlanResult | None
+    """None if it cannot be planned."""
+    note: str = ""
+    """Why not."""
+
+
+def replanned(
+    plan: Plan,
+    question: PlanRequest,
+    budget: Budget,
+    told: Callable[[str], None] = lambda doing: None,
+) -> Iterator[Replanned]:
+    """Every change, one after the other, so much budget for each."""
+    step = simulate(plan).prediction.step
+    for change, asked in _changes(plan, question):
+        told(f"planning for {change}")
+        try:
+            other, start = asked()
+            found = best_plan(other, budget, backend=backend_named(plan.backend), start=start)
+        except InputError as error:
+            yield Replanned(change, None, f"cannot be planned: {error.problem}")
+            continue
+        more = other.graph is plan.graph
+        if not found.best.fits(other.memory):
+            yield Replanned(change, None, "no plan that fits was found with this budget")
+        elif more and found.best.prediction.step > step:
+            yield Replanned(change, None, "nothing faster was found with this budget")
+        else:
+            yield Replanned(change, found)
+
+
+_Asked = tuple[PlanRequest, Plan | None]
+"""What is asked after a change, and where the search starts."""
+
+
+def _changes(plan: Plan, question: PlanRequest) -> Iterator[tuple[str, Callable[[], _Asked]]]:
+    cluster = plan.cluster
+    yield "twice the batch", partial(_larger_batch, plan, question)
+    level, samples = cluster.levels[0], workload(plan.graph).samples
+    count = level.cardinality + 1
+    each = cluster.devices // level.cardinality
+    change = f"one more {level.name}"
+    if samples % (count * each):
+        plural = f"{level.name}es" if level.name.endswith(("s", "x")) else f"{level.name}s"
+        count, change = MORE * level.cardinality, f"twice as many {plural}"
+    yield change, partial(_larger, question, count)
+    other = faster_device(cluster.device)
+    if other is not None:
+        yield f"{other.name} instead", partial(_on, plan, question, other, other.memory)
+    if workload(plan.graph).sequence:
+        yield "twice the sequence", partial(_longer, plan, question)
+    roomy = replace(cluster.device, memory=Bytes(MORE * cluster.device.memory))
+    limit = Bytes(MORE * question.memory)
+    yield "twice the memory on each device", partial(_on, plan, question, roomy, limit)
+
+
+def _larger_batch(plan: Plan, question: PlanRequest) -> _Asked:
+    graph = with_batch(plan.graph, MORE)
+    return replace(question, graph=graph), _changed(plan, graph=graph)
+
+
+def _larger(question: PlanRequest, count: int) -> _Asked:
+    cluster = question.cluster.resized({question.cluster.levels[0].name: count})
+    return replace(question, cluster=cluster), None
+
+
+def _on(plan: Plan, question: PlanRequest, device: Device, memory: Bytes) -> _Asked:
+    cluster: Cluster = replace(plan.cluster, device=device)
+    asked = replace(question, cluster=cluster, memory=memory)
+    return asked, _changed(plan, cluster=cluster)
+
+
+def _longer(plan: Plan, question: PlanRequest) -> _Asked:
+    if not plan.model:
+        raise InputError("the plan does not say what its model was captured from", "")
+    if not plan.model.startswith(("zoo:", "hf:")):
+        raise InputError(f"{plan.model!r} decides the length of its samples itself", "")
+    work = workload(plan.graph)
+    model = with_sequence(plan.model, MORE * work.sequence)
+    graph = graph_of(model, plan.batch, work.dtype, None)
+    return replace(question, graph=graph), None
+
+
+def _changed(plan: Plan, **values: object) -> Plan | None:
+    """The plan with other values, if it still is one."""
+    try:
+        return plan.changed(**values)
+    except InputError:
+        return None
+
+
+def faster_device(device: Device) -> Device | None:
+    """A device with the datasheet of the one that came after it; None if it is none of LADDER or
+    the last.
+
+    >>> from meshwright.cluster.catalogue import catalogued
+    >>> faster_device(catalogued("dgx-h100").device).name
+    'H200-SXM-141GB'
+    """
+    place = next((n for n, name in enumerate(LADDER) if device.name.startswith(name)), None)
+    if device.prices or place is None or place + 1 == len(LADDER):
+        return None  # Where prices are measured, those of another device are not known.
+    known = (catalogued(name).device for name in catalogue_names())
+    later = [own for own in known if own.name.startswith(LADDER[place + 1])]
+    best = max(later, key=lambda own: own.memory, default=None)
+    if best is None:
+        return None
+    # What kernels reach and what the framework holds stays: else the two would be two softwares.
+    return replace(
+        device,
+        name=best.name,
+        memory=best.memory,
+        memory_bandwidth=best.memory_bandwidth,
+        peak=best.peak,
+    )

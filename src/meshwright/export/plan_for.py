@@ -1,0 +1,262 @@
+"""The best plan that a target can say (`plan --for`). Enters: a `PlanRequest`, a target, a budget.
+Leaves: a `PlanResult` whose plan `export --to` the same target writes without loss.
+
+Configurations by degrees are searched as the joint search does (`baselines.degrees.grid`), each
+first turned into what the target has a word for (`fit`): its axes, orders of ranks, stages of ZeRO
+and schedules. What would give an axis away, or could not be written, is not looked at. Steps are
+those of single collectives: no target carries out reduction programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
+from meshwright.base.units import Seconds
+from meshwright.baselines.data import data_parallel
+from meshwright.baselines.degrees.config import Axis, ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import Facts
+from meshwright.baselines.degrees.grid import ConfigOutcome, Grid, search_grid
+from meshwright.baselines.degrees.placed import factors_of, rows_of
+from meshwright.baselines.degrees.refusals import refusals
+from meshwright.configs.find_plan import recipes_for
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import NCCL, Backend
+from meshwright.cost.tables import pricer_of
+from meshwright.export.exported import Target, target_named
+from meshwright.export.fit import fitted
+from meshwright.export.modules import hidden_states_fit, stages_of, tensor_styles
+from meshwright.export.uniform import Uniform
+from meshwright.export.write import known_facts
+from meshwright.graph.workload import workload
+from meshwright.plan.model import Plan
+from meshwright.search.budget import Budget
+from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.joint.clock import Clock
+from meshwright.search.joint.constraints import MICRO_BATCHES
+from meshwright.search.joint.constraints import option as fixed_option
+from meshwright.search.joint.deepen import choices
+from meshwright.search.joint.planner import Progress, SearchStatus
+from meshwright.search.joint.question import PlanRequest, PlanResult, Stopped
+from meshwright.search.joint.violations import violations
+from meshwright.search.joint.warm import warm_up
+from meshwright.sharding.layout import factors
+from meshwright.simulate.collective_table import CollectivePrices
+from meshwright.simulate.simulation import simulate
+
+SCREENING = 0.5
+"""The share of the budget in which degrees are compared."""
+
+PROPOSALS, LEAST = 5000, 24
+"""Proposals that a whole simulation counts as, and simulations at least."""
+
+
+def plan_for(
+    question: PlanRequest,
+    target: str,
+    budget: Budget,
+    *,
+    backend: Backend = NCCL,
+    progress: Progress = lambda _: None,
+) -> PlanResult:
+    """The best plan that a target can say.
+
+    >>> from meshwright.capture.load import load_model
+    >>> from meshwright.cluster.model import Cluster
+    >>> laptop = Cluster.named("laptop")
+    >>> graph = load_model("zoo:lenet/tiny", 8).graph
+    >>> question = PlanRequest(graph=graph, cluster=laptop, memory=laptop.device.memory)
+    >>> plan_for(question, "deepspeed", Budget.parse("200")).plan.options.micro_batches
+    1
+    """
+    own, facts = target_named(target), known_facts(question.graph)
+    if own.transformers and facts is None:
+        raise InputError(
+            f"{own.name} lays out transformers, and the model has no repeated attention layers",
+            "plan --for pytorch",
+        )
+    warm_up()
+    known = recipes_for(question, budget, backend)
+    search = _Search(question, own, facts, budget, backend, progress)
+    stopped = search.run()
+    best = search.best
+    if best is None:
+        raise InputError(
+            f"no configuration that {own.name} can say divides {question.graph.name!r} on "
+            f"{question.cluster.devices} devices, as asked",
+            "plan without --for, with another batch, or with fewer constraints",
+        )
+    return PlanResult(
+        question=question,
+        best=best,
+        baselines=known.fitted,
+        refused=known.refused,
+        front=undominated(search.simulated.values()),
+        bound=Seconds(0.0),
+        graphs=1,
+        rewrites=(),
+        simulated=len(search.simulated),
+        history=tuple(search.history),
+        seconds=search.clock.seconds,
+        stopped=stopped,
+    )
+
+
+def spoken(
+    config: ParallelConfig, target: Target, question: PlanRequest, facts: Facts
+) -> ParallelConfig | None:
+    """A configuration in a target's words; None where an axis would be given away."""
+    cluster = question.cluster
+    if any(ways > 1 and axis not in target.axes for axis, ways in config.degrees.items()):
+        return None
+    if config.expert > 1 and not target.experts:
+        return None
+    try:
+        taken: dict[Axis, tuple[int, ...]] = factors_of(rows_of(config.degrees, cluster), cluster)
+        uniform = Uniform(config=config, taken=taken, share=1.0, transformer=True)
+        fit = fitted(uniform, target, cluster, facts)
+    except InputError:
+        return None
+    # Sharing memory with fewer words is not what was asked: precision stays.
+    if not fit.ordered or fit.config.mixed != config.mixed:
+        return None
+    said = replace(fit.config, order=config.order) if not target.orders else fit.config
+    if target.name == "pytorch":
+        return _in_pytorch(said, question)
+    return said if said.optimizer == config.optimizer else None
+
+
+def _in_pytorch(config: ParallelConfig, question: PlanRequest) -> ParallelConfig | None:
+    """What the script can cut: stages between modules, hidden states along positions."""
+    if config.sequence and not hidden_states_fit(question.graph):
+        config = replace(config, sequence=False)
+    if config.pipeline > 1:
+        try:
+            stages_of(question.graph, config)
+        except InputError:
+            return None
+    return config
+
+
+class _Search:
+    """What is simulated for one question."""
+
+    def __init__(
+        self,
+        question: PlanRequest,
+        target: Target,
+        facts: Facts | None,
+        budget: Budget,
+        backend: Backend,
+        progress: Progress,
+    ) -> None:
+        self.clock, self._question, self._target, self._facts = (
+            Clock(budget), question, target, facts,
+        )  # fmt: skip
+        proposals = budget.proposals
+        self._most = math.inf if proposals is None else max(LEAST, proposals // PROPOSALS)
+        self._prices = CollectivePrices(
+            Pricer(question.cluster, backend, algorithm="best"), programs=False
+        )
+        self._operators, self._progress = pricer_of(question.cluster.device), progress
+        self.simulated: dict[object, Candidate] = {}
+        self.best: Candidate | None = None
+        self.history: list[tuple[float, float]] = []
+
+    def run(self) -> Stopped:
+        """Search until nothing is left or the budget is used up."""
+        try:
+            if self._facts is None:
+                self._along_samples()
+            else:
+                self._by_degrees(self._facts)
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "budget" if self._enough() else "complete"
+
+    def _enough(self) -> bool:
+        return self.clock.enough() or len(self.simulated) >= self._most
+
+    def _by_degrees(self, facts: Facts) -> None:
+        question, target = self._question, self._target
+        allowed = choices(question)
+        zero = tuple(stage for stage in allowed.zero if stage in target.zero)
+        if not zero:
+            raise InputError(
+                f"ZeRO {allowed.zero[0]} is asked for, and {target.name} has ZeRO "
+                f"{', '.join(map(str, target.zero))}",
+                "fix another stage, or none",
+            )
+        grid = Grid(question.graph, question.cluster, allowed._replace(zero=zero))
+
+        def judge(config: ParallelConfig) -> ConfigOutcome | None:
+            said = spoken(config, target, question, facts)
+            return None if said is None else self._judged(said)
+
+        search_grid(grid, judge, self._enough, self.clock.soon(SCREENING))
+
+    def _judged(self, config: ParallelConfig) -> ConfigOutcome | None:
+        question = self._question
+        if config not in self.simulated:
+            if refusals(question.graph, question.cluster, config):
+                return None
+            plan = configured(question.graph, question.cluster, config)
+            if self._uncut(plan, config) or violations(plan, question.constraints):
+                return None
+            self._add(config, plan)
+        return self._outcome(self.simulated[config])
+
+    def _uncut(self, plan: Plan, config: ParallelConfig) -> bool:
+        """Whether PyTorch has no style for something that the tensor axis should cut."""
+        if self._target.name != "pytorch" or config.tensor == 1:
+            return False
+        cluster = self._question.cluster
+        taken = factors_of(rows_of(config.degrees, cluster), cluster)
+        return bool(tensor_styles(plan, taken["tensor"]).left)
+
+    def _along_samples(self) -> None:
+        """Data parallelism of a model without attention layers, with all settings."""
+        question, target = self._question, self._target
+        base = data_parallel(question.graph, question.cluster)
+        for plan in self._settings(base, target):
+            if self._enough() and self.simulated:
+                return
+            if not violations(plan, question.constraints):
+                self._add(plan.options, plan)
+
+    def _settings(self, base: Plan, target: Target) -> Iterator[Plan]:
+        question, allowed = self._question, choices(self._question)
+        ways = math.prod(factor.size for factor in factors(question.cluster))
+        counts = divisors(max(1, workload(question.graph).samples // ways))
+        wanted = fixed_option(question.constraints, MICRO_BATCHES)
+        for micro in counts if wanted is None else (wanted,):
+            for zero in (stage for stage in allowed.zero if stage in target.zero):
+                for recompute in allowed.recompute:
+                    options = replace(
+                        question.training, zero=zero, micro_batches=micro, recompute=recompute
+                    )
+                    try:
+                        yield base.changed(options=options)
+                    except InputError:
+                        continue
+
+    def _add(self, key: object, plan: Plan) -> None:
+        found = Candidate(plan, simulate(plan, self._prices, self._operators).prediction)
+        self.simulated[key] = found
+        if self.best is None or self._outcome(found) < self._outcome(self.best):
+            self.best = found
+            self.history.append((self.clock.seconds, found.prediction.step))
+        step = self.best.prediction.step
+        doing = f"configurations for {self._target.name}"
+        self._progress(SearchStatus(self.clock.used, step, len(self.simulated), doing))
+
+    def _outcome(self, own: Candidate) -> ConfigOutcome:
+        over = not own.fits(self._question.memory)
+        held, step = float(own.prediction.memory.total), float(own.prediction.step)
+        counts = held if over or self._question.minimize == "memory" else step
+        return ConfigOutcome(over, counts, step)

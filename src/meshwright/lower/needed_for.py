@@ -1,0 +1,38 @@
+"""Forward and backward pass apart: what a model's outputs need. Enters: a graph, and tensors of it.
+Leaves: the operators that make them, and the inputs that only others read (targets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshwright.graph.model import OperatorGraph
+
+
+def operators_for(graph: OperatorGraph, tensors: Sequence[str]) -> frozenset[str]:
+    """The operators of which some tensors are made, by name.
+
+    >>> from meshwright.graph.text import parse_graph
+    >>> graph = parse_graph('''graph g
+    ... input x: float32[n=4]
+    ... input t: float32[n=4]
+    ... operator a: h: float32[n=4] = exp(x)
+    ... operator b: d: float32[n=4] = sub(h, t)
+    ... output d''')
+    >>> sorted(operators_for(graph, ["h"])), inputs_beyond(graph, ["h"])
+    (['a'], ('t',))
+    """
+    found, waiting = set[str](), list(tensors)
+    while waiting:
+        maker = graph.producers.get(waiting.pop())
+        if maker is not None and maker.name not in found:
+            found.add(maker.name)
+            waiting += filter(None, maker.inputs)
+    return frozenset(found)
+
+
+def inputs_beyond(graph: OperatorGraph, tensors: Sequence[str]) -> tuple[str, ...]:
+    """The inputs that some tensors are not made of."""
+    needed = operators_for(graph, tensors)
+    read = {name for own in graph.operators if own.name in needed for name in own.inputs}
+    return tuple(own.name for own in graph.inputs if own.name not in read)

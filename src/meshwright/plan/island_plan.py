@@ -1,0 +1,280 @@
+"""Plans over islands (uneven data parallelism, pipeline stages of different widths and devices).
+Enters: regular plans, one for each part. Leaves: an `IslandPlan`, checked, and its file.
+
+A part is a regular plan on an island, on some of it, or on several taken as one regular machine.
+Parts of one stage share the samples of a step, `share` each: gradients are means weighted by
+samples. Stages follow each other; between them micro-batches flow. Islands without a part are idle.
+
+    sum of shares of the parts of a stage = batch                                     (each stage)
+    a part's graph is the stage's with its share of the samples
+    devices of an island's parts <= devices of the island
+
+Whatever is planned can be predicted (`simulate.islands`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from meshwright.base.errors import InputError
+from meshwright.base.files import write_whole
+from meshwright.base.sheet import Sheet, printed
+from meshwright.base.units import Bytes, Seconds, counted, format_bytes, format_seconds
+from meshwright.cluster.islands import IslandCluster, levels_text
+from meshwright.graph.batch import samples_of
+from meshwright.plan.file import MAKE, parse_plan, plan_bytes
+from meshwright.plan.model import Plan, Prediction
+
+VERSION = 1
+KEY = "meshwright_island_plan"
+
+
+class IslandPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A regular plan on an island, or on a regular machine that is some of several."""
+
+    islands: tuple[str, ...]
+    """By name; several: as many devices of each as make one regular machine."""
+    plan: Plan
+    share: int
+    """Samples of a step."""
+    stage: int = 0
+
+    @property
+    def name(self) -> str:
+        """The islands, as people say it."""
+        return "+".join(self.islands)
+
+
+@printed
+class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Who does what on a sum of islands."""
+
+    origin: str
+    cluster: IslandCluster
+    batch: int
+    parts: tuple[IslandPart, ...]
+    micro_batches: int = 1
+    """That flow through the stages; with one stage each part has its own number."""
+    model: str = ""
+    """As in `Plan`."""
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise InputError("the plan has no part", "give at least one island something to do")
+        numbers = sorted({own.stage for own in self.parts})
+        if numbers != list(range(len(numbers))):
+            raise InputError(f"the stages are numbered {numbers}", "number them from 0 on")
+        for number in numbers:
+            total = sum(own.share for own in self.stage(number))
+            if total != self.batch:
+                raise InputError(
+                    f"the parts of stage {number} share {counted(total, 'sample')}, and a step has "
+                    f"{self.batch}",
+                    "give shares that add up to the batch",
+                )
+        for own in self.parts:
+            samples = samples_of(own.plan.graph)
+            if own.share < 1 or samples not in (own.share, None):
+                raise InputError(
+                    f"part {own.name!r} has a share of {own.share} and a plan for {samples}",
+                    "plan it for its share",
+                )
+        self._refuse_crowded()
+
+    def _refuse_crowded(self) -> None:
+        for island in self.cluster.islands:
+            mine = [own for own in self.parts if island.name in own.islands]
+            several = [own for own in mine if len(own.islands) > 1]
+            used = sum(own.plan.cluster.devices for own in mine if len(own.islands) == 1)
+            if used > island.cluster.devices or (several and len(mine) > 1):
+                raise InputError(
+                    f"parts on island {island.name!r} want more than its "
+                    f"{counted(island.cluster.devices, 'device')}",
+                    "give it fewer or smaller parts",
+                )
+        for own in self.parts:
+            for name in own.islands:
+                self.cluster.island(name)
+
+    def stage(self, number: int) -> tuple[IslandPart, ...]:
+        """The parts of a stage."""
+        return tuple(own for own in self.parts if own.stage == number)
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return 1 + max(own.stage for own in self.parts)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The islands that do nothing."""
+        busy = {name for own in self.parts for name in own.islands}
+        return tuple(own.name for own in self.cluster.islands if own.name not in busy)
+
+    def sheet(self) -> Sheet:
+        """Who does what."""
+        return Sheet(
+            f"plan '{self.origin}' on {self.cluster.name}",
+            (
+                ("batch", str(self.batch)),
+                ("stages", str(self.stages)),
+                ("micro-batches between stages", str(self.micro_batches)),
+                ("idle", ", ".join(self.idle) or "none"),
+            ),
+            ("island", "stage", "share", "devices", "plan"),
+            tuple(
+                (
+                    own.name,
+                    str(own.stage),
+                    str(own.share),
+                    levels_text(own.plan.cluster),
+                    own.plan.origin,
+                )
+                for own in self.parts
+            ),
+        )
+
+
+@printed
+class IslandPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What is predicted of a plan over islands. Predicted, not measured."""
+
+    step: Seconds
+    parts: tuple[Prediction, ...]
+    """Of each part by itself, in the order of the plan."""
+    paces: tuple[Seconds, ...] = ()
+    """Of each part, what one more micro-batch takes; empty with one stage."""
+    reduction: Seconds = Seconds(0.0)
+    """What the reduction of gradients across islands takes, behind the slowest part."""
+    transfer: Seconds = Seconds(0.0)
+    """What crosses between stages takes, of one micro-batch, both ways."""
+    missing: Bytes = Bytes(0)
+    """By how much the fullest device is too small; 0 if the plan fits."""
+
+    def sheet(self) -> Sheet:
+        """The figures of a step."""
+        fits = "yes" if not self.missing else f"no, {format_bytes(self.missing)} are missing"
+        return Sheet(
+            "predicted",
+            (
+                ("step", format_seconds(self.step)),
+                ("slowest part", format_seconds(max(own.step for own in self.parts))),
+                ("reduction across islands", format_seconds(self.reduction)),
+                ("transfers between stages", format_seconds(self.transfer)),
+                ("fits", fits),
+            ),
+        )
+
+
+class _PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    islands: tuple[str, ...]
+    share: int
+    stage: int
+    plan: msgspec.Raw
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    meshwright_island_plan: int
+    origin: str
+    model: str
+    batch: int
+    micro_batches: int
+    cluster: IslandCluster
+    parts: tuple[_PartFile, ...]
+
+
+def island_plan_bytes(plan: IslandPlan) -> bytes:
+    """A plan as its file has it."""
+    return (
+        msgspec.json.format(
+            msgspec.json.encode(
+                _File(
+                    meshwright_island_plan=VERSION,
+                    origin=plan.origin,
+                    model=plan.model,
+                    batch=plan.batch,
+                    micro_batches=plan.micro_batches,
+                    cluster=plan.cluster,
+                    parts=tuple(
+                        _PartFile(
+                            islands=own.islands,
+                            share=own.share,
+                            stage=own.stage,
+                            plan=msgspec.Raw(plan_bytes(own.plan)),
+                        )
+                        for own in plan.parts
+                    ),
+                )
+            ),
+            indent=0,
+        )
+        + b"\n"
+    )
+
+
+def save_island_plan(plan: IslandPlan, path: str | Path) -> None:
+    """Write a plan, whole or not at all; `load_island_plan` is the way back."""
+    write_whole(path, island_plan_bytes(plan))
+
+
+def load_island_plan(path: str | Path) -> IslandPlan:
+    """The plan of a file that `save_island_plan` wrote."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read plan {str(path)!r} ({error.strerror})", MAKE) from None
+    try:
+        return parse_island_plan(content)
+    except InputError as error:
+        raise error.at(f"plan {str(path)!r}") from None
+
+
+def parse_island_plan(content: bytes) -> IslandPlan:
+    """The plan that a file's bytes say."""
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.ValidationError, ValueError) as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        raise InputError(
+            f"it is not what it should be ({error})", f"correct it, or {MAKE}"
+        ) from None
+    if file.meshwright_island_plan != VERSION:
+        raise InputError(
+            f"it has version {file.meshwright_island_plan}, and this Meshwright reads {VERSION}",
+            f"make it anew: {MAKE}",
+        )
+    return IslandPlan(
+        origin=file.origin,
+        model=file.model,
+        batch=file.batch,
+        micro_batches=file.micro_batches,
+        cluster=file.cluster,
+        parts=tuple(
+            IslandPart(
+                islands=own.islands,
+                share=own.share,
+                stage=own.stage,
+                plan=parse_plan(bytes(own.plan)),
+            )
+            for own in file.parts
+        ),
+    )
+
+
+def is_island_plan(path: str | Path) -> bool:
+    """Whether a file begins as those do that `save_island_plan` writes."""
+    try:
+        with Path(path).open("rb") as file:
+            return f'"{KEY}"'.encode() in file.read(64)
+    except OSError:
+        return False
+
+
+def weights(parts: Sequence[IslandPart]) -> tuple[float, ...]:
+    """What each part's gradients count in a mean over all samples."""
+    total = sum(own.share for own in parts)
+    return tuple(own.share / total for own in parts)

@@ -1,0 +1,193 @@
+"""Plans over islands: tables and sentences. Enters: `IslandPlanned`, or a plan and its prediction.
+Leaves: what the verbs `plan`, `explain` and `replan` show; every figure in it is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.table import Table
+
+from meshwright.base.units import Seconds, counted, format_bytes, format_seconds
+from meshwright.cluster.islands import levels_text
+from meshwright.explain.islands import LeftOut, straggler
+from meshwright.plan.island_plan import IslandPlan, IslandPrediction
+from meshwright.report.documents import Document
+from meshwright.report.tables import new_table
+from meshwright.search.islands.question import IslandCandidate, IslandPlanned
+
+EQUAL, REGULAR = "equal shares", "one regular machine"
+
+
+def describe_island_question(planned: IslandPlanned) -> str:
+    """What was asked."""
+    machine, graph = planned.question.cluster, planned.question.graph
+    islands = " + ".join(
+        f"{own.name} ({levels_text(own.cluster)} {own.cluster.device.name})"
+        for own in machine.islands
+    )
+    return (
+        f"{graph.name} on {machine.name}: {islands}; batch {planned.best.plan.batch}; every figure "
+        "is predicted"
+    )
+
+
+def table_of_alternatives(planned: IslandPlanned) -> Table:
+    """The best of each kind, the fastest first."""
+    table = new_table("strategy", "islands~", "step>", "speed-up>", "fits")
+    slowest = max(own.prediction.step for own in planned.alternatives)
+    for own in planned.alternatives:
+        step = own.prediction.step
+        table.add_row(
+            f"{own.plan.origin}{' (plan)' if own is planned.best else ''}",
+            "; ".join(_does(own.plan)),
+            format_seconds(step),
+            f"{slowest / step:.2f}x",
+            "yes" if not own.prediction.missing else "no",
+        )
+    return table
+
+
+def _does(plan: IslandPlan) -> list[str]:
+    """What each part does, in a few words."""
+    if plan.stages > 1:
+        return [f"{own.name} stage {own.stage + 1} of {plan.stages}" for own in plan.parts]
+    return [f"{own.name} {own.share} of {plan.batch}" for own in plan.parts]
+
+
+def table_of_island_parts(plan: IslandPlan, prediction: IslandPrediction) -> Table:
+    """Which island does what, and how long it takes."""
+    table = new_table(
+        "island", "does", "devices>", "samples/s/device>", "step>", "peak memory>", "of>"
+    )
+    for own, found in zip(plan.parts, prediction.parts, strict=True):
+        devices = own.plan.cluster.devices
+        samples = own.share if plan.stages == 1 else own.share / plan.micro_batches
+        table.add_row(
+            own.name,
+            _work(plan, own.stage, own.share, len(own.plan.graph.operators)),
+            str(devices),
+            f"{samples / found.step / devices:,.4g}",
+            format_seconds(found.step),
+            format_bytes(found.memory.total),
+            format_bytes(own.plan.cluster.device.memory),
+        )
+    for name in plan.idle:
+        devices = plan.cluster.island(name).cluster.devices
+        table.add_row(name, "idle", str(devices), "", "", "", "")
+    return table
+
+
+def _work(plan: IslandPlan, stage: int, share: int, operators: int) -> str:
+    if plan.stages == 1:
+        return f"{share} of {counted(plan.batch, 'sample')} ({share / plan.batch:.1%})"
+    micro = f"{plan.micro_batches} micro-batches"
+    return f"stage {stage + 1} of {plan.stages}: {operators} operators, {micro}"
+
+
+def describe_island_planned(planned: IslandPlanned) -> str:
+    """How good the plan is, against what people would do."""
+    best, found = planned.best, {own.plan.origin: own for own in planned.alternatives}
+    lines = [describe_composition(best.plan, best.prediction)]
+    against = [
+        (f"{EQUAL} for every device", found.get(EQUAL)),
+        ("one regular machine, odd devices dropped", found.get(REGULAR)),
+        *((f"{name}", own) for name, own in found.items() if name.endswith(" alone")),
+    ]
+    for words, own in against:
+        if own is not None and own is not best:
+            lines.append(f"against {words}: {_ratio(best, own)}.")
+    lines.append(
+        f"lower bound: {format_seconds(planned.bound)} (the model's FLOPs at the peaks of all "
+        f"devices); optimality gap at most {planned.gap:.1%}."
+    )
+    lines += [f"not tried: {what}: {why}" for what, why in planned.refused]
+    lines.append(
+        f"search: {counted(planned.searched, 'regular plan')} searched for, "
+        f"{counted(planned.simulated, 'part')} simulated again, in {planned.seconds:.3g} s."
+    )
+    return "\n".join(lines)
+
+
+def _ratio(best: IslandCandidate, other: IslandCandidate) -> str:
+    if other.prediction.missing and not best.prediction.missing:
+        return f"it does not fit ({format_bytes(other.prediction.missing)} are missing)"
+    ratio = other.prediction.step / best.prediction.step
+    return f"{ratio:.3f}x as fast ({format_seconds(other.prediction.step)})"
+
+
+def describe_composition(plan: IslandPlan, prediction: IslandPrediction) -> str:
+    """Of what a step is made."""
+    step = f"step: {format_seconds(prediction.step)}"
+    slowest = format_seconds(Seconds(max(own.step for own in prediction.parts)))
+    if plan.stages == 1:
+        return (
+            f"{step} = slowest island {slowest} + gradients across islands "
+            f"{format_seconds(prediction.reduction)}."
+        )
+    return (
+        f"{step}: the slowest stage takes {format_seconds(max(prediction.paces))} a micro-batch, "
+        f"transfers between stages {format_seconds(prediction.transfer)}."
+    )
+
+
+def describe_straggler(plan: IslandPlan, prediction: IslandPrediction) -> str:
+    """The slowest island, for each device, if one is clearly behind."""
+    found = straggler(plan, prediction)
+    if found is None:
+        return "No island is a straggler: all compute about as fast for each device."
+    return (
+        f"straggler: a device of {found.island!r} does {found.share:.0%} of what one of "
+        f"{found.fastest!r} does; with equal shares all would wait for it, so it has "
+        f"{found.samples:.3g} samples a device, and {found.fastest!r} has {found.most:.3g}."
+    )
+
+
+def table_of_left_out(found: Sequence[LeftOut]) -> Table:
+    """What leaving each island out would give."""
+    table = new_table("without", "step>", "change>", "what is left~")
+    for own in found:
+        if own.step is None:
+            table.add_row(own.island, "", "", own.why)
+        else:
+            table.add_row(own.island, format_seconds(own.step), f"{own.change:+.1%}", own.why)
+    return table
+
+
+def island_document(planned: IslandPlanned) -> Document:
+    """What a script gets."""
+    return {
+        "step_s": planned.best.prediction.step,
+        "bound_s": planned.bound,
+        "gap": planned.gap,
+        "plan": plan_document(planned.best),
+        "alternatives": [plan_document(own) for own in planned.alternatives],
+        "refused": dict(planned.refused),
+        "seconds": planned.seconds,
+    }
+
+
+def plan_document(own: IslandCandidate) -> Document:
+    """A plan over islands without its graphs."""
+    return {
+        "origin": own.plan.origin,
+        "batch": own.plan.batch,
+        "stages": own.plan.stages,
+        "micro_batches": own.plan.micro_batches,
+        "idle": list(own.plan.idle),
+        "parts": [
+            {
+                "islands": list(part.islands),
+                "stage": part.stage,
+                "share": part.share,
+                "devices": part.plan.cluster.devices,
+                "prediction": msgspec.to_builtins(found),
+            }
+            for part, found in zip(own.plan.parts, own.prediction.parts, strict=True)
+        ],
+        "step_s": own.prediction.step,
+        "reduction_s": own.prediction.reduction,
+        "transfer_s": own.prediction.transfer,
+        "missing_bytes": own.prediction.missing,
+    }

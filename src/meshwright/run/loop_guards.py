@@ -1,0 +1,87 @@
+"""What loops do to a module or its parameters and no plan does. Enters: a module run by a plan.
+Leaves: nothing, or a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from meshwright.base.errors import InputError
+from meshwright.capture.own_backward import refuse_parameter_hooks
+from meshwright.graph.traced import Traced
+from meshwright.run.exec.executor import Executor
+from meshwright.run.module_tree import hooked
+
+
+def refuse_other_mode(traced: Traced | None, *, training: bool) -> None:
+    """Refuse the mode that was not traced, where the graph does not compute it."""
+    if traced is not None and traced.other_mode and training is not traced.training:
+        call = "train" if traced.training else "eval"
+        raise InputError(
+            f"the plan was made in {traced.mode} mode; {traced.other_mode}",
+            f"stay in {traced.mode} mode with model.{call}(), and do the rest with the plain "
+            "model and whole_state(), or with a plan of its own",
+        )
+
+
+def refuse_autocast(device: torch.device) -> None:
+    """Refuse a call in a region that would have operators compute in other dtypes."""
+    if torch.is_autocast_enabled(device.type):
+        raise InputError(
+            "the model is called in torch.autocast, and a plan's operators have the dtypes that it "
+            "was made with",
+            "leave the call outside of it (a loss may be inside), and plan with --dtype bfloat16, "
+            "or use torch.autocast in the model's forward before it is captured",
+        )
+
+
+def refuse_other_place(
+    module: nn.Module, asked: tuple[Any, ...], named: dict[str, Any], own: torch.device
+) -> None:
+    """Refuse that a module be moved from where its plan has it."""
+    parsed: tuple[Any, ...] = torch._C._nn._parse_to(*asked, **named)
+    device: torch.device | None = parsed[0]
+    dtype: torch.dtype | None = parsed[1]
+    elsewhere = device is not None and (
+        device.type != own.type or (own.type != "cpu" and device.index not in (None, own.index))
+    )
+    other = dtype is not None and any(
+        value.is_floating_point() and value.dtype != dtype for value in module.parameters()
+    )
+    if elsewhere or other:
+        raise InputError(
+            f"the module is asked to be on {own if device is None else device} in "
+            f"{'its dtypes' if dtype is None else dtype}, and it runs by a plan",
+            "say the device in parallelize(..., device=...), and the dtype when it is planned",
+        )
+
+
+def refuse_changed_parameters(executor: Executor, module: nn.Module) -> None:
+    """Refuse what was done to parameters since, and no plan does: freezing, hooks."""
+    graph = executor.script.plan.graph
+    for own in graph.parameters:
+        piece = executor.parameters.pieces.get(own.tensor.name)
+        if piece is None:
+            continue
+        if piece.parameter.requires_grad is not own.trainable:
+            raise InputError(
+                f"requires_grad of {piece.name!r} is {piece.parameter.requires_grad} now, and "
+                f"in the plan {own.trainable}",
+                "freeze parameters before the model is captured and planned for",
+            )
+        if piece.moved:
+            raise InputError(
+                f"{piece.name!r} has got other memory, which the plan's steps do not read",
+                "change parameters in place (under torch.no_grad(), with copy_), and say "
+                "device and dtype when the model is planned and parallelized",
+            )
+        refuse_parameter_hooks(piece.name, piece.parameter)
+    for name in hooked(module):
+        raise InputError(
+            f"module {name!r} has a hook, which a plan's step does not call",
+            "hang forward hooks that change outputs on the model before it is captured, and "
+            "others on the whole module",
+        )

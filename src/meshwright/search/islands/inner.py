@@ -1,0 +1,136 @@
+"""Regular plans for the parts of a plan over islands. Enters: a regular machine, operators and
+samples. Leaves: the best regular plan that was found, once for each.
+
+The joint search plans a part for some samples; for others near by the same layouts are simulated
+again, unless the question is small enough to search each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from meshwright.base.errors import InputError
+from meshwright.cluster.model import Cluster
+from meshwright.cost.backend import Backend
+from meshwright.graph.batch import with_samples
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.stage_graph import stage_graph
+from meshwright.plan.model import Options, Plan
+from meshwright.search.budget import Budget
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.constraints import Constraints, parse_constraints
+from meshwright.search.joint.planner import best_plan
+from meshwright.search.joint.question import PlanRequest
+from meshwright.simulate.islands import simulated_part
+
+Run = tuple[int, int]
+"""Operators of a graph: from, to."""
+
+Key = tuple[Cluster, Run]
+
+
+class InnerPlans:
+    """Plans of one graph, by machine, operators and samples."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        training: Options,
+        budget: Budget,
+        backend: Backend,
+        seed: int,
+        cores: int,
+        *,
+        thorough: bool,
+    ) -> None:
+        """Enter besides: the budget of each search; whether each number of samples has its own."""
+        self._graph, self._training, self._budget = graph, training, budget
+        self._backend, self._seed, self._cores = backend, seed, cores
+        self._thorough = thorough
+        self._graphs: dict[tuple[Run, int], OperatorGraph] = {}
+        self._known: dict[tuple[Key, int], Candidate | None] = {}
+        self._plans: dict[Key, list[Plan]] = {}
+        self.searched = self.simulated = 0
+        self.told: Callable[[str], None] = lambda _: None
+
+    @property
+    def whole(self) -> Run:
+        """All operators."""
+        return 0, len(self._graph.operators)
+
+    def graph(self, run: Run, samples: int) -> OperatorGraph:
+        """A run of operators with so many samples."""
+        key = run, samples
+        if key not in self._graphs:
+            sized = with_samples(self._graph, samples)
+            if run != self.whole:
+                names = [own.name for own in sized.operators[run[0] : run[1]]]
+                sized = stage_graph(sized, names, f"operators {run[0]} to {run[1]}")
+            self._graphs[key] = sized
+        return self._graphs[key]
+
+    def best(self, cluster: Cluster, run: Run, samples: int) -> Candidate | None:
+        """The best plan that is known for a part; searched for where none is, or always."""
+        named = _plain(cluster)
+        key, where = (named, run), ((named, run), samples)
+        if where not in self._known:
+            candidates = [self._resized(own, run, samples) for own in self._plans.get(key, ())]
+            found = [own for own in candidates if own is not None]
+            if not found or self._thorough:
+                own = self._search(named, run, samples)
+                if own is not None:
+                    self._plans.setdefault(key, []).append(own.plan)
+                    found.append(own)
+            self._known[where] = min(found, key=_rank) if found else None
+        return self._known[where]
+
+    def _resized(self, plan: Plan, run: Run, samples: int) -> Candidate | None:
+        """A plan for other samples; None if its layouts cannot cut them."""
+        try:
+            changed = plan.changed(graph=self.graph(run, samples))
+            self.simulated += 1
+            return Candidate(changed, simulated_part(changed))
+        except InputError:
+            return None
+
+    def _search(self, cluster: Cluster, run: Run, samples: int) -> Candidate | None:
+        """The best plan of the joint search; None if there is none."""
+        self.told(f"{cluster.devices} x {cluster.device.name}, {samples} samples")
+        stage = run != self.whole
+        constraints = parse_constraints(fixes=FLAT) if stage else Constraints()
+        try:
+            question = PlanRequest(
+                graph=self.graph(run, samples),
+                cluster=cluster,
+                memory=cluster.device.memory,
+                training=self._training,
+                constraints=constraints,
+            )
+            found = best_plan(
+                question,
+                self._budget,
+                backend=self._backend,
+                rewrites=False,
+                seed=self._seed,
+                cores=self._cores,
+            ).best
+        except InputError:
+            return None
+        self.searched += 1
+        plan = msgspec.structs.replace(found.plan, origin=f"joint on {cluster.devices} devices")
+        return Candidate(plan, found.prediction)
+
+
+FLAT = ("stages=1", "micro-batches=1")
+"""What a part that is a stage keeps to: micro-batches flow between stages, not inside of one."""
+
+
+def _plain(cluster: Cluster) -> Cluster:
+    """A cluster without its name: islands of one kind share plans."""
+    return msgspec.structs.replace(cluster, name="island", description="", source="")
+
+
+def _rank(own: Candidate) -> tuple[int, float]:
+    return own.prediction.missing, own.prediction.step

@@ -1,0 +1,197 @@
+"""The prediction of a plan over islands. Enters: an `IslandPlan`. Leaves: an `IslandPrediction`.
+
+Each part is simulated by the simulator of regular plans. With p(i) what one more micro-batch takes
+a part and r(i) = step(i) - p(i) the rest of its step (update, reductions inside the island):
+
+    one stage    T = max over parts of step(i)  +  reduction
+    stages       T = sum of pace(s) + (K - 1) max over stages of max(pace(s), crossing(s))
+                     + sum of crossing over cuts + max of r(i) + reduction
+                 pace(s) = max over its parts of p(i),  K micro-batches, one after the other (1F1B)
+
+`reduction` is that of the gradients across the parts of a stage: in each island reduce-scatter (the
+first half of what the island's own plan does), across islands an all-reduce of matching shards,
+inside an all-gather. A group of unlike members is priced as if all were like each of them in turn
+(`IslandCluster.like`), by the cost models of all other collectives, and the longest counts. It
+begins when the slowest part has ended, as it is run. Memory is each part's against its own device;
+of stages with the activations of all micro-batches that are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from meshwright.base.units import Bytes, Seconds
+from meshwright.cluster.islands import Island, IslandCluster
+from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import Pricer, cheapest_line
+from meshwright.cost.backend import backend_named
+from meshwright.cost.collective import Collective, Movement, Operation
+from meshwright.cost.operator import OperatorPricer
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
+from meshwright.cost.tables import pricer_of
+from meshwright.graph.model import OperatorGraph
+from meshwright.graph.stage_graph import GATE
+from meshwright.plan.island_plan import IslandPart, IslandPlan, IslandPrediction
+from meshwright.plan.model import Plan, Prediction
+from meshwright.simulate.collective_table import CollectivePrices
+from meshwright.simulate.simulation import prices_of, simulate
+
+
+class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What composing needs to know of a part."""
+
+    prediction: Prediction
+    pace: Seconds
+    """What one more micro-batch takes; the whole step where a part is not cut."""
+
+
+@lru_cache(maxsize=256)
+def _pricer(cluster: Cluster, backend: str) -> Pricer:
+    return Pricer(cluster, backend_named(backend), algorithm="best")
+
+
+@lru_cache(maxsize=64)
+def _prices(cluster: Cluster, backend: str) -> CollectivePrices:
+    return CollectivePrices(_pricer(cluster, backend))
+
+
+@lru_cache(maxsize=64)
+def _operators(cluster: Cluster) -> OperatorPricer:
+    return pricer_of(cluster.device)
+
+
+def simulated_part(plan: Plan) -> Prediction:
+    """What is predicted of a part by itself."""
+    prices = _prices(plan.cluster, plan.backend) if not plan.programs else prices_of(plan)
+    return simulate(plan, prices, _operators(plan.cluster)).prediction
+
+
+def gradient_bytes(graph: OperatorGraph) -> int:
+    """Bytes of the gradients that parts of a stage reduce."""
+    return sum(
+        own.tensor.spec.bytes
+        for own in graph.parameters
+        if own.trainable and not own.tensor.name.startswith(GATE)
+    )
+
+
+def predicted(plan: IslandPlan) -> IslandPrediction:
+    """What a plan over islands costs.
+
+    Each part is simulated; of stages also with one micro-batch more, whose difference is the pace.
+    """
+    from meshwright.simulate.island_paces import paced
+
+    if plan.stages == 1:
+        figures = [
+            PartFigures(prediction=own, pace=own.step)
+            for own in (simulated_part(part.plan) for part in plan.parts)
+        ]
+    else:
+        figures = [paced(part.plan, plan.micro_batches) for part in plan.parts]
+    return composed(plan, figures)
+
+
+def composed(
+    plan: IslandPlan, figures: Sequence[PartFigures], crossings: Sequence[float] | None = None
+) -> IslandPrediction:
+    """The prediction of a plan whose parts are known, and perhaps what crosses between stages."""
+    found = dict(zip(range(len(plan.parts)), figures, strict=True))
+    of_stage = {
+        number: [n for n, own in enumerate(plan.parts) if own.stage == number]
+        for number in range(plan.stages)
+    }
+    reductions = [reduction(plan.cluster, plan.stage(number)) for number in range(plan.stages)]
+    missing = 0
+    for number, own in enumerate(plan.parts):
+        held, device = figures[number].prediction.memory, own.plan.cluster.device
+        under_way = min(plan.stages - own.stage, plan.micro_batches) - 1
+        total = held.total + under_way * held.activations if plan.stages > 1 else held.total
+        missing = max(missing, total - device.memory)
+    if plan.stages == 1:
+        return IslandPrediction(
+            step=Seconds(max(own.prediction.step for own in figures) + reductions[0]),
+            parts=tuple(own.prediction for own in figures),
+            reduction=Seconds(reductions[0]),
+            missing=Bytes(missing),
+        )
+    paces = [max(found[n].pace for n in of_stage[s]) for s in range(plan.stages)]
+    cuts = list(crossings or ()) or [
+        crossing(plan.cluster, plan.stage(s), plan.stage(s + 1), plan.micro_batches)
+        for s in range(plan.stages - 1)
+    ]
+    beside = [max(cuts[max(s - 1, 0) : s + 1]) for s in range(plan.stages)]
+    slowest = max(max(pace, cut) for pace, cut in zip(paces, beside, strict=True))
+    rest = max(
+        max(found[n].prediction.step - found[n].pace for n in of_stage[s]) + reductions[s]
+        for s in range(plan.stages)
+    )
+    step = sum(paces) + (plan.micro_batches - 1) * slowest + sum(cuts) + max(rest, 0.0)
+    return IslandPrediction(
+        step=Seconds(step),
+        parts=tuple(own.prediction for own in figures),
+        paces=tuple(own.pace for own in figures),
+        reduction=Seconds(max(reductions)),
+        transfer=Seconds(sum(cuts)),
+        missing=Bytes(missing),
+    )
+
+
+def reduction(cluster: IslandCluster, parts: Sequence[IslandPart]) -> float:
+    """Seconds of the reduction of gradients across the parts of a stage."""
+    if len(parts) < 2:
+        return 0.0
+    total = gradient_bytes(parts[0].plan.graph)
+    return max(_reduced(cluster, own, len(parts), total) for own in parts)
+
+
+def _reduced(cluster: IslandCluster, part: IslandPart, members: int, total: int) -> float:
+    own = part.plan.cluster
+    held = total / own.devices
+    across = _across(cluster, part, members, Collective.ALL_REDUCE, held)
+    if own.devices == 1 or part.plan.options.zero >= 2:
+        return across
+    inside = tuple((Digit(level.cardinality, PatternUse.MEMBER),) for level in own.levels)
+    lines = _pricer(own, part.plan.backend).lines(Collective.ALL_GATHER, _plain(inside))
+    return across + cheapest_line(lines, held).at(held)
+
+
+def crossing(
+    cluster: IslandCluster,
+    senders: Sequence[IslandPart],
+    receivers: Sequence[IslandPart],
+    micro: int,
+) -> float:
+    """Seconds of what one micro-batch sends from a stage to the next, and of its gradients."""
+    sizes = sum(
+        own.spec.bytes
+        for own in receivers[0].plan.graph.inputs
+        if own.name in senders[0].plan.graph.producers
+    )
+    # The first receiver has its share of the samples only.
+    whole = sizes * sum(own.share for own in receivers) / receivers[0].share
+    longest = 0.0
+    for own in (*senders, *receivers):
+        held = whole * own.share / sum(p.share for p in receivers) / micro
+        held /= own.plan.cluster.devices
+        longest = max(longest, _across(cluster, own, 2, Movement.SEND, held))
+    return 2 * longest
+
+
+def _across(
+    cluster: IslandCluster, part: IslandPart, members: int, operation: Operation, held: float
+) -> float:
+    """Seconds of a collective across islands that are all like a part, on each of its devices."""
+    island = Island(name=part.islands[0], cluster=part.plan.cluster)
+    like = cluster.like(island, members)
+    every = tuple((Digit(level.cardinality, PatternUse.EVERY),) for level in like.levels[1:])
+    pattern = _plain(((Digit(members, PatternUse.MEMBER),), *every))
+    return cheapest_line(_pricer(like, part.plan.backend).lines(operation, pattern), held).at(held)
+
+
+def _plain(pattern: Pattern) -> Pattern:
+    """A pattern without digits of one value."""
+    return tuple(tuple(digit for digit in own if digit.radix > 1) for own in pattern)

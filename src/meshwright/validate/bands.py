@@ -1,0 +1,98 @@
+"""Error bands of predicted steps, read off published ones. Enters: judged rows, or a cluster and a
+plan. Leaves: `Band`: within which share 90 % of the rows like it were, held out.
+
+Rows are alike if their GPUs are of one generation and their models both have experts or both have
+none; where fewer than LEAST rows are, those of the GPU count, whatever their models. The bands that
+come with Meshwright are written by `meshwright validate published --held-out --bands FILE`. A GPU
+of which nobody published a step has no band.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from meshwright.cluster.model import Cluster
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Plan
+from meshwright.validate.table import embedded_table
+
+if TYPE_CHECKING:
+    from meshwright.validate.published.predict import JudgedRow
+
+FILE = "published_bands.json"
+LEAST = 6
+"""Rows that a band rests on, at least."""
+QUANTILE = 0.9
+EXPERTS, DENSE = "mixtures of experts", "dense models"
+LIKE = {"H200": "H100"}
+"""Chips that are judged by rows of others: an H200 is an H100 with other memory."""
+ROUTED = "routed_experts"
+
+
+class Band(msgspec.Struct, frozen=True, kw_only=True):
+    """How far predictions of one kind were from published steps."""
+
+    share: float
+    """90 % of the rows were within it."""
+    rows: int
+    of: str
+    """What they are of: "H100, dense models"."""
+
+    def __str__(self) -> str:
+        return f"90 % of {self.rows} published steps ({self.of}) were within ±{self.share:.0%}"
+
+
+def chip(name: str) -> str:
+    """The generation of a GPU, as devices and rows call it.
+
+    >>> chip("H100-SXM5-80GB"), chip("gb200_nvl72_186gb"), chip("TPU-v6e-32GB"), chip("tpu7x")
+    ('H100', 'GB200', 'TPU-V6E', 'TPU7X')
+    """
+    return re.split(r"[-_ ]", name.upper().replace("TPU-V", "TPU+V"))[0].replace("+", "-")
+
+
+def bands_of(judged: Iterable[JudgedRow]) -> dict[str, Band]:
+    """Bands by what they are of, from rows that were held out."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    for it in judged:
+        if it.ratio is not None:
+            own = chip(it.row.gpu)
+            errors[own].append(abs(it.ratio - 1))
+            errors[f"{own}, {EXPERTS if 'MoE' in it.row.note else DENSE}"].append(abs(it.ratio - 1))
+    return {
+        of: Band(share=round(float(np.quantile(own, QUANTILE)), 4), rows=len(own), of=of)
+        for of, own in sorted(errors.items())
+        if len(own) >= LEAST
+    }
+
+
+@cache
+def shipped_bands() -> Mapping[str, Band]:
+    """Those that come with Meshwright."""
+    return msgspec.json.decode(embedded_table(FILE), type=dict[str, Band])
+
+
+def band_of(cluster: Cluster, plan: Plan | OperatorGraph) -> Band | None:
+    """The band of a plan's predicted step; None if nobody published a step of such a device."""
+    graph = plan.graph if isinstance(plan, Plan) else plan
+    name = chip(cluster.device.name)
+    own = LIKE.get(name, name)
+    routed = any(operator.kind == ROUTED for operator in graph.operators)
+    bands = shipped_bands()
+    return bands.get(f"{own}, {EXPERTS if routed else DENSE}") or bands.get(own)
+
+
+def inside(band: Band | None, faster: float) -> bool:
+    """Whether a plan that is so many times as fast may owe that to the error of predictions.
+
+    >>> inside(Band(share=0.2, rows=9, of="H100"), 1.1), inside(None, 1.1)
+    (True, False)
+    """
+    return band is not None and abs(faster - 1) < band.share

@@ -1,0 +1,75 @@
+"""The verbs on sums of islands: plan, explain, replan, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from meshwright.cluster.island_toml import dump_machine
+from meshwright.plan.island_plan import load_island_plan
+from support.islands import island, machine_of, two_layers
+from support.typed import typed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small machine, a model and a plan over islands."""
+    path = tmp_path_factory.mktemp("islands")
+    machine = machine_of(island("fast", 1), island("slow", 1, speed=0.5))
+    (path / "small.toml").write_text(dump_machine(machine))
+    (path / "two.json").write_bytes(msgspec.json.encode(two_layers(6)))
+    words = ("plan", "two.json", "--cluster", "small.toml", "--budget", "2s", "--cores", "1")
+    result = typed(*words, folder=path)
+    assert result.returncode == 0, result.stderr
+    (path / "printed.txt").write_text(result.stdout)
+    return path
+
+
+def test_plan_says_which_island_does_what(folder: Path) -> None:
+    printed = (folder / "printed.txt").read_text()
+    assert "4 of 6 samples (66.7%)" in printed
+    assert "against equal shares for every device: " in printed
+    assert "against fast alone: " in printed
+    assert "lower bound: " in printed
+    plan = load_island_plan(folder / "plan.json")
+    assert [own.share for own in plan.parts] == [4, 2]
+
+
+def test_explain_names_the_straggler(folder: Path) -> None:
+    result = typed("explain", "plan.json", folder=folder)
+    assert "straggler: a device of 'slow' does" in result.stdout
+    document = json.loads(typed("explain", "plan.json", "--json", folder=folder).stdout)
+    without = {own["island"]: own["change"] for own in document["without"]}
+    assert without["fast"] > without["slow"] > 0
+
+
+def test_replan_without_an_island(folder: Path) -> None:
+    words = ("replan", "plan.json", "--without", "slow", "--budget", "1s", "-o", "left.json")
+    result = typed(*words, folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert "x as long as on the full machine" in result.stdout
+    assert "gpu 1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("replan", "plan.json"), "nothing is out or slow"),
+        (("replan", "plan.json", "--without", "medium"), "no island 'medium'"),
+        (("plan", "two.json", "-c", "small.toml", "--devices", "1"), "is a sum of islands"),
+        (("plan", "two.json", "-c", "small.toml", "--nodes", "2"), "are about one island"),
+        (("compare", "two.json", "-c", "small.toml"), "small.toml#fast"),
+        (("simulate", "plan.json"), "a plan over islands"),
+        (("clusters", "dgx-h100", "--without", "node9"), "has node0 to node3"),
+        (("clusters", "dgx-h100", "--slow", "node1"), "is no PART=SHARE"),
+        (("clusters", "dgx-h100", "--slow", "node1=0"), "the speed 0"),
+    ],
+)
+def test_mistakes_get_a_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
+    result = typed(*words, folder=folder)
+    assert result.returncode != 0
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,77 @@
+"""The page about exporting: the script that it says to start trains as one device does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.capture.load import load_model
+from meshwright.cluster.model import Cluster
+from meshwright.export.ranks import check_script
+from meshwright.plan.file import save_plan
+from support.pages import commands, printed_by
+
+pytestmark = pytest.mark.ranks
+
+
+def test_the_exported_script_trains_as_one_device_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks of tensor parallelism with sequence parallelism; the check at start included."""
+    _, export, start = commands("exporting.md")[:3]
+    model, laptop = "zoo:llama3-8b/tiny", Cluster.named("laptop", process=2)
+    plan = configured(load_model(model, 16).graph, laptop, ParallelConfig(tensor=2, sequence=True))
+    save_plan(replace(plan, model=model, batch=16), tmp_path / "plan.json")
+    printed_by(export, tmp_path)
+    script = tmp_path / "job" / "train_plan.py"
+    assert "TENSOR = 1, 1, 1, 2" in script.read_text()
+    printed = printed_by(f"{start} --save checkpoint", tmp_path)
+    losses = [float(own) for own in re.findall(r"^step \d: loss (\S+)$", printed, re.MULTILINE)]
+    monkeypatch.syspath_prepend(str(tmp_path / "job"))
+    spec = importlib.util.spec_from_file_location("train_plan", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    alone, inputs, named, loss, targets = module.build()
+    optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-4)
+    values = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        value = loss(alone(*inputs, **named), *targets)
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert losses == pytest.approx(values, abs=2e-5)
+    dcp_to_torch_save(tmp_path / "checkpoint", tmp_path / "whole.pt")
+    saved = torch.load(tmp_path / "whole.pt")["model"]
+    known = dict(alone.named_parameters())
+    assert saved.keys() == known.keys()
+    assert all(torch.allclose(saved[name], own, atol=1e-5) for name, own in known.items())
+
+
+def test_another_machine_is_refused_at_start(tmp_path: Path) -> None:
+    """One rank where 16 are planned for."""
+    check = tmp_path / "check_ranks.py"
+    check.write_text(check_script(range(16), Cluster.named("dgx-h100", node=2)))
+    environment = {
+        "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0",
+        "PATH": "", "HOME": str(tmp_path),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(check)],
+        env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "there are 1 ranks, and the plan is for 16" in done.stdout

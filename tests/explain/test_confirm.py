@@ -1,0 +1,140 @@
+"""The largest decisions searched again, and what-ifs planned anew."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.data import data_parallel
+from meshwright.cluster.model import Cluster
+from meshwright.cost.tables import pricer_of
+from meshwright.explain import replan
+from meshwright.explain.confirm import (
+    DECISIONS,
+    confirmed,
+    constraints_of,
+    search_with,
+    start_under,
+)
+from meshwright.explain.decisions import Decision, explain
+from meshwright.explain.evaluate_plan import judged
+from meshwright.explain.replan import _longer, faster_device, replanned
+from meshwright.graph.text import parse_graph
+from meshwright.search.budget import Budget
+from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.violations import violations
+from meshwright.simulate.simulation import prices_of
+
+GRAPH = parse_graph("""graph two layers
+input x: float32[n=64, k=512]
+parameter v: float32[h=2048, k=512]
+parameter w: float32[o=512, h=2048]
+operator fc1: y: float32[n=64, h=2048] = linear(x, v)
+operator act: z: float32[n=64, h=2048] = relu(y)
+operator fc2: t: float32[n=64, o=512] = linear(z, w)
+operator sum: l: float32[] = sum(t)
+output l
+loss l""")
+PLAN = data_parallel(GRAPH, Cluster.named("flexflow-p100", node=2, gpu=1))
+LITTLE = Budget(proposals=5)
+
+
+@pytest.fixture(scope="module")
+def planned() -> PlanResult:
+    return judged(PLAN, baselines=False)
+
+
+@pytest.fixture(scope="module")
+def decisions(planned: PlanResult) -> tuple[Decision, ...]:
+    found = explain(
+        PLAN,
+        prices=prices_of(PLAN),
+        operators=pricer_of(PLAN.cluster.device),
+        memory=planned.question.memory,
+    )
+    return confirmed(PLAN, planned.question, found, LITTLE, step=planned.best.prediction.step)
+
+
+def test_the_largest_are_searched(planned: PlanResult, decisions: tuple[Decision, ...]) -> None:
+    """Those that are faster first; none is slower than with all else kept."""
+    searched = [own for own in decisions if own.searched is not None]
+    assert len(searched) == min(DECISIONS, sum(bool(own.fix) for own in decisions))
+    assert all(own.searched <= own.step for own in searched if own.searched and own.step)
+    step = planned.best.prediction.step
+    faster = [own.step for own in decisions if own.fix and own.fits and (own.step or step) < step]
+    assert not faster or min(own.step or step for own in searched) == min(filter(None, faster))
+    steps = [own.best for own in decisions if own.best is not None]
+    assert steps == sorted(steps, reverse=True)
+
+
+def test_a_search_with_it_fixed_finds_the_same(
+    planned: PlanResult, decisions: tuple[Decision, ...]
+) -> None:
+    own = next(own for own in decisions if own.searched is not None)
+    fixed = constraints_of(own.fix)
+    again = search_with(PLAN, planned.question, fixed, LITTLE)
+    assert again.best.prediction.step == own.searched
+    assert violations(again.plan, fixed) == []
+
+
+def test_a_plan_is_changed_to_keep_constraints() -> None:
+    fixed = constraints_of("--fix zero=1 --pin 'fc*=channel'")
+    own = start_under(PLAN, fixed)
+    assert own is not None
+    assert violations(own, fixed) == []
+    assert own.options.zero == 1
+    assert own.layout["act"] == PLAN.layout["act"]
+    assert start_under(PLAN, constraints_of("--pin 'fc1=nothing'")) is None
+
+
+def test_what_cannot_be_searched_says_why(planned: PlanResult) -> None:
+    none = Decision("stages", "1", "64", planned.best.prediction.step, "", fix="--fix stages=64")
+    (told,) = confirmed(PLAN, planned.question, [none], LITTLE, step=1.0)
+    assert told.searched is None
+    assert "64" in told.found
+
+
+def test_what_ifs_are_planned_anew(planned: PlanResult) -> None:
+    found = {own.change: own for own in replanned(PLAN, planned.question, LITTLE)}
+    assert list(found) == [
+        "twice the batch", "twice as many nodes", "V100-SXM2-32GB instead",
+        "twice the memory on each device",
+    ]  # fmt: skip
+    step = planned.best.prediction.step
+
+    def best(change: str) -> PlanResult:
+        planned = found[change].planned
+        assert planned is not None
+        return planned
+
+    assert best("twice the batch").question.graph.inputs[0].spec.shape[0] == 128
+    assert best("twice as many nodes").plan.cluster.hierarchy == (4, 1)
+    faster = best("V100-SXM2-32GB instead")
+    assert faster.best.prediction.step < step
+    assert faster.question.cluster.device.rates == PLAN.cluster.device.rates
+    assert best("twice the memory on each device").question.memory == 2 * planned.question.memory
+
+
+def test_a_device_that_is_not_of_the_ladder_has_no_next() -> None:
+    assert faster_device(Cluster.named("laptop").device) is None
+    assert faster_device(Cluster.named("dgx-b300").device) is None
+
+
+def test_a_change_that_cannot_be_planned_says_why(planned: PlanResult) -> None:
+    """Samples that are a batch's product are not those of another."""
+    own = replace(PLAN, model="elsewhere.py:build")
+    with pytest.raises(InputError, match="decides the length of its samples itself"):
+        _longer(own, planned.question)
+    with pytest.raises(InputError, match="does not say what its model was captured from"):
+        _longer(PLAN, planned.question)
+
+
+def test_a_refused_change_has_a_note(planned: PlanResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> PlanResult:
+        raise InputError("there is none", "take another")
+
+    monkeypatch.setattr(replan, "best_plan", refused)
+    found = list(replanned(PLAN, planned.question, LITTLE))
+    assert {own.note for own in found} == {"cannot be planned: there is none"}
+    assert [own.planned for own in found] == [None] * 4

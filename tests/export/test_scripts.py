@@ -1,0 +1,227 @@
+"""Exported scripts build their models with torch alone; rank files put ranks where axes lie."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.facts import facts_of
+from meshwright.capture.load import load_model, zoo_example
+from meshwright.capture.options import parse_source
+from meshwright.capture.standalone import standalone
+from meshwright.capture.zoo import ENTRIES
+from meshwright.cluster.model import Cluster
+from meshwright.configs.megatron_flags import read_megatron
+from meshwright.configs.written import settled
+from meshwright.export.dims import dims_of
+from meshwright.export.exported import TARGETS
+from meshwright.export.fit import ranks_of
+from meshwright.export.megatron import megatron_script
+from meshwright.export.modules import tensor_styles
+from meshwright.export.plan_for import plan_for
+from meshwright.export.torchtitan import UNKNOWN
+from meshwright.export.uniform import uniform_of
+from meshwright.export.write import exported
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import PlannedChain
+from meshwright.search.budget import Budget
+from meshwright.search.joint.constraints import parse_constraints
+from meshwright.search.joint.question import PlanRequest
+
+
+@cache
+def graph_of(model: str, batch: int = 16) -> OperatorGraph:
+    return load_model(model, batch).graph
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[Path]:
+    """A folder that modules are imported from, and are forgotten afterwards."""
+    sys.path.insert(0, str(tmp_path))
+    yield tmp_path
+    sys.path.remove(str(tmp_path))
+    for name in [name for name in sys.modules if name.startswith("zoo_")]:
+        del sys.modules[name]
+
+
+def built(source: str, batch: int, folder: Path) -> Any:
+    code = standalone(source, batch)
+    for name, text in code.files.items():
+        assert "meshwright." not in text
+        assert "msgspec" not in text
+        (folder / name).write_text(text)
+    names: dict[str, Any] = {"torch": torch}
+    exec("def build():\n" + textwrap.indent(code.body, "    "), names)
+    return names["build"]
+
+
+def test_every_model_of_the_zoo_is_built_by_its_own_files(beside: Path) -> None:
+    for entry in ENTRIES:
+        source = f"zoo:{entry.name}/tiny"
+        build = built(source, 4, beside)
+        with torch.device("meta"):
+            model, inputs, named, loss, targets = build()
+        known = zoo_example(parse_source(source), 4)
+        shapes = {name: own.shape for name, own in model.named_parameters()}
+        assert shapes == {name: own.shape for name, own in known.model.named_parameters()}
+        assert (named, loss.__name__) == ({}, known.loss.__name__ if known.loss else "")
+        assert len(inputs) == len(known.inputs)
+        assert [own.shape for own in targets] == [own.shape for own in known.targets]
+
+
+def test_sizes_that_a_source_names_stay(beside: Path) -> None:
+    model, *_ = built("zoo:llama3-8b/tiny?layers=3&heads=2", 4, beside)()
+    assert len(model.layers) == 3
+    model, (image,), *_ = built("zoo:resnet-50/tiny?blocks=1,1,2,1", 4, beside)()
+    assert image.shape[0] == 4
+
+
+def test_a_class_of_transformers_is_built_by_its_settings(beside: Path) -> None:
+    pytest.importorskip("transformers")
+    model, inputs, named, loss, _ = built(
+        "hf:LlamaForCausalLM/tiny?num_hidden_layers=3", 4, beside
+    )()
+    assert (inputs, loss) == ((), None)
+    assert len(model.model.layers) == 3
+    assert model(**named)["loss"].isfinite()
+
+
+def test_a_trace_has_no_code() -> None:
+    with pytest.raises(InputError, match="is a trace, which no script can build"):
+        standalone("model.pt2", 4)
+
+
+def test_tied_tables_are_cut_alike() -> None:
+    graph, laptop = graph_of("zoo:bert-large/tiny"), Cluster.named("laptop", process=2)
+    plan = configured(graph, laptop, ParallelConfig(tensor=2, sequence=True))
+    found = tensor_styles(plan, (0,))
+    assert (found.styles["words"], found.styles["decoder"]) == ("table", "head")
+    assert found.styles["layers.*.attention.output"] == "rows"
+    # What a norm behind a layer makes is read by the next residual, too: it stays cut.
+    assert found.gathered == ("transform_norm",)
+    llama = configured(
+        graph_of("zoo:llama3-8b/tiny"), laptop, ParallelConfig(tensor=2, sequence=True)
+    )
+    assert tensor_styles(llama, (0,)).gathered == (
+        "layers.*.attention_norm",
+        "layers.*.feed_forward_norm",
+        "norm",
+    )
+
+
+def test_what_dtensor_has_no_rules_for_is_computed_by_every_rank() -> None:
+    laptop = Cluster.named("laptop", process=2)
+    plan = configured(graph_of("zoo:mixtral-8x7b/tiny"), laptop, ParallelConfig(tensor=2))
+    found = tensor_styles(plan, (0,))
+    assert found.local == ("layers.*.feed_forward",)
+    own = exported(replace(plan, model="zoo:mixtral-8x7b/tiny", batch=16), plan.graph, "pytorch")
+    assert any("computes all of it" in words for words in own.lost)
+    assert "run_locally(module" in dict(own.files)["train_plan.py"]
+
+
+def test_reductions_over_the_data_axis_keep_their_steps() -> None:
+    cluster, graph = Cluster.named("dgx-h100", node=2, gpu=4), graph_of("zoo:llama3-8b/tiny")
+    plan = configured(graph, cluster, ParallelConfig(data=8, zero=3))
+    chains = (
+        PlannedChain(collective="ReduceScatter", over=(0, 1, 2), bytes=8.0, steps=((1, 2), (0,))),
+        PlannedChain(collective="ReduceScatter", over=(0, 1, 2), bytes=4.0, steps=((0, 1, 2),)),
+        PlannedChain(collective="Broadcast", over=(0, 1, 2), bytes=4.0, steps=((0,), (1, 2))),
+    )
+    own = exported(replace(plan, chains=chains, model="zoo:llama3-8b/tiny"), graph, "pytorch")
+    script = dict(own.files)["train_plan.py"]
+    assert "SCATTER_STEPS = ((1, 2), (0,))" in script
+    assert "GATHER_STEPS = ()" in script
+    assert own.lost == ("1 collective in steps: single ones instead",)
+    compile(script, "train_plan.py", "exec")
+
+
+def test_checkpointing_of_some_layers_is_that_of_these() -> None:
+    graph, laptop = graph_of("zoo:llama3-8b/tiny"), Cluster.named("laptop")
+    plan = configured(graph, laptop, ParallelConfig(data=4, zero=3, recompute=True))
+    some = plan.changed(options=replace(plan.options, recompute_layers=1))
+    own = exported(replace(some, model="zoo:llama3-8b/tiny"), graph, "pytorch")
+    assert "RECOMPUTED = ('layers.0',)" in dict(own.files)["train_plan.py"]
+    assert own.lost == ()
+    every = exported(replace(plan, model="zoo:llama3-8b/tiny"), graph, "pytorch")
+    assert "RECOMPUTED = LAYERS" in dict(every.files)["train_plan.py"]
+    lost = exported(some, graph, "megatron").lost
+    assert lost == ("activation checkpointing of 1 layer becomes that of all layers",)
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_a_plan_for_a_target_loses_nothing_there(target: str) -> None:
+    cluster = Cluster.named("dgx-h100", node=2, gpu=4)
+    model = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&sequence=16"
+    graph = graph_of(model)
+    question = PlanRequest(graph=graph, cluster=cluster, memory=cluster.device.memory)
+    planned = plan_for(question, target, Budget.parse("200"))
+    assert planned.simulated > 1
+    plan = replace(planned.plan, model=model, batch=16)
+    found = exported(plan, graph, target)
+    assert [own for own in found.lost if UNKNOWN not in own] == []
+    assert found.written.step == planned.best.prediction.step
+
+
+def test_a_target_is_asked_for_what_it_has() -> None:
+    laptop = Cluster.named("laptop")
+    lenet = PlanRequest(
+        graph=graph_of("zoo:lenet/tiny"), cluster=laptop, memory=laptop.device.memory
+    )
+    with pytest.raises(InputError, match="megatron lays out transformers"):
+        plan_for(lenet, "megatron", Budget.parse("200"))
+    llama = PlanRequest(
+        graph=graph_of("zoo:llama3-8b/tiny"),
+        cluster=laptop,
+        memory=laptop.device.memory,
+        constraints=parse_constraints(fixes=["zero=1"]),
+    )
+    with pytest.raises(InputError, match="ZeRO 1 is asked for, and jax has ZeRO 0, 3"):
+        plan_for(llama, "jax", Budget.parse("200"))
+
+
+@pytest.mark.parametrize(("layers", "pipeline", "chunks"), [(6, 4, 1), (7, 4, 1), (7, 2, 2)])
+def test_stages_that_are_not_equal_read_back_from_megatron(
+    layers: int, pipeline: int, chunks: int
+) -> None:
+    graph = graph_of(f"zoo:llama3-8b/tiny?layers={layers}")
+    cluster, dims = Cluster.named("dgx-h100", node=2, gpu=2), dims_of(graph)
+    config = ParallelConfig(
+        data=4 // pipeline, pipeline=pipeline, chunks=chunks, micro_batches=4, uneven=True
+    )
+    text = megatron_script(config, dims, cluster, "# a comment\n")
+    assert "--pipeline-model-parallel-layout" in text
+    written = read_megatron(text, 4)
+    again = settled(written, dims.facts)
+    assert (again.pipeline, again.chunks, again.uneven) == (pipeline, chunks, True)
+    assert not [note for note in written.notes if "priced as" in note and "stages of" in note]
+    other = read_megatron(text.replace("|t*2", "|t*3", 1), 4)
+    assert any("are priced as" in note for note in other.notes)
+
+
+def test_rank_files_put_axes_where_the_plan_has_them() -> None:
+    """Ranks that a rank file puts on hosts and slots, numbered as Megatron does: its tensor groups
+    are the devices that differ along the plan's tensor factors."""
+    cluster, graph = Cluster.named("dgx-h100", node=2, gpu=4), graph_of("zoo:llama3-8b/tiny")
+    taken = {"tensor": (0,), "context": (), "data": (1, 2), "pipeline": ()}
+    plan = configured(graph, cluster, ParallelConfig(data=4, tensor=2), taken)  # type: ignore[arg-type]
+    files = dict(exported(plan, graph, "megatron").files)
+    lines = [line.split("=", 1)[1].split() for line in files["rankfile"].splitlines()]
+    devices = [int(h.removeprefix("node")) * 4 + int(s.removeprefix("slot=")) for h, s in lines]
+    hosts = [f"node{device // 4}" for device in devices]
+    assert files["hostfile"].split() == hosts
+    groups = [devices[first : first + 2] for first in range(0, 8, 2)]
+    assert sorted(groups) == [[gpu, gpu + 4] for gpu in range(4)]
+    found = uniform_of(plan)
+    assert list(ranks_of(found.config, found.taken, cluster)) == devices
+    assert facts_of(graph).heads % 2 == 0

@@ -1,0 +1,41 @@
+"""Virtual stages of a pipeline that was found: equally many runs of units on every stage."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from meshwright.base.units import Bytes
+from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.tables import pricer_of
+from meshwright.lower.stage_runs import runs_of, stages_of
+from meshwright.plan.model import Options
+from meshwright.search.joint.evaluate import Evaluator
+from meshwright.search.joint.global_config import GlobalConfig
+from meshwright.search.joint.interleave_move import interleaved
+from meshwright.search.joint.layout_dp import LayoutWeights
+from meshwright.search.joint.question import PlanRequest
+from meshwright.simulate.collective_table import CollectivePrices
+from support.baseline_graphs import transformer
+
+CLUSTER = Cluster.named("laptop", process=2)
+
+
+def test_every_stage_gets_as_many_runs_and_all_else_stays() -> None:
+    graph = transformer(batch=8, layers=4)
+    question = PlanRequest(graph=graph, cluster=CLUSTER, memory=Bytes(1 << 40), training=Options())
+    prices = CollectivePrices(Pricer(CLUSTER, algorithm="best"))
+    trials = Evaluator(question, prices, pricer_of(CLUSTER.device), lambda: False, lambda _: None)
+    bench = trials.bench(graph)
+    plain = Options(micro_batches=4)
+    sketch = bench.sketch(GlobalConfig((0,), plain), LayoutWeights(), fine=False)
+    before = trials.add(bench.simulated("joint", plain, bench.roles(sketch)), bench, sketch)
+    assert before is not None
+    interleaved(trials, lambda: False)
+    assert trials.kept.simulated >= 2
+    options = replace(plain, schedule="interleaved")
+    found = bench.simulated("joint", options, bench.virtual(sketch, 2))
+    layouts = [found.plan.layout[unit.name] for unit in bench.units]
+    stages = stages_of(runs_of(layouts, options), options)
+    assert [len(own) for own in stages.values()] == [2, 2]
+    assert found.prediction.moved > before.candidate.prediction.moved

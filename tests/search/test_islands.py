@@ -1,0 +1,176 @@
+"""The search over islands: equal to enumeration where that can be done, never slower than dropping
+an island or equal shares; laws of shares and cuts.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, permutations, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.base.errors import InputError
+from meshwright.base.integers import divisors
+from meshwright.base.units import Seconds
+from meshwright.cluster.islands import IslandCluster
+from meshwright.cost.backend import NCCL
+from meshwright.graph.text import parse_graph
+from meshwright.plan.island_plan import (
+    IslandPart,
+    IslandPlan,
+    island_plan_bytes,
+    parse_island_plan,
+    weights,
+)
+from meshwright.search.budget import Budget
+from meshwright.search.islands.cuts import cuts_of, partition
+from meshwright.search.islands.planner import _Search
+from meshwright.search.islands.question import IslandPlanned, IslandQuestion
+from meshwright.search.islands.shares import balanced, least_max, proportional
+from meshwright.sharding.loss_law import loss_law
+from meshwright.simulate.islands import predicted
+from support.islands import island, machine_of, two_layers
+
+BATCH = 6
+
+
+def searched(machine: IslandCluster, batch: int = BATCH) -> tuple[_Search, IslandPlanned]:
+    question = IslandQuestion(graph=two_layers(batch), cluster=machine)
+    search = _Search(question, Budget(proposals=1), NCCL, 0, 1, False, lambda _share, _doing: None)
+    # Every inner search is short: what is compared is the choice among them.
+    search.inner._budget = Budget(seconds=Seconds(0.02))
+    return search, search.planned()
+
+
+def enumerated(search: _Search) -> float:
+    """The least step of all shares of all subsets, and of all pipelines."""
+    machine, batch = search.machine, search.batch
+    before = len(search.found)
+    for size in range(2, len(machine.islands) + 1):
+        for chosen in combinations(machine.islands, size):
+            for shares in product(range(1, batch), repeat=size):
+                if sum(shares) == batch:
+                    search._share("enumerated", chosen, shares)
+        for chosen in permutations(machine.islands, size):
+            cuts = [own.position for own in cuts_of(search.question.graph)]
+            for micro in divisors(batch):
+                for ends in combinations(cuts, size - 1):
+                    search._pipeline(chosen, micro, batch // micro, ends)
+    assert len(search.found) > before
+    return min(own.rank for own in search.found)[1]
+
+
+SMALL = {
+    "2+1": (island("fast", 2), island("slow", 1, speed=0.5)),
+    "2x2+3": (island("fast", 2, 2), island("slow", 3, speed=0.5)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_search_equals_enumeration(name: str) -> None:
+    search, found = searched(machine_of(*SMALL[name]))
+    assert found.best.prediction.step == enumerated(search)
+    steps = {own.plan.origin: own.prediction.step for own in found.alternatives}
+    assert {"fast alone", "slow alone", "equal shares", "shares", "stages"} <= steps.keys()
+    assert found.best.prediction.step == min(steps.values())
+    assert steps["shares"] <= steps["equal shares"]
+    assert 0 < found.bound <= found.best.prediction.step
+    assert predicted(found.best.plan) == found.best.prediction
+    assert parse_island_plan(island_plan_bytes(found.best.plan)) == found.best.plan
+
+
+def test_fast_links_make_islands_share_and_slow_ones_leave_one_out() -> None:
+    # With little to compute and much to reduce the second island is not worth its link.
+    _, near = searched(machine_of(island("a", 1), island("b", 1, speed=0.5), rate="20 GB/s"))
+    _, far = searched(machine_of(island("a", 1), island("b", 1, speed=0.5), rate="0.1 MB/s"))
+    assert near.best.plan.origin == "shares"
+    assert [own.share for own in near.best.plan.parts] == [4, 2]
+    assert weights(near.best.plan.parts) == (4 / 6, 2 / 6)
+    assert far.best.plan.idle == ("b",)
+    assert far.best.plan.origin == "a alone"
+
+
+def test_shares_are_the_best_by_enumeration() -> None:
+    def timing(number: int, share: int) -> float:
+        return (1.0, 2.5, 0.8)[number] * share + number
+
+    best, shares = balanced(timing, [1.0, 0.4, 1.25], 8, lambda: False)
+    every = [
+        max(timing(0, a), timing(1, b), timing(2, 8 - a - b))
+        for a in range(1, 7)
+        for b in range(1, 8 - a)
+    ]
+    assert best == min(every)
+    assert sum(shares) == 8
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=4), st.integers(16, 500))
+def test_shares_add_up(speeds: list[float], batch: int) -> None:
+    assert sum(proportional(speeds, batch)) == batch
+    best, shares = balanced(lambda n, share: share / speeds[n], speeds, batch, lambda: False)
+    assert sum(shares) == batch
+    # No split into whole samples is faster than work over speed, and this one is near.
+    assert best >= batch / sum(speeds) * (1 - 1e-9)
+    assert math.isfinite(best)
+
+
+def test_least_max_says_when_nothing_adds_up() -> None:
+    assert least_max([{2: 1.0}, {2: 1.0}], 5) == (math.inf, ())
+
+
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=8), st.integers(1, 3))
+def test_cuts_are_the_best_by_enumeration(loads: list[int], slower: int) -> None:
+    speeds = [[float(own) for own in loads], [float(own * slower) for own in loads]]
+    cuts = list(range(1, len(loads)))
+    chosen = partition(speeds, cuts, len(loads))
+    assert chosen is not None
+    every = [max(sum(speeds[0][:cut]), sum(speeds[1][cut:])) for cut in cuts]
+    assert max(sum(speeds[0][: chosen[0]]), sum(speeds[1][chosen[0] :])) == min(every)
+
+
+def loss(text: str) -> str:
+    return loss_law(parse_graph(f"graph g\ninput x: float32[n=4, i=2]\n{text}"))
+
+
+def test_the_law_of_a_loss() -> None:
+    mean, total = "m: float32[] = mean(x)", "s: float32[] = sum(x)"
+    assert loss(f"operator m: {mean}\nloss m") == "mean"
+    assert loss(f"operator s: {total}\nloss s") == "sum"
+    assert loss(f"operator m: {mean}\noperator d: d: float32[] = mul(m) {{other=2}}\nloss d") == (
+        "mean"
+    )
+    with pytest.raises(InputError, match="applied to the loss"):
+        loss(f"operator m: {mean}\noperator d: d: float32[] = sqrt(m)\nloss d")
+    with pytest.raises(InputError, match="different kinds"):
+        loss(
+            f"operator m: {mean}\noperator s: {total}\noperator d: d: float32[] = add(m, s)\nloss d"
+        )
+
+
+def test_plans_over_islands_check_themselves() -> None:
+    _, found = searched(machine_of(island("a", 1), island("b", 1, speed=0.5)))
+    best = found.best.plan
+    first, second = best.parts
+    for parts, said in (
+        ((first,), "share 4 samples, and a step has 6"),
+        ((), "has no part"),
+        ((first, IslandPart(islands=("c",), plan=second.plan, share=2)), "no island 'c'"),
+        (
+            (first, IslandPart(islands=("a",), plan=second.plan, share=2)),
+            "want more than its 1 device",
+        ),
+        (
+            (first, IslandPart(islands=("b",), plan=first.plan, share=2)),
+            "share of 2 and a plan for 4",
+        ),
+        ((first, IslandPart(islands=("b",), plan=second.plan, share=2, stage=2)), "numbered"),
+    ):
+        with pytest.raises(InputError, match=said):
+            IslandPlan(origin="x", cluster=best.cluster, batch=6, parts=parts)
+    with pytest.raises(InputError, match="not what it should be"):
+        parse_island_plan(b'{"meshwright_island_plan": 1}')
+    newer = island_plan_bytes(best).replace(b'island_plan": 1', b'island_plan": 2')
+    with pytest.raises(InputError, match="version 2"):
+        parse_island_plan(newer)

@@ -1,0 +1,46 @@
+"""Training over islands, for ranks: many plans one after the other on the same ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+
+from meshwright.plan.island_plan import IslandPlan
+from meshwright.run.islands import parallelize_islands
+from support.module_bodies import batch_of, example_of
+
+STEPS = 2
+
+
+def trained_on_islands(source: str, plans: list[IslandPlan]) -> list[tuple[list[float], Any]]:
+    """The losses and the state after some steps by each plan, on every rank."""
+    store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
+    world = dist.get_world_size()
+    found = []
+    for number, plan in enumerate(plans):
+        if number:
+            dist.destroy_process_group()
+            again = PrefixStore(f"world{number}", store)
+            dist.init_process_group("gloo", store=again, rank=rank, world_size=world)
+        found.append(_trained(source, plan))
+    return found
+
+
+def _trained(source: str, plan: IslandPlan) -> tuple[list[float], dict[str, Any] | None]:
+    example = example_of(source)
+    batch: list[Tensor] = batch_of(example, plan.parts[0].plan)
+    losses = []
+    with parallelize_islands(example.model, plan) as model:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = model(*batch)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        state = model.whole_state()
+    return losses, None if state is None else {key: own.numpy() for key, own in state.items()}

@@ -1,0 +1,27 @@
+"""Which operators run again, counted out layer by layer: a slow twin of `Options.runs_again`."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+
+from meshwright.graph.layers import layers
+from meshwright.graph.model import OperatorGraph
+from meshwright.plan.model import Options
+
+
+def recomputed(graph: OperatorGraph, options: Options) -> dict[str, tuple[int, int]]:
+    """The names of operators that run again, with their layers."""
+    if not options.recompute:
+        return {}
+    every = [(repeat, index) for repeat in layers(graph) for index in range(repeat.count)]
+    wanted = min(options.recompute_layers or len(every), len(every))
+    found: dict[str, tuple[int, int]] = {}
+    rest = len(every) - wanted
+    kept = {len(every) - 1 - ceil(Fraction(n * len(every), rest)) for n in range(rest)}
+    for number in sorted(set(range(len(every))) - kept):
+        repeat, index = every[number]
+        for position in repeat.layer(index):
+            found[graph.operators[position].name] = repeat.start, index
+    assert len(set(found.values())) == wanted
+    return found
