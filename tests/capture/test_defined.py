@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
+import torch
 
 from meshwright.base.errors import InputError
+from meshwright.capture.aten import overloads
 from meshwright.capture.defined import definitions_in
+from meshwright.capture.function import loaded_function
 from meshwright.capture.load import load_model
 from meshwright.capture.model import capture_model
+from meshwright.capture.options import parse_source
 from meshwright.graph.check import unknown_kinds
 from meshwright.graph.pieces import splits_of
 from meshwright.rewrite.library.reading import read_operators
@@ -134,3 +139,25 @@ def test_a_kernel_that_is_not_there(tmp_path: Path) -> None:
     path.write_text(f"{SWIGLU}\nkernel = {MODELS}:nothing")
     with pytest.raises(InputError, match=f"kernel '{MODELS}:nothing': there is no function"):
         capture_model(f"{MODELS}:gated", operators=path)
+
+
+REGISTERS = """import torch
+
+@torch.library.custom_op("meshwright_tests::registered", mutates_args=())
+def registered(x: torch.Tensor) -> torch.Tensor:
+    return x.tanh()
+"""
+
+
+def test_operators_that_are_registered_again_are_looked_up_again(tmp_path: Path) -> None:
+    """PyTorch frees what was registered before under that name."""
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(REGISTERS)
+        loaded_function(parse_source(f"{tmp_path / name}:registered"))
+        packet = torch.ops.meshwright_tests.registered
+        assert overloads("meshwright_tests.registered") == (packet.default,)
+
+
+def test_a_file_that_is_imported_is_not_run_again() -> None:
+    module = importlib.import_module(MODELS)
+    assert loaded_function(parse_source(f"{module.__file__}:gated")) is module.gated

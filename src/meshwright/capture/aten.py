@@ -225,10 +225,22 @@ def _placed(value: object, inputs: Sequence[torch.Tensor | None]) -> object:
     return value
 
 
-@cache
 def overloads(kind: str) -> tuple[OpOverload, ...]:
-    """All overloads of a kind that give new tensors, and that take dims by number."""
+    """All overloads of a kind that give new tensors, and that take dims by number.
+
+    Those of a library are looked up each time: a file that is run again registers its operators
+    anew, and PyTorch frees what the overloads of before refer to.
+    """
     library, _, name = kind.rpartition(".")
+    return _overloads(library, name) if library else _bare_overloads(name)
+
+
+@cache
+def _bare_overloads(name: str) -> tuple[OpOverload, ...]:
+    return _overloads("", name)
+
+
+def _overloads(library: str, name: str) -> tuple[OpOverload, ...]:
     found: list[OpOverload] = []
     for namespace in (library,) if library else BARE:
         try:

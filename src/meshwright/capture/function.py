@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,8 +69,25 @@ def _module_of_file(path: Path, source: Source) -> ModuleType:
         raise InputError(
             f"there is no file {str(path)!r} for {source.text!r}", "give the path of a Python file"
         )
-    written = path.stat()
-    return _executed(path.resolve(), written.st_mtime_ns, written.st_size)
+    file, written = path.resolve(), path.stat()
+    return _imported(file) or _executed(file, written.st_mtime_ns, written.st_size)
+
+
+def _imported(file: Path) -> ModuleType | None:
+    """The module as which Python has imported a file already.
+
+    The file is not run a second time: it would register its operators anew, and PyTorch frees those
+    that the imported module calls.
+    """
+    for name, module in tuple(sys.modules.items()):
+        own = getattr(module, "__file__", None) == str(file) and name != "__main__"
+        if own and not isinstance(module.__loader__, _FileLoader):
+            return module
+    return None
+
+
+class _FileLoader(SourceFileLoader):
+    """Loads files that a source names, which may change while Python runs."""
 
 
 @lru_cache(maxsize=64)
@@ -77,7 +95,8 @@ def _executed(path: Path, written: int, size: int) -> ModuleType:
     """The module of a file as it was written; run once, since it may register operators."""
     free = path.stem not in sys.modules
     name = path.stem if free else f"{path.stem}_{zlib.crc32(str(path).encode()):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _FileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
