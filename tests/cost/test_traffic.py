@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meshwright.cost.collective import Collective, Movement, Operation
 from meshwright.cost.pattern import Digit, PatternUse
 from meshwright.cost.traffic import ring_parts, sent_bytes
-from meshwright.simulate.collective_table import _moved
+from meshwright.simulate.collective_ways import bytes_moved
 
 parts = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 
@@ -29,7 +29,7 @@ def test_members_together_send_what_the_simulator_says(
     sent = [sent_bytes(operation, [part] * members, position) for position in range(members)]
     if members > 1:
         assert sum(sent) == pytest.approx(
-            _moved(operation, ((Digit(members, PatternUse.MEMBER),),)) * held
+            bytes_moved(operation, ((Digit(members, PatternUse.MEMBER),),)) * held
         )
     else:
         assert sent == [0]

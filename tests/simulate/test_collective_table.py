@@ -21,10 +21,10 @@ from meshwright.simulate import full
 from meshwright.simulate.collective_table import (
     OPERATIONS,
     CollectivePrices,
-    CollectiveWay,
     pattern_number,
     price,
 )
+from meshwright.simulate.collective_ways import CollectiveWay
 from meshwright.simulate.resources import places, subcube
 from support.strategies import DEVICE, clusters
 from task_graphs import task_graph

@@ -24,7 +24,8 @@ from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import CostGraph
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meshwright.capture.routing import Part, RoutedEnds, RoutedIds, RoutedMix, RoutedRow, parts_of
+from meshwright.capture.routed_parts import Part, RoutedEnds, RoutedIds, RoutedMix, RoutedRow
+from meshwright.capture.routing import parts_of
 from meshwright.graph.expert_body import ENDS, IDS, ROWS, ExpertStage, format_body, operand
 from meshwright.graph.families import family_of
 from meshwright.graph.family import ShapeError

@@ -26,7 +26,8 @@ from meshwright.explain.alternatives import alternatives
 from meshwright.explain.counterfactuals import CounterfactualTrials, OpGroupClass, classes
 from meshwright.plan.model import Plan, Prediction
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
-from meshwright.simulate.collective_table import NANO, CollectivePrices, CollectiveWay
+from meshwright.simulate.collective_table import NANO, CollectivePrices
+from meshwright.simulate.collective_ways import CollectiveWay
 from meshwright.simulate.moves import EdgeCollective, moves, ways_by_level
 from meshwright.simulate.simulation import simulate
 

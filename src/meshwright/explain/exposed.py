@@ -23,7 +23,8 @@ from meshwright.explain.utilisation import occupancies, runs_unit
 from meshwright.graph.counts import backward, forward
 from meshwright.sharding.reshard import ALL_REDUCE, NAMES
 from meshwright.sharding.unit import Member
-from meshwright.simulate.collective_table import NANO, CollectiveWay
+from meshwright.simulate.collective_table import NANO
+from meshwright.simulate.collective_ways import CollectiveWay
 from meshwright.simulate.memory.shard_bytes import degrees
 from meshwright.simulate.moves import moves, ways_by_level
 from meshwright.simulate.problem import StepModel

@@ -35,6 +35,7 @@ from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Cod
 from meshwright.sharding.states import PARTIAL, State
 from meshwright.sharding.unit import BoundaryTensor
 from meshwright.sharding.units import units
+from meshwright.simulate.additive_costs import ConsumerCosts, Costs, EdgeCosts, OpGroupCosts
 from meshwright.simulate.collective_table import NANO, CollectivePrices, CollectiveTable, price
 from meshwright.simulate.edge_collectives import SHARD
 from meshwright.simulate.edges import joined
@@ -46,36 +47,6 @@ from meshwright.simulate.operator_table import (
     found_rows,
     runs,
 )
-
-Costs = NDArray[np.float64]
-
-
-class OpGroupCosts(NamedTuple):
-    """Nanoseconds for each layout of a unit."""
-
-    there: Costs
-    back: Costs
-    sums: Costs
-    update: Costs
-
-
-class ConsumerCosts(NamedTuple):
-    """Nanoseconds for each pair of layouts, the maker's first."""
-
-    there: Costs
-    back: Costs
-    sums: Costs
-
-
-class EdgeCosts(NamedTuple):
-    """One reading of a tensor by another unit than its maker."""
-
-    maker: int
-    reader: int
-    kind: int
-    """Legs of the same kind cost the same."""
-    shared: int
-    """How many units read the same tensor."""
 
 
 class _Known:

@@ -24,18 +24,24 @@ from numpy.typing import NDArray
 from meshwright.base.compiled import compiled
 from meshwright.base.integers import divisors, set_bits
 from meshwright.cluster.model import Cluster, Link
-from meshwright.collectives.dsl import Program
 from meshwright.collectives.factors import summed_hierarchy
-from meshwright.collectives.predict import PricedProgram, cheapest
+from meshwright.collectives.predict import cheapest
 from meshwright.collectives.synthesize import MoveSpace
 from meshwright.collectives.verify import verified
-from meshwright.cost.alpha_beta import CostLine, LostBandwidth, Pricer
+from meshwright.cost.alpha_beta import CostLine, Pricer
 from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective, Movement, Operation
 from meshwright.cost.overlap import waited_share
-from meshwright.cost.pattern import Digit, Pattern, PatternUse, concurrent, members
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import NAMES
+from meshwright.simulate.collective_ways import (
+    CollectiveWay,
+    bytes_moved,
+    chained,
+    of_program,
+    scaled,
+)
 
 NANO = 1e9
 COMPUTE = 0
@@ -48,23 +54,6 @@ OPERATIONS: tuple[Operation, ...] = tuple(
     next(op for op in (*Collective, *Movement) if op.value == name) for name in NAMES
 )
 """By their numbers in `sharding.reshard`."""
-
-
-class CollectiveWay(NamedTuple):
-    """One way to carry out an operation: seconds and bytes for each byte held by a member."""
-
-    fixed: float
-    slope: float
-    busy: tuple[tuple[tuple[int, str], float], ...]
-    moved: float
-    """Bytes that leave a device, on the whole machine."""
-    queues: bool = True
-    """Whether it waits for its links and keeps others waiting."""
-    lost: LostBandwidth = LostBandwidth()
-    program: Program | None = None
-    steps: tuple[tuple[int, ...], ...] = ()
-    """Of several of its kind, one after the other: which of the factors, counted from the first,
-    each is along."""
 
 
 class CollectiveTable(NamedTuple):
@@ -267,7 +256,7 @@ class CollectivePrices:
         pattern = self._pattern(inside, every)
         left = waited_share(self.pricer.cluster.device.running, kind, pattern)
         for line in self.pricer.lines(kind, pattern):
-            way = _scaled(_chain([(line, 1.0, _moved(kind, pattern))]), left)
+            way = scaled(chained([(line, 1.0, bytes_moved(kind, pattern))]), left)
             # NCCL has channels for what goes from one device to another: these bytes share links
             # with collectives that are on their way, and do not queue behind them.
             apart = kind is Movement.SEND and self.pricer.backend == NCCL
@@ -317,7 +306,7 @@ class CollectivePrices:
         others = inside & ~own if scattered else inside & ((own & -own) - 1)
         pattern = self._pattern(own, every | others)
         line = min(self.pricer.lines(kind, pattern), key=lambda line: line.per_byte)
-        return line, _moved(kind, pattern)
+        return line, bytes_moved(kind, pattern)
 
     def _stepwise(
         self, kind: Collective, inside: int, every: int, groups: tuple[int, ...]
@@ -332,7 +321,7 @@ class CollectivePrices:
             elif kind is Collective.ALL_GATHER:
                 held *= ways
         places = {factor: place for place, factor in enumerate(set_bits(inside))}
-        return _chain(steps)._replace(
+        return chained(steps)._replace(
             steps=tuple(tuple(places[factor] for factor in set_bits(own)) for own in groups)
         )
 
@@ -348,7 +337,7 @@ class CollectivePrices:
             if key not in seen and len(priced.steps) > 1:
                 seen.add(key)
                 verified(hierarchy, priced.program)
-                yield _of_program(space, priced, payload)
+                yield of_program(space, priced, payload)
 
     def _pattern(self, inside: int, every: int) -> Pattern:
         digits: list[list[Digit]] = [[] for _ in self.pricer.cluster.levels]
@@ -364,57 +353,3 @@ def _links(cluster: Cluster) -> Iterator[tuple[int, Link]]:
     for depth, level in enumerate(cluster.levels):
         for link in level.links:
             yield depth, link
-
-
-def _chain(steps: Sequence[tuple[CostLine, float, float]]) -> CollectiveWay:
-    """Lines one after the other, each at a share of the bytes and with what it moves of them."""
-    busy: dict[tuple[int, str], float] = {}
-    for line, share, _ in steps:
-        for place, slope in line.busy:
-            busy[place] = busy.get(place, 0.0) + slope * share
-    return CollectiveWay(
-        fixed=sum(line.fixed for line, _, _ in steps),
-        slope=sum(line.per_byte * share for line, share, _ in steps),
-        busy=tuple(sorted(busy.items())),
-        moved=sum(moved * share for _, share, moved in steps),
-        lost=LostBandwidth(
-            sum(line.lost.fixed for line, _, _ in steps),
-            sum(line.lost.per_byte * share for line, share, _ in steps),
-        ),
-    )
-
-
-def _scaled(way: CollectiveWay, left: float) -> CollectiveWay:
-    """A way of which a share of the bytes is waited for."""
-    if left == 1.0:
-        return way
-    busy = tuple((place, slope * left) for place, slope in way.busy)
-    return way._replace(slope=way.slope * left, busy=busy)
-
-
-def _of_program(space: MoveSpace, priced: PricedProgram, payload: float) -> CollectiveWay:
-    steps = []
-    for step in priced.steps:
-        move = space.move(step.instruction)
-        moved = _moved(move.collective, space.pattern(move.groups))
-        steps.append((step.line, step.held / payload, moved))
-    return _chain(steps)._replace(program=priced.program)
-
-
-def _moved(kind: Operation, pattern: Pattern) -> float:
-    """Bytes that leave a device on the whole machine, for each byte that a member holds."""
-    n = math.prod(map(members, pattern))
-    groups = math.prod(map(concurrent, pattern))
-    each = {
-        Collective.ALL_REDUCE: 2 * (n - 1),
-        Collective.REDUCE_SCATTER: n - 1,
-        Collective.ALL_GATHER: n * (n - 1),
-        Collective.REDUCE: n - 1,
-        Collective.BROADCAST: n - 1,
-        Movement.ALL_TO_ALL: n - 1,
-        Movement.SCATTER: (n - 1) / n,
-        Movement.GATHER: n - 1,
-        Movement.SEND: 1,
-        Movement.SHIFT: n - 1,
-    }
-    return groups * each[kind]

@@ -28,7 +28,7 @@ from meshwright.sharding.reshard import (
     resharding,
 )
 from meshwright.sharding.states import PARTIAL, WHOLE
-from meshwright.simulate.collective_table import CollectiveWay
+from meshwright.simulate.collective_ways import CollectiveWay
 from meshwright.simulate.edge_collectives import SHARD
 from meshwright.simulate.problem import StepModel
 

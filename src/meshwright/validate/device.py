@@ -7,6 +7,7 @@ Models are those of the zoo; how one is captured is handed in, so that this room
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.resources import files
 
 import msgspec
@@ -84,9 +85,9 @@ def compare_steps(
     findings: DeviceFindings, device: Device, graph_of: Callable[[str, int], OperatorGraph]
 ) -> Iterator[StepComparison]:
     """Every measured step beside its prediction; `graph_of` captures a source at a batch."""
-    pricer = pricer_of(device)
+    pricer, captured = pricer_of(device), cache(graph_of)
     for row in findings.steps:
-        graph = in_dtype(graph_of(row.source, row.batch), row.dtype)
+        graph = in_dtype(captured(row.source, row.batch), row.dtype)
         step = training_step(graph, pricer, row.optimizer, findings.dispatch)
         yield StepComparison(
             row=row,

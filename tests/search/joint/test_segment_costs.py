@@ -24,7 +24,8 @@ from meshwright.sharding.layout import MeshFactor, factors, layouts
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.unit import OpGroup
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.problem import codes_of
 

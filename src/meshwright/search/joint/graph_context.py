@@ -36,7 +36,8 @@ from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate

@@ -30,7 +30,8 @@ from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.unit import OpGroup
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 from meshwright.solvers.variable_elimination import CostGraph, cheapest
 
 LEAST = 1e-3

@@ -13,7 +13,8 @@ import numpy as np
 from meshwright.base.grouped import grouped
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import at
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 from meshwright.solvers.chain_partition import Staging, staged
 
 

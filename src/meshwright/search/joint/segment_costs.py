@@ -27,7 +27,8 @@ from meshwright.search.joint.segments import GraphSegment
 from meshwright.sharding.layout import factors
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, State, made, needed
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.solvers.variable_elimination import between
 

@@ -23,7 +23,8 @@ from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL
 from meshwright.sharding.unit import Member
 from meshwright.sharding.units import units
-from meshwright.simulate.additive import AdditiveCosts, Costs
+from meshwright.simulate.additive import AdditiveCosts
+from meshwright.simulate.additive_costs import Costs
 
 
 class Bytes(NamedTuple):
