@@ -11,6 +11,9 @@ WARM := $(BIN)/python -c "from meshwright.search.joint.warm import warm_up; warm
 # Where the time of tests goes.
 SLOWEST := --durations=30
 
+# Half of the time tests wait, for processes that they start: three workers for two cores.
+WORKERS := -n $(shell expr $$(nproc) \* 3 / 2) --maxprocesses 8 --dist worksteal
+
 # Files with tests of a marker: collecting all the others would take as long as running these.
 marked = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests)
 
@@ -22,7 +25,7 @@ demo: $(VENV)/.installed
 
 # Tests that measure rates run alone, and tests that wait for a clock two at a time.
 test: warm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone and not waits and not replay" $(SLOWEST) -n auto --maxprocesses 8 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not alone and not waits and not replay" $(SLOWEST) $(WORKERS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m waits $(SLOWEST) -n 2 --dist worksteal $(call marked,waits)
 	$(BIN)/python -m pytest -m alone $(SLOWEST) $(call marked,alone)
 
