@@ -144,3 +144,9 @@ def test_functions_are_short() -> None:
             if own > LONGER_FUNCTIONS.get(name, BODY):
                 found[name] = own
     assert found == {}
+
+
+def test_the_map_of_test_support_is_whole() -> None:
+    folder = ROOT / "tests" / "support"
+    named = re.findall(r"`(\w+)`", (folder / "README.md").read_text())
+    assert sorted(named) == sorted(own.stem for own in folder.glob("[!_]*.py"))

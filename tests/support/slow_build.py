@@ -1,5 +1,5 @@
 """The tasks that any plan for a graph can have, one after the other: a slow twin of
-`simulate.build` and of `simulate.joined`."""
+`simulate.build_template` and of `simulate.edges`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`search.elimination` slowly: nodes are taken out of dictionaries."""
+"""`solvers.variable_elimination` slowly: nodes are taken out of dictionaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes on every device while a plan runs, event by event: a slow twin of `simulate.held`."""
+"""Bytes on every device while a plan runs, event by event: a slow twin of `simulate.memory.memory_timeline`."""
 
 from __future__ import annotations
 

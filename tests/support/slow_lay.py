@@ -1,4 +1,4 @@
-"""What tasks a layout has, recomputed from definitions: a slow twin of `simulate.lay`.
+"""What tasks a layout has, recomputed from definitions: a slow twin of `simulate.assign`.
 
 For each task of a problem: whether it is live, how long it takes, which devices it uses and how
 long it holds links of each kind; and for each pair of tasks which of its edges are live. Pieces are

@@ -1,5 +1,5 @@
 """How many bytes of a problem's tensors each device has, tensor by tensor: a slow twin of
-`simulate.parts` and of `simulate.inventory`."""
+`simulate.memory.shard_bytes`."""
 
 from __future__ import annotations
 
