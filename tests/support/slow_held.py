@@ -1,4 +1,5 @@
-"""Bytes on every device while a plan runs, event by event: a slow twin of `simulate.memory.memory_timeline`."""
+"""Bytes on every device while a plan runs, event by event: a slow twin of
+`simulate.memory.memory_timeline`."""
 
 from __future__ import annotations
 
