@@ -26,32 +26,40 @@ def convolutional(batch: int = 12, classes: int = 18) -> OperatorGraph:
     )
 
 
-def transformer(layers: int = 2, batch: int = 4, heads: int = 4) -> OperatorGraph:
-    n, d = f"n={batch}", 4 * heads
-    lines = ["graph transformer", f"input x: float32[{n}, s=6, d={d}]"]
+def transformer(
+    layers: int = 2,
+    batch: int = 4,
+    heads: int = 4,
+    *,
+    sequence: int = 6,
+    width: int = 4,
+    dtype: str = "float32",
+) -> OperatorGraph:
+    n, s, e, d = f"n={batch}", f"s={sequence}", f"e={width}", width * heads
+    lines = ["graph transformer", f"input x: {dtype}[{n}, {s}, d={d}]"]
     body = []
     for i in range(layers):
         before = f"h{i}" if i else "x"
-        lines += [f"parameter w{i}.{name}: float32[o={d}, i={d}]" for name in "qkvo"]
-        lines += [f"parameter w{i}.up: float32[o={2 * d}, i={d}]"]
-        lines += [f"parameter w{i}.down: float32[o={d}, i={2 * d}]"]
-        wide, tall = f"float32[{n}, s=6, d={d}]", f"float32[{n}, h={heads}, s=6, e=4]"
+        lines += [f"parameter w{i}.{name}: {dtype}[o={d}, i={d}]" for name in "qkvo"]
+        lines += [f"parameter w{i}.up: {dtype}[o={2 * d}, i={d}]"]
+        lines += [f"parameter w{i}.down: {dtype}[o={d}, i={2 * d}]"]
+        wide, tall = f"{dtype}[{n}, {s}, d={d}]", f"{dtype}[{n}, h={heads}, {s}, {e}]"
         for name in "qkv":
             body += [
                 f"{i}.{name}: {i}.{name}: {wide} = linear({before}, w{i}.{name})",
-                f"{i}.{name}u: {i}.{name}u: float32[{n}, s=6, h={heads}, e=4] = "
-                f"unflatten({i}.{name}) {{dim=2, sizes=[{heads}, 4]}}",
+                f"{i}.{name}u: {i}.{name}u: {dtype}[{n}, {s}, h={heads}, {e}] = "
+                f"unflatten({i}.{name}) {{dim=2, sizes=[{heads}, {width}]}}",
                 f"{i}.{name}t: {i}.{name}t: {tall} = transpose({i}.{name}u) {{dim0=1, dim1=2}}",
             ]
         body += [
             f"{i}.a: {i}.a: {tall} = scaled_dot_product_attention({i}.qt, {i}.kt, {i}.vt)",
-            f"{i}.at: {i}.at: float32[{n}, s=6, h={heads}, e=4] = "
+            f"{i}.at: {i}.at: {dtype}[{n}, {s}, h={heads}, {e}] = "
             f"transpose({i}.a) {{dim0=1, dim1=2}}",
             f"{i}.f: {i}.f: {wide} = flatten({i}.at) {{start_dim=2}}",
             f"{i}.o: {i}.o: {wide} = linear({i}.f, w{i}.o)",
             f"{i}.add: {i}.r: {wide} = add({i}.o, {before})",
-            f"{i}.up: {i}.up: float32[{n}, s=6, d={2 * d}] = linear({i}.r, w{i}.up)",
-            f"{i}.gelu: {i}.g: float32[{n}, s=6, d={2 * d}] = gelu({i}.up)",
+            f"{i}.up: {i}.up: {dtype}[{n}, {s}, d={2 * d}] = linear({i}.r, w{i}.up)",
+            f"{i}.gelu: {i}.g: {dtype}[{n}, {s}, d={2 * d}] = gelu({i}.up)",
             f"{i}.down: {i}.down: {wide} = linear({i}.g, w{i}.down)",
             f"{i}.add2: h{i + 1}: {wide} = add({i}.down, {i}.r)",
         ]
