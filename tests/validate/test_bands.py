@@ -2,45 +2,113 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from meshwright.base.units import Seconds
 from meshwright.cluster.model import Cluster
-from meshwright.graph.model import OperatorGraph
-from meshwright.validate.bands import DENSE, EXPERTS, Band, band_of, bands_of, inside, shipped_bands
+from meshwright.cluster.rates import Software
+from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.report.page.summary import summary_section
+from meshwright.report.plans import describe_search
+from meshwright.search.compare import Comparison
+from meshwright.search.mcmc.parallel_chains import ChainsResult
+from meshwright.validate import bands
+from meshwright.validate.bands import (
+    DENSE,
+    EAGER,
+    EXPERTS,
+    FUSED,
+    Band,
+    band_of,
+    bands_of,
+)
 from meshwright.validate.published.predict import JudgedRow
 from meshwright.validate.published.rows import embedded_published
+from support.baseline_graphs import convolutional
+from support.planned import answer, asked
 
 ROW = next(row for row in embedded_published() if row.gpu == "h100_80gb" and row.measured_s)
 EMPTY = OperatorGraph(name="none", inputs=())
+ROUTED = replace(
+    EMPTY, operators=(Operator(name="e", kind="routed_experts", inputs=(), outputs=()),)
+)
 
 
-def judged(ratio: float, note: str = "") -> JudgedRow:
-    row = replace(ROW, measured_s=Seconds(2.0), note=note)
+def judged(ratio: float, note: str = "", source: str = "Megatron-LM") -> JudgedRow:
+    row = replace(ROW, measured_s=Seconds(2.0), note=note, source=source, compile="no")
     return JudgedRow(row=row, predicted_s=Seconds(2.0 * ratio))
 
 
 def test_a_band_holds_nine_rows_of_ten() -> None:
     rows = [judged(1 + n / 100) for n in range(11)] + [judged(2.0, "MoE 8 experts top 2")] * 3
+    rows += [judged(1.5, source="torchtitan")] * 6
     found = bands_of(rows)
-    assert found[f"H100, {DENSE}"] == Band(share=0.09, rows=11, of=f"H100, {DENSE}")
+    fused, eager = f"H100, {DENSE}, {FUSED}", f"H100, {DENSE}, {EAGER}"
+    assert found[fused] == Band(share=0.09, rows=11, of=fused)
+    assert found[eager] == Band(share=0.5, rows=6, of=eager)
+    assert found[f"H100, {DENSE}"].rows == 17
     # Three rows are too few for a band of their own.
     assert f"H100, {EXPERTS}" not in found
-    assert found["H100"].rows == 14
+    assert found["H100"].rows == 20
+
+
+def test_bands_that_ship_are_read() -> None:
+    found = bands.shipped_bands()
+    assert all(own.of == of and own.rows >= bands.LEAST for of, own in found.items())
+    assert all(0.02 < own.share < 0.8 for own in found.values())
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> dict[str, Band]:
+    """Bands of H100s and A100s, of which nobody published mixtures."""
+    kinds = (
+        "A100", f"A100, {DENSE}", "B200", "H100", f"H100, {DENSE}", f"H100, {DENSE}, {FUSED}",
+        f"H100, {EXPERTS}", f"H100, {EXPERTS}, {FUSED}",
+    )  # fmt: skip
+    found = {of: Band(share=0.5, rows=9, of=of) for of in kinds}
+    monkeypatch.setattr(bands, "shipped_bands", lambda: found)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("cluster", "of"),
-    [("dgx-h100", f"H100, {DENSE}"), ("dgx-h200", f"H100, {DENSE}"),
-     ("aws-p4d", f"A100, {DENSE}"), ("gb200-nvl72", f"GB200, {DENSE}")],
-)  # fmt: skip
-def test_machines_have_the_band_of_their_chip(cluster: str, of: str) -> None:
-    band = band_of(Cluster.named(cluster), EMPTY)
-    assert band == shipped_bands()[of]
-    assert 0.02 < band.share < 0.6
+    ("cluster", "graph", "fuses", "of"),
+    [
+        ("dgx-h100", EMPTY, True, f"H100, {DENSE}, {FUSED}"),
+        ("dgx-h100", EMPTY, False, f"H100, {DENSE}"),
+        ("dgx-h200", EMPTY, False, f"H100, {DENSE}"),
+        ("dgx-h100", ROUTED, True, f"H100, {EXPERTS}, {FUSED}"),
+        ("dgx-h100", ROUTED, False, f"H100, {EXPERTS}"),
+        ("aws-p4d", EMPTY, True, f"A100, {DENSE}"),
+        ("dgx-b200", EMPTY, True, "B200"),
+        ("aws-p4d", ROUTED, False, None),
+        ("dgx-b200", ROUTED, True, None),
+        ("laptop", EMPTY, False, None),
+        # Published rows judge rates, not operators that were measured.
+        ("h200", EMPTY, False, None),
+        ("h200", EMPTY, True, f"H100, {DENSE}, {FUSED}"),
+    ],
+)
+def test_steps_have_the_narrowest_band_of_their_kind(
+    shipped: dict[str, Band], cluster: str, graph: OperatorGraph, fuses: bool, of: str | None
+) -> None:
+    machine = Cluster.named(cluster)
+    device = replace(machine.device, software=Software(fuses=fuses))
+    found = band_of(replace(machine, device=device), graph)
+    assert found == (None if of is None else shipped[of])
 
 
-def test_nobody_published_steps_of_a_laptop() -> None:
-    assert band_of(Cluster.named("laptop"), EMPTY) is None
-    assert not inside(None, 1.01)
+def test_compare_and_the_report_tell_the_error(shipped: dict[str, Band]) -> None:
+    planned = answer(asked(convolutional(), Cluster.named("dgx-h100", node=2, gpu=2)))
+    said = "90 % of 9 published steps (H100, dense models) were within ±50%"
+    assert f"<strong>error of such steps: </strong>{said}" in summary_section(planned)
+    name, slower = max(planned.baselines, key=lambda own: own[1].prediction.step)
+    best = planned.best.prediction.step
+    close = slower._replace(prediction=replace(slower.prediction, step=Seconds(1.2 * best)))
+    chains = ChainsResult(np.zeros((1, 1), np.int8), 1, name, "budget", False, 1, 1.0, ())
+    told = describe_search(Comparison(((name, close), ("search", planned.best)), (), chains))
+    assert told.splitlines()[1] == (
+        f"Error of such steps: {said}; 1.20x as fast as the fastest baseline that fits is inside "
+        "of that."
+    )

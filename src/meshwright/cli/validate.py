@@ -203,7 +203,7 @@ def validate_published(
         bool, typer.Option("--held-out", help="Each row with rates that were fitted without it.")
     ] = False,
     bands: Annotated[
-        str | None, typer.Option(help="Write error bands by GPU and kind of model to this file.")
+        str | None, typer.Option(help="Write error bands by GPU, models and kernels to this file.")
     ] = None,
     json: JsonOption = False,
 ) -> None:

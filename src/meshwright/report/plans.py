@@ -20,6 +20,7 @@ from meshwright.explain.step_parts import step_parts
 from meshwright.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan, Prediction
+from meshwright.report.bands import describe_band
 from meshwright.report.documents import Document
 from meshwright.report.outline import describe_options
 from meshwright.report.predictions import (
@@ -144,7 +145,7 @@ def table_of_strategies(comparison: Comparison) -> Table:
 
 
 def describe_search(comparison: Comparison) -> str:
-    """How the search went."""
+    """How the search went, and how far such predictions are off."""
     found = comparison.found
     kind = "locally optimal" if found.local_optimum else "not known to be locally optimal"
     text = (
@@ -157,7 +158,10 @@ def describe_search(comparison: Comparison) -> str:
         text += f" Its plan does NOT fit into memory; the fastest that fits is {best!r}."
     elif not fits:
         text += " Its plan does NOT fit into memory, and no other does."
-    return text
+    searched = comparison.searched
+    faster = _speedup(comparison, searched)
+    band = describe_band(searched.plan, faster, "the fastest baseline that fits")
+    return "\n".join([text, *(f"E{line[1:]}." for line in band)])
 
 
 def simulation_document(simulation: Simulation, engine: str) -> Document:

@@ -1,10 +1,12 @@
 """Error bands of predicted steps, read off published ones. Enters: judged rows, or a cluster and a
 plan. Leaves: `Band`: within which share 90 % of the rows like it were, held out.
 
-Rows are alike if their GPUs are of one generation and their models both have experts or both have
-none; where fewer than LEAST rows are, those of the GPU count, whatever their models. The bands that
-come with Meshwright are written by `meshwright validate published --held-out --bands FILE`. A GPU
-of which nobody published a step has no band.
+Rows are alike if their GPUs are of one generation, their models both have experts or both have
+none, and their kernels are both fused or both not. Where fewer than LEAST rows are, those of either
+kernels count; of models without experts then all of the GPU. The bands that come with Meshwright
+are written by `meshwright validate published --held-out --bands FILE`. A GPU of which nobody
+published a step has no band, nor have experts where nobody published any, nor what is priced by
+measured operators: these rows judged the rates of kernels.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import msgspec
 import numpy as np
 
 from meshwright.cluster.model import Cluster
+from meshwright.cost.tables import is_measured
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
+from meshwright.validate.published.machines import software_of
 from meshwright.validate.table import embedded_table
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ LEAST = 6
 """Rows that a band rests on, at least."""
 QUANTILE = 0.9
 EXPERTS, DENSE = "mixtures of experts", "dense models"
+EAGER, FUSED = "eager", "fused kernels"
 LIKE = {"H200": "H100"}
 """Chips that are judged by rows of others: an H200 is an H100 with other memory."""
 ROUTED = "routed_experts"
@@ -63,14 +68,20 @@ def bands_of(judged: Iterable[JudgedRow]) -> dict[str, Band]:
     errors: dict[str, list[float]] = defaultdict(list)
     for it in judged:
         if it.ratio is not None:
-            own = chip(it.row.gpu)
-            errors[own].append(abs(it.ratio - 1))
-            errors[f"{own}, {EXPERTS if 'MoE' in it.row.note else DENSE}"].append(abs(it.ratio - 1))
+            fuses = software_of(it.row).fuses
+            for of in _kinds(chip(it.row.gpu), routed="MoE" in it.row.note, fuses=fuses):
+                errors[of].append(abs(it.ratio - 1))
     return {
         of: Band(share=round(float(np.quantile(own, QUANTILE)), 4), rows=len(own), of=of)
         for of, own in sorted(errors.items())
         if len(own) >= LEAST
     }
+
+
+def _kinds(own: str, *, routed: bool, fuses: bool) -> tuple[str, str, str]:
+    """What a step on a chip is one of, the narrowest first."""
+    models = f"{own}, {EXPERTS if routed else DENSE}"
+    return f"{models}, {FUSED if fuses else EAGER}", models, own
 
 
 @cache
@@ -80,13 +91,15 @@ def shipped_bands() -> Mapping[str, Band]:
 
 
 def band_of(cluster: Cluster, plan: Plan | OperatorGraph) -> Band | None:
-    """The band of a plan's predicted step; None if nobody published a step of such a device."""
-    graph = plan.graph if isinstance(plan, Plan) else plan
-    name = chip(cluster.device.name)
-    own = LIKE.get(name, name)
+    """The band of a plan's predicted step; None if nobody published such a step."""
+    device, graph = cluster.device, plan.graph if isinstance(plan, Plan) else plan
+    if is_measured(device):
+        return None
+    name, bands = chip(device.name), shipped_bands()
     routed = any(operator.kind == ROUTED for operator in graph.operators)
-    bands = shipped_bands()
-    return bands.get(f"{own}, {EXPERTS if routed else DENSE}") or bands.get(own)
+    kinds = _kinds(LIKE.get(name, name), routed=routed, fuses=device.running.fuses)
+    # What other models reach says nothing of experts.
+    return next((bands[of] for of in kinds[: 2 if routed else 3] if of in bands), None)
 
 
 def inside(band: Band | None, faster: float) -> bool:

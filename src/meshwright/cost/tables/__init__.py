@@ -34,8 +34,17 @@ def pricer_of(device: Device) -> OperatorPricer:
 
 @lru_cache(maxsize=4)
 def _pricer(device: Device, changed: int) -> OperatorPricer:
-    measured_so = replace(device.running, wide=False) == Software()
-    return OperatorPricer(device, table_of(device) if measured_so else None)
+    return OperatorPricer(device, table_of(device) if is_measured(device) else None)
+
+
+def is_measured(device: Device) -> bool:
+    """Whether a device is priced by what was measured on it, not by rates.
+
+    >>> from meshwright import Cluster
+    >>> is_measured(Cluster.named("h200").device), is_measured(Cluster.named("dgx-h200").device)
+    (True, False)
+    """
+    return bool(device.prices) and replace(device.running, wide=False) == Software()
 
 
 def table_of(device: Device) -> PriceTable | None:
