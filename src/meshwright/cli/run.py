@@ -49,7 +49,11 @@ def run(
         float, typer.Option(min=1.0, help="Seconds that a rank may stand still.")
     ] = 20.0,
     backend: Annotated[
-        str | None, typer.Option(help="gloo or nccl; by default nccl if there are GPUs.")
+        str | None,
+        typer.Option(
+            help="gloo or nccl: by default, under torchrun nccl if there are GPUs, else gloo; "
+            "without torchrun gloo, and nccl has a GPU for each rank."
+        ),
     ] = None,
     ranks_per_gpu: Annotated[
         int | None,
@@ -117,12 +121,28 @@ def run(
             )
         found = _under_torchrun(task, backend)
     else:
-        found = _on_this_machine(task, ranks_per_gpu)
+        found = _on_this_machine(task, _ranks_per_gpu(backend, ranks_per_gpu))
     if found is not None:
         _show(loaded, found, json=json, measure=measure)
         one = found.measurement.one_device
         if one is not None and not one.equal:
             raise typer.Exit(Exit.NO)
+
+
+def _ranks_per_gpu(backend: str | None, given: int | None) -> int | None:
+    """How many ranks of this machine a GPU takes; None if they run on its CPUs."""
+    from meshwright.base.errors import InputError
+
+    if backend == "nccl":
+        return given or 1
+    if backend == "gloo" and given is not None:
+        raise InputError(
+            f"--ranks-per-gpu {given} runs on GPUs with nccl, and --backend is gloo",
+            "leave one of them out",
+        )
+    if backend not in (None, "gloo"):
+        raise InputError(f"--backend is {backend!r}", "give gloo or nccl")
+    return given
 
 
 def _under_torchrun(task: TrainingTask, backend: str | None) -> _Ran | None:

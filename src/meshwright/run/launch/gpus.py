@@ -1,5 +1,5 @@
-"""NCCL ranks that share a GPU. Enters: how many ranks, and how many a GPU takes. Leaves: how many
-GPUs they need, and the environment of each rank; or a sentence why it cannot be.
+"""NCCL ranks on GPUs, also several on one. Enters: how many ranks, and how many a GPU takes.
+Leaves: how many GPUs they need, and the environment of each rank; or a sentence why it cannot be.
 
 NCCL refuses two ranks of one host on one GPU ("Duplicate GPU detected"), and tells hosts apart by
 NCCL_HOSTID. With an id of its own each rank looks like a node of one GPU, and all that travels goes
@@ -25,18 +25,34 @@ import torch.distributed as dist
 from meshwright.base.errors import InputError
 from meshwright.base.units import counted
 
+NCCL_SINCE = (2, 10)
+"""The first NCCL that sums bfloat16 and knows NCCL_NET (its release notes, 2.10.3)."""
 
-def gpus_for(ranks: int, each: int) -> int:
-    """How many GPUs so many ranks take with `each` on one."""
+
+def require_nccl() -> None:
+    """Refuse a machine on which ranks cannot use NCCL."""
     if not torch.cuda.is_available():
         raise InputError(
             "there is no GPU on this machine that PyTorch can use",
-            "leave --ranks-per-gpu out: ranks then run on CPUs with gloo",
+            "run on CPUs with gloo: leave --backend nccl or --ranks-per-gpu out",
         )
     if not dist.is_nccl_available():
         raise InputError(
             f"PyTorch {torch.__version__} comes without NCCL", "install a build with CUDA and NCCL"
         )
+    found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    if found[:2] < NCCL_SINCE:
+        raise InputError(
+            f"PyTorch {torch.__version__} runs NCCL {'.'.join(map(str, found[:3]))}, which is too "
+            "old",
+            f"install a build with NCCL {'.'.join(map(str, NCCL_SINCE))} or newer (2.28.9 was "
+            "tried)",
+        )
+
+
+def gpus_for(ranks: int, each: int) -> int:
+    """How many GPUs so many ranks take with `each` on one."""
+    require_nccl()
     needed, there = -(-ranks // each), torch.cuda.device_count()
     if needed > there:
         raise InputError(
@@ -71,17 +87,13 @@ def sharing_service() -> Iterator[None]:
             del os.environ[MPS_FOLDER], os.environ["CUDA_MPS_LOG_DIRECTORY"]
 
 
-def sharing_environment(rank: int, interface: str) -> dict[str, str]:
+def sharing_environment(rank: int) -> dict[str, str]:
     """What a rank that shares its GPU tells NCCL before it starts.
 
-    >>> sharing_environment(3, "lo")["NCCL_HOSTID"]
-    'meshwright-rank-3'
+    >>> sharing_environment(3)
+    {'NCCL_HOSTID': 'meshwright-rank-3', 'NCCL_NET': 'Socket'}
     """
-    return {
-        "NCCL_HOSTID": f"meshwright-rank-{rank}",
-        "NCCL_NET": "Socket",
-        "NCCL_SOCKET_IFNAME": interface,
-    }
+    return {"NCCL_HOSTID": f"meshwright-rank-{rank}", "NCCL_NET": "Socket"}
 
 
 def device_of_rank() -> torch.device:

@@ -48,7 +48,7 @@ class Home(NamedTuple):
     enter: Callable[[int], None] | None = None
     """Called in each rank with its number before anything else; can be imported."""
     gpus: int = 0
-    """How many GPUs the ranks share, as NCCL ranks; none: they compute on CPUs and use gloo."""
+    """How many GPUs the ranks have or share, as NCCL ranks; none: they are gloo ranks on CPUs."""
 
 
 class Meeting(NamedTuple):
@@ -80,7 +80,10 @@ class Meeting(NamedTuple):
         torch.set_num_threads(1)
         gpu: torch.device | None = None
         if self.home.gpus:
-            os.environ |= sharing_environment(rank, self.home.interface)
+            os.environ["NCCL_SOCKET_IFNAME"] = self.home.interface
+            if self.home.gpus < self.ranks or self.home.interface != Home().interface:
+                # Ranks with a GPU each talk over NVLink, unless a network is to be emulated.
+                os.environ |= sharing_environment(rank)
             gpu = torch.device("cuda", rank * self.home.gpus // self.ranks)
             keep_to_a_share(rank, self.ranks)
             torch.cuda.set_device(gpu)

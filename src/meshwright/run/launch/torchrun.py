@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 from meshwright.base.errors import InputError
+from meshwright.base.units import counted
+from meshwright.run.launch.gpus import require_nccl
 from meshwright.run.launch.thread_affinity import keep_to_a_core
 
 _T = TypeVar("_T")
@@ -32,10 +34,9 @@ def ranks_here() -> int:
 def joined(backend: str | None = None) -> Iterator[torch.device]:
     """The group of all ranks for as long as it is entered.
 
-    If nothing is said NCCL where each rank has a GPU, else gloo.
+    If nothing is said NCCL where there are GPUs, else gloo.
     """
-    gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks_here()
-    chosen = backend or ("nccl" if gpus else "gloo")
+    chosen = _backend(backend)
     device = torch.device("cpu")
     if chosen == "nccl":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -48,6 +49,24 @@ def joined(backend: str | None = None) -> Iterator[torch.device]:
     # others may never come.
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _backend(given: str | None) -> str:
+    """Which library the ranks of this machine use; with NCCL each of them has a GPU."""
+    if given not in (None, "gloo", "nccl"):
+        raise InputError(f"the backend of ranks is {given!r}", "give gloo or nccl")
+    if given == "gloo" or (given is None and not torch.cuda.is_available()):
+        return "gloo"
+    require_nccl()
+    ranks, there = ranks_here(), torch.cuda.device_count()
+    if there < ranks:
+        raise InputError(
+            f"{counted(ranks, 'rank')} of this machine need a GPU each, and PyTorch sees "
+            f"{counted(there, 'GPU')}",
+            f"start {there} on it (torchrun --nproc-per-node {there}), or hide the GPUs to run on "
+            "CPUs with gloo (CUDA_VISIBLE_DEVICES= torchrun ...)",
+        )
+    return "nccl"
 
 
 def together(action: Callable[[], _T]) -> _T:
