@@ -343,7 +343,8 @@ class _Broken:
 def broken_program() -> str:
     """A program that fails in its thread fails the backward pass."""
     parallel = DistributedDataParallel(nn.Linear(2, 2))
-    state = hook._State(_Broken(), dist.get_world_size())  # type: ignore[arg-type]
+    own, device = _Broken(), torch.device("cpu")
+    state = hook._State(own, dist.get_world_size(), device)  # type: ignore[arg-type]
     parallel.register_comm_hook(state, hook._averaged)
     try:
         parallel(torch.ones(1, 2)).sum().backward()

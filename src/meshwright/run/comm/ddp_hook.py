@@ -1,14 +1,17 @@
 """Reduction programs in a DDP script. Enters: a model under DistributedDataParallel and a reduction
 plan. Leaves: the same model, whose gradients are averaged by the plan's program.
 
-DDP hands over its buckets in the same order on every rank. On CPUs a thread of its own carries the
-programs out while the backward pass goes on; NCCL's collectives run beside it by themselves.
+DDP hands over its buckets in the same order on every rank. A communication stream (`comm_stream`)
+carries the programs out while the backward pass goes on: its thread waits between the steps of a
+program, on a GPU its stream does, and what computes waits for neither before DDP needs the bucket.
 """
 
 # Annotations are not put off to later here: DDP compares those of its hooks with types.
 
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from functools import partial
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
@@ -16,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.base.errors import InputError
 from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.run.comm.comm_stream import CommStream
 from meshwright.run.comm.programs import Reducer, reducer
 
 
@@ -23,9 +27,10 @@ def use_reduction_plan(model: DistributedDataParallel, plan: ReductionPlan) -> N
     """Average the gradients of a model by the plan's program; every rank calls it once."""
     ranks = tuple(dist.get_process_group_ranks(model.process_group))
     _refuse_others(ranks, plan)
+    device = _device_of(model)
     # Messages of the thread must not mix with what the script sends meanwhile.
     apart = dist.new_group()
-    state = _State(reducer(plan, apart), len(ranks))
+    state = _State(reducer(plan, apart), len(ranks), device)
     model.register_comm_hook(state, _averaged)
 
 
@@ -40,31 +45,47 @@ def _refuse_others(ranks: tuple[int, ...], plan: ReductionPlan) -> None:
         )
 
 
-class _State:
-    """What the hook needs: the program, by how much to divide, and a thread."""
+def _device_of(model: DistributedDataParallel) -> torch.device:
+    """Where the gradients of a model are."""
+    first, *others = {own.device for own in model.parameters() if own.requires_grad}
+    if others:
+        raise InputError(
+            f"the model lies on {len(others) + 1} devices of this rank, and its gradients are "
+            "reduced in one stream",
+            "give DistributedDataParallel a model on one device",
+        )
+    return first
 
-    def __init__(self, own: Reducer, ranks: int) -> None:
-        self._own, self._ranks = own, ranks
-        self._thread = ThreadPoolExecutor(1, "meshwright-reduction")
+
+class _State:
+    """What the hook needs: the program, by how much to divide, and a communication stream."""
+
+    def __init__(self, own: Reducer, ranks: int, device: torch.device) -> None:
+        self._own, self._ranks, self._device = own, ranks, device
+        self._lane = CommStream(device)
+        weakref.finalize(self, self._lane.close).atexit = False
 
     def begin(self, data: Tensor) -> Future[Tensor]:
-        """Begin to average a bucket, in place."""
-        if data.device.type != "cpu":
-            done: Future[Tensor] = Future(devices=[data.device])
-            self._average(data, done)
-            return done
-        promised: Future[Tensor] = Future()
-        self._thread.submit(self._average, data, promised)
+        """Begin to average a bucket, in place.
+
+        The lane holds the bucket while its kernels may run, and begins after what computed it. The
+        promise is kept in the lane's stream: whoever waits for it has his stream wait, and the
+        bucket is recorded for that stream (`torch.futures.Future` does both).
+        """
+        on_gpu = self._device.type != "cpu"
+        promised: Future[Tensor] = Future(devices=[self._device] if on_gpu else [])
+        self._lane.begin(partial(_average, self._own, self._ranks, data, promised))
         return promised
 
-    def _average(self, data: Tensor, promised: Future[Tensor]) -> None:
-        try:
-            data.div_(self._ranks)
-            self._own.all_reduce(data)
-        except Exception as error:  # DDP raises it where it waits for the bucket.
-            promised.set_exception(error)  # type: ignore[arg-type]
-        else:
-            promised.set_result(data)
+
+def _average(own: Reducer, ranks: int, data: Tensor, promised: Future[Tensor]) -> None:
+    try:
+        data.div_(ranks)
+        own.all_reduce(data)
+    except Exception as error:  # DDP raises it where it waits for the bucket.
+        promised.set_exception(error)  # type: ignore[arg-type]
+    else:
+        promised.set_result(data)
 
 
 def _averaged(state: _State, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
