@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# The testbed with NCCL, in one command on a machine with one GPU: what ranks that share it take by
+# All that needs a GPU, in one command on a machine with one: the GPU suite, whole (`make gpu-test`,
+# its log kept as gpu_test.log); then the testbed with NCCL: what ranks that share the GPU take by
 # themselves, P² with Ring and with Tree, DDP with and without the chosen program.
 #
 #     benchmarks/gpu_session.sh [FOLDER] [SECONDS OF EACH CAMPAIGN] [SECONDS OF ALL]
 #
-# As root, with PyTorch's python3 first on the PATH; packages that it lacks (msgspec, pyroute2) are
-# found on PYTHONPATH. Campaigns go on where results in the folder, or beside this script, end.
-# COMPARE=1: also what ranks take without MPS.
+# As root, with PyTorch's python3 first on the PATH; packages that it lacks (msgspec, pyroute2,
+# pytest, pytest-xdist, hypothesis) are found on PYTHONPATH. A suite whose log in the folder is green
+# is not run again; SUITE=0 leaves it out. Campaigns go on where results in the folder, or beside
+# this script, end. COMPARE=1: also what ranks take without MPS.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=${1:-${OUT:-/tmp/gpu_session}} seconds=${2:-120} all=${3:-580}
+out=${1:-${OUT:-/tmp/gpu_session}} seconds=${2:-120} all=${3:-1800}
 mkdir -p "$out"
 export PYTHONPATH=src:benchmarks:.:${PYTHONPATH:-} OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
 export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps_pipe CUDA_MPS_LOG_DIRECTORY=/tmp/mps_log
@@ -27,6 +29,16 @@ stage() { # a limit in seconds, then a command: what it prints, how it ended and
   return $code
 }
 
+suite() { # Both halves, whatever becomes of the first; MPS is started by the suite.
+  local log=$out/gpu_test.log
+  [ "${SUITE:-1}" != 0 ] && ! green "$log" || return
+  stage "$all" env -u CUDA_MPS_PIPE_DIRECTORY -u CUDA_MPS_LOG_DIRECTORY \
+    make -i gpu-test PYTHON=python3 | tee "$log"
+  green "$log" && echo "the GPU suite is green" || echo "the GPU suite is NOT green: see $log"
+}
+
+green() { grep -qs '^== ended with 0 ' "$1" && ! grep -q '(ignored)$' "$1"; }
+
 latency() { stage 60 python3 benchmarks/nccl_latency.py "$@"; }
 
 wake() { # A process on every core that runs where nothing else wants to, so that no core sleeps.
@@ -41,6 +53,7 @@ sleep_again() { [ ${#awake[@]} = 0 ] || kill "${awake[@]}"; awake=(); }
 
 {
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+  suite
   stage 60 python3 -c 'import testbed, torch
 print(testbed.unavailable() or "a testbed can be brought up", torch.__version__, torch.cuda.nccl.version())' || exit 1
   [ "${COMPARE:-0}" = 0 ] || latency 2 4 8
