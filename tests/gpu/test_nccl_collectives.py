@@ -12,6 +12,7 @@ from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.collectives.synthesize import synthesize
 from meshwright.run.launch.ranks import Home, run_ranks
 from meshwright.sharding.placement import placements
+from support.ddp_hooked import require_plain_ddp
 from support.machines import machine
 from support.wire_bodies import DTYPES, SIZES, every_collective, exchanged, programs_sum
 
@@ -49,3 +50,7 @@ def test_programs_sum(sizes: tuple[int, ...], axes: Mapping[str, int], over: lis
     chosen = random.Random(7).sample(plans, min(len(plans), 30))
     found = run_ranks(programs_sum, chosen, ranks=cluster.devices, home=GPU)
     assert found == [len(chosen)] * cluster.devices
+
+
+def test_the_hook_of_ddp_trains_as_plain_ddp() -> None:
+    require_plain_ddp(GPU)

@@ -6,38 +6,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import cast
 
 import pytest
-import torch
 
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.run.launch.ranks import run_ranks
+from support.ddp_hooked import require_plain_ddp
 from support.machines import machine
-from support.wire_bodies import broken_program, refused_hook, trained
+from support.wire_bodies import broken_program, refused_hook
 
 pytestmark = pytest.mark.ranks
 
-PROGRAMS = [
-    "node.InsideGroup.ReduceScatter; node.Parallel(root).AllReduce; node.InsideGroup.AllGather",
-    "node.InsideGroup.Reduce; node.Master(root).AllReduce; node.InsideGroup.Broadcast",
-]
-
 
 def test_training_is_that_of_plain_ddp() -> None:
-    cluster = machine(2, 2)
-    plans = [
-        ReductionPlan.parse(f"sum over data of data=4 as [[2 2]] by {program}", cluster)
-        for program in PROGRAMS
-    ]
-    results = cast(list[list[list[list[float]]]], run_ranks(trained, [None, *plans], 5, ranks=4))
-    for plain, *ours in results:
-        for own in ours:
-            for expected, found in zip(plain, own, strict=True):
-                assert len(found) == 40 * 60 + 60 + 60 * 30 + 30 + 30 + 1
-                torch.testing.assert_close(torch.tensor(found), torch.tensor(expected))
-    for rank in results[1:]:
-        assert rank == results[0], "all ranks have the same gradients and parameters, to the bit"
+    require_plain_ddp()
 
 
 def test_a_plan_that_sums_over_other_ranks_is_a_sentence() -> None:

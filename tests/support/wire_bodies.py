@@ -306,7 +306,8 @@ def _trained(plan: ReductionPlan | None, steps: int) -> list[list[float]]:
     """All gradients of the first step, all parameters after the last."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 30), nn.Linear(30, 1))
-    parallel = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    device = device_of_rank()
+    parallel = DistributedDataParallel(model.to(device), bucket_cap_mb=0.01)
     if plan is not None:
         meshwright.use_reduction_plan(parallel, plan)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -314,7 +315,7 @@ def _trained(plan: ReductionPlan | None, steps: int) -> list[list[float]]:
     found: list[list[float]] = []
     for step in range(steps):
         optimizer.zero_grad()
-        parallel(torch.randn(8, 40, generator=random)).square().mean().backward()
+        parallel(torch.randn(8, 40, generator=random).to(device)).square().mean().backward()
         if step == 0:
             found.append(_flattened(p.grad for p in model.parameters() if p.grad is not None))
         optimizer.step()
