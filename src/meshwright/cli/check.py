@@ -20,10 +20,11 @@ from meshwright.cli.options import (
     NodesOption,
     ResizeOption,
     SequenceOption,
+    SoftwareOption,
+    as_run,
     captured_graph,
     chosen_budget,
     chosen_cluster,
-    in_precision,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def check(
     batch: BatchOption = None,
     seq: SequenceOption = None,
     dtype: DtypeOption = None,
+    software: SoftwareOption = None,
     memory: plan_options.MemoryOption = None,
     better: own.BetterOption = True,
     plan: own.PlanOption = True,
@@ -81,7 +83,7 @@ def check(
     from meshwright.cost.backend import backend_named
     from meshwright.search.find import with_sequence
 
-    machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
+    machine = as_run(chosen_cluster(cluster, nodes, gpus, resize), dtype, software)
     library = backend_named(backend)
     limit, allowed = plan_options.chosen_memory(memory, machine), chosen_budget(budget)
     degrees = own.given(
@@ -90,6 +92,7 @@ def check(
     )  # fmt: skip
     file, named = own.parted(config, model, flags, degrees)
     written = own.written(file, flags, degrees, machine.devices)
+    own.require_own_software(software, written)
     source = with_sequence(own.chosen_model(named, written), seq)
     graph = captured_graph(source, own.chosen_batch(batch, written, source), dtype or written.dtype)
     with share_bar("checking (the first time compiles for a minute or two)"):

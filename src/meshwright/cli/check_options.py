@@ -107,6 +107,18 @@ def written(file: str | None, flags: str | None, degrees: Given, devices: int) -
         raise error.at(file) from None
 
 
+def require_own_software(software: str | None, what: Written) -> None:
+    """Refuse to name the software of a configuration that says its own."""
+    from meshwright.base.errors import InputError
+
+    if software is not None and what.form != "options":
+        raise InputError(
+            f"--software is {software!r}, and the configuration is one of {what.form}, "
+            "which says how it runs",
+            "leave --software out, or give degrees such as --dp 4 --tp 8",
+        )
+
+
 def chosen_model(named: str | None, what: Written) -> str:
     """The model that is given, or the one that the configuration is about."""
     from meshwright.base.errors import InputError
@@ -136,23 +148,13 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
     import math
 
     import msgspec
-    from msgspec.structs import replace
 
     from meshwright.baselines.degrees.config import ParallelConfig
-    from meshwright.configs.written import Written, megatron_software
+    from meshwright.configs.written import Written
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
     rest = {"data": max(1, devices // taken), "sequence": degrees.get("tensor", 1) > 1}
-    config = msgspec.convert(rest | degrees, ParallelConfig)
-    if taken * config.expert == 1:
-        return Written(form="options", config=config)
-    return Written(
-        form="options",
-        config=replace(config, early=True),
-        software=megatron_software(tensor_overlap=config.sequence),
-        notes=("degrees of tensor, context, pipeline and experts are priced as Megatron runs them: "
-               "fused kernels, gradients in float32, tensor-parallel collectives that overlap",),
-    )  # fmt: skip
+    return Written(form="options", config=msgspec.convert(rest | degrees, ParallelConfig))
 
 
 def _text(file: str) -> str:

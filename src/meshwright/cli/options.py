@@ -81,6 +81,14 @@ SequenceOption = Annotated[
     int | None,
     typer.Option("--seq", min=1, metavar="N", help="Tokens of a sample, of zoo: and hf: models."),
 ]
+SoftwareOption = Annotated[
+    str | None,
+    typer.Option(
+        "--software",
+        metavar="NAME",
+        help="What is priced: eager (PyTorch), compiled, or megatron; default: eager, as 'run' is.",
+    ),
+]
 TopOption = Annotated[int, typer.Option(help="Most lines of a table.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, see docs/json.md.")]
 
@@ -212,12 +220,18 @@ def captured_graph(
     return captured.graph if dtype is None else in_dtype(captured.graph, dtype)
 
 
-def in_precision(cluster: Cluster, dtype: str | None) -> Cluster:
-    """The cluster, whose devices run products with weights in fp8 if that is asked for."""
+def as_run(cluster: Cluster, dtype: str | None, software: str | None) -> Cluster:
+    """The cluster, whose devices run that software, and products with weights in fp8 if asked."""
     from msgspec.structs import replace
 
+    from meshwright.base.errors import InputError
+    from meshwright.cluster.software import run_by
     from meshwright.graph.dtypes import FP8
 
+    try:
+        cluster = run_by(cluster, software)
+    except InputError as error:
+        raise error.at("--software") from None
     if dtype != FP8:
         return cluster
     device = cluster.device

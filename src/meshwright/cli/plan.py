@@ -18,12 +18,13 @@ from meshwright.cli.options import (
     ResizeOption,
     SequenceOption,
     SlowOption,
+    SoftwareOption,
     WithoutOption,
+    as_run,
     captured_graph,
     chosen,
     chosen_budget,
     chosen_machine,
-    in_precision,
     require_lines,
     require_place,
 )
@@ -56,6 +57,7 @@ def plan(
     batch: BatchOption = None,
     seq: SequenceOption = None,
     dtype: DtypeOption = None,
+    software: SoftwareOption = None,
     budget: own.BudgetOption = "60s",
     seed: own.SeedOption = 0,
     memory: own.MemoryOption = None,
@@ -95,7 +97,7 @@ def plan(
 
     from meshwright.base.processes import most_processes
     from meshwright.cli.plan_islands import (
-        islands_in_precision,
+        islands_as_run,
         plan_on_islands,
         refuse_regular_options,
     )
@@ -130,7 +132,7 @@ def plan(
         )
         plan_on_islands(
             captured_graph(model, batch, dtype, defined_operators(operators)),
-            islands_in_precision(described, dtype),
+            islands_as_run(described, dtype, software),
             chosen_budget(budget),
             own.chosen_training(optimizer, mixed),
             model=model,
@@ -141,7 +143,7 @@ def plan(
             json=json,
         )
         return
-    machine = in_precision(described, dtype)
+    machine = as_run(described, dtype, software)
     own.require_devices(devices, machine)
     if goal == "device-hours" and devices is None:
         devices = machine.devices

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from meshwright.cli import plan_options as own
 from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import in_precision
+from meshwright.cli.options import as_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,12 +29,15 @@ def refuse_regular_options(machine: IslandCluster, given: Mapping[str, object]) 
             )
 
 
-def islands_in_precision(machine: IslandCluster, dtype: str | None) -> IslandCluster:
-    """The islands, whose devices run products with weights in fp8 if that is asked for."""
+def islands_as_run(
+    machine: IslandCluster, dtype: str | None, software: str | None
+) -> IslandCluster:
+    """The islands, whose devices run that software, and products with weights in fp8 if asked."""
     from msgspec.structs import replace
 
     islands = (
-        replace(island, cluster=in_precision(island.cluster, dtype)) for island in machine.islands
+        replace(island, cluster=as_run(island.cluster, dtype, software))
+        for island in machine.islands
     )
     return replace(machine, islands=tuple(islands))
 

@@ -18,11 +18,12 @@ from meshwright.cli.options import (
     NodesOption,
     ResizeOption,
     SequenceOption,
+    SoftwareOption,
+    as_run,
     captured_graph,
     chosen,
     chosen_budget,
     chosen_cluster,
-    in_precision,
     require_place,
 )
 from meshwright.cli.plan_options import PapersOption
@@ -107,6 +108,7 @@ def compare(
     batch: BatchOption = None,
     seq: SequenceOption = None,
     dtype: DtypeOption = None,
+    software: SoftwareOption = None,
     budget: Annotated[
         str, typer.Option(help="Of the search: a time, or a number of proposals.")
     ] = "20s",
@@ -140,7 +142,7 @@ def compare(
     ways: tuple[Engine, ...] = ("delta", "full")
     allowed, way = chosen_budget(budget), chosen(engine, ways, "--engine")
     library = backend_named(backend)
-    machine = in_precision(chosen_cluster(cluster, nodes, gpus, resize), dtype)
+    machine = as_run(chosen_cluster(cluster, nodes, gpus, resize), dtype, software)
     model = with_sequence(model, seq)
     _require_places(out, checkpoint)
     graph = captured_graph(model, batch, dtype, defined_operators(operators))

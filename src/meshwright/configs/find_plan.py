@@ -15,6 +15,7 @@ import msgspec
 
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.software import run_by
 from meshwright.configs.recipes import Recipes, recipes
 from meshwright.cost.backend import NCCL, Backend, backend_named
 from meshwright.cost.memory import Optimizer
@@ -40,6 +41,7 @@ def find_plan(
     batch: int | None = None,
     seq: int | None = None,
     dtype: str | None = None,
+    software: str | None = None,
     memory: str | Bytes | None = None,
     budget: str | float | Budget = "60s",
     seed: int = 0,
@@ -63,7 +65,8 @@ def find_plan(
 
     A budget is seconds (20, "20s") or a number of proposals ("5000"). A model is a text that
     `meshwright capture` takes, with its batch and dtype, or a graph from `capture_model`; a cluster
-    a name of the catalogue, a .toml file, or a `Cluster`. Operators and rules of your own are files
+    a name of the catalogue, a .toml file, or a `Cluster`. What is priced is eager PyTorch, or the
+    software that is named: "compiled" or "megatron". Operators and rules of your own are files
     (docs/rules.md). The rest is as in `meshwright plan --help`. With more than one core, processes
     are started: guard the script with `if __name__ == "__main__"`.
 
@@ -72,7 +75,7 @@ def find_plan(
     >>> planned.plan.cluster.devices, [name for name, _ in planned.baselines]
     (4, ['DDP', 'ZeRO 1', 'FSDP (ZeRO 3)'])
     """
-    machine = cluster_of(cluster)
+    machine = run_by(cluster_of(cluster), software)
     graph = graph_of(with_sequence(model, seq), batch, dtype, operators)
     constraints = parse_constraints(pin, forbid, fix, exclude_rules)
     question = PlanRequest(

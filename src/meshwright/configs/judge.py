@@ -18,9 +18,10 @@ from meshwright.baselines.degrees.facts import Facts, facts_of
 from meshwright.baselines.degrees.placed import Rows, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.software import running
 from meshwright.configs.better import ConfigTrial, ConfigTrials
 from meshwright.configs.changes import changes, settings
-from meshwright.configs.written import Written, running, settled
+from meshwright.configs.written import Written, settled
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of

@@ -27,8 +27,9 @@ from meshwright.baselines.degrees.config import (
 )
 from meshwright.baselines.degrees.configured import run_starts
 from meshwright.cluster.rates import Software
+from meshwright.cluster.software import megatron_software
 from meshwright.configs.megatron_model import SIZES, model_named, sizes_said
-from meshwright.configs.written import Written, megatron_software, micro_batches_of
+from meshwright.configs.written import Written, micro_batches_of
 
 DEGREES = (
     "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size",

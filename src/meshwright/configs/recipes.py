@@ -12,7 +12,8 @@ do not.
 
 Each has as few micro-batches as fit (`_Trials.fitted`): activations take less as micro-batches
 rise, so the first trial tells how many the second needs. A pipeline has four for each stage at
-least, as far as samples go. What frameworks run has no reduction programs. HSDP is missing: a plan
+least, as far as samples go. What frameworks run has no reduction programs, and sums the gradients
+of a layer together: `judge` prices what people write so too. HSDP is missing: a plan
 shards over all replicas or none.
 """
 
@@ -39,7 +40,7 @@ from meshwright.cost.tables import pricer_of
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import LAYERWISE, Options, Plan
 from meshwright.search.candidate import Candidate
 from meshwright.sharding.layout import factors
 from meshwright.sharding.units import units
@@ -208,7 +209,9 @@ def _of_samples(
 
     def way(name: str, zero: int, recompute: bool) -> tuple[str, Iterator[_Way]]:
         def made(count: int, again: bool) -> Plan:
-            options = replace(training, zero=zero, micro_batches=count, recompute=again)
+            options = replace(
+                training, zero=zero, micro_batches=count, recompute=again, bucket=LAYERWISE
+            )
             return replace(base.changed(options=options), origin=name)
 
         return name, iter([_Way(name, each, 1, (recompute,), made)])
@@ -228,7 +231,10 @@ class _Transformer:
     ) -> None:
         self.graph, self.cluster, self.facts = graph, cluster, facts
         self.base = ParallelConfig(
-            data=cluster.devices, optimizer=training.optimizer, mixed=training.mixed
+            data=cluster.devices,
+            optimizer=training.optimizer,
+            mixed=training.mixed,
+            bucket=LAYERWISE,
         )
         inside = inside_machine(cluster)
         self.machine = math.prod(factors(cluster)[f].size for f in inside)

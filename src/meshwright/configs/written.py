@@ -13,8 +13,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
-from meshwright.cluster.model import Cluster
-from meshwright.cluster.rates import HIDDEN_EXCHANGE, HIDDEN_TENSOR, Software
+from meshwright.cluster.rates import Software
 
 Form = Literal["torchtitan", "megatron", "options"]
 
@@ -44,34 +43,6 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that have nothing to do with parallelism."""
     software: Software = Software()
     """How the framework runs kernels and hides what goes over links."""
-
-
-def running(cluster: Cluster, software: Software) -> Cluster:
-    """A cluster whose devices run some software, in the precision that they are asked for; one
-    that tells its own software keeps it.
-    """
-    asked = cluster.device.running
-    if software == Software() or replace(asked, products="") != Software():
-        return cluster
-    told = replace(software, products=asked.products or software.products)
-    device = replace(cluster.device, software=told)
-    return replace(cluster, device=device)
-
-
-def megatron_software(
-    *, tensor_overlap: bool, copies: int = 0, exchange_overlap: bool = False, products: str = ""
-) -> Software:
-    """Megatron's kernels: fused, with gradients in float32; tokens are sent once to a machine
-    where the number of their copies is given.
-    """
-    return Software(
-        fuses=True,
-        wide=True,
-        products=products,
-        dispatched=copies,
-        hidden_exchange=HIDDEN_EXCHANGE if exchange_overlap else 0.0,
-        hidden_tensor=HIDDEN_TENSOR if tensor_overlap else 0.0,
-    )
 
 
 def settled(written: Written, facts: Facts) -> ParallelConfig:

@@ -15,7 +15,7 @@ from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
 from meshwright.export.uniform import runs_of
-from meshwright.plan.model import Plan
+from meshwright.plan.model import LAYERWISE, Plan
 from meshwright.sharding.layout import matrix
 
 Over = frozenset[int]
@@ -49,7 +49,7 @@ def lost_of(
     if plan.options.recompute and layers != written.options.recompute_layers:
         many = counted(layers, "layer")
         yield f"activation checkpointing of {many} becomes that of all layers"
-    if plan.options.bucket:
+    if plan.options.bucket not in (0, LAYERWISE):
         yield f"gradients of {format_bytes(plan.options.bucket)} are reduced together in the plan"
 
 

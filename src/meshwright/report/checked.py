@@ -11,6 +11,7 @@ from meshwright.base.units import (
     format_gibibytes,
     format_seconds,
 )
+from meshwright.cluster.software import describe_software
 from meshwright.configs.better import ConfigTrial
 from meshwright.configs.judge import BUBBLE, COMPUTING, Checked, ConfigLoad, matrix_text
 from meshwright.explain.step_parts import step_parts
@@ -42,13 +43,20 @@ def describe_checked(checked: Checked, model: str) -> str:
     if facts.experts:
         words.insert(2, counted(facts.experts, "expert"))
     lines = [
-        f"{model} on {describe_machine(checked.cluster)}: {checked.config}",
+        f"{model} on {describe_machine(checked.cluster)}: {checked.config}; {_software(checked)}",
         f"model: {', '.join(words)}",
     ]
     if checked.rows is not None:
         levels = " ".join(checked.cluster.level_names)
         lines.append(f"placement: {matrix_text(checked.rows)} (levels: {levels})")
     return "\n".join(lines)
+
+
+def _software(checked: Checked) -> str:
+    """What the configuration is priced as: what runs degrees unless said, or its own framework."""
+    words = f"priced as {describe_software(checked.cluster)}"
+    form = checked.written.form
+    return words if form == "options" else f"{words}, as the {form} configuration says"
 
 
 def describe_running(checked: Checked) -> str:

@@ -17,7 +17,7 @@ from meshwright.explain.exposed import collective_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.graph.layers import first_copies
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan
+from meshwright.plan.model import LAYERWISE, Plan
 from meshwright.report.annotated import by_level, named_row, seatless
 from meshwright.report.outline import stages_of
 from meshwright.report.predictions import describe_machine
@@ -157,10 +157,12 @@ def _options(one: Plan, other: Plan) -> Iterator[OptionChange]:
     )
     for name, value in mine.items():
         if value != theirs[name]:
-            yield OptionChange(name, _text(value), _text(theirs[name]))
+            yield OptionChange(name, _text(name, value), _text(name, theirs[name]))
 
 
-def _text(value: object) -> str:
+def _text(name: str, value: object) -> str:
+    if name == "bucket" and value == LAYERWISE:
+        return "each layer"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

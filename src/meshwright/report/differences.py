@@ -14,6 +14,7 @@ from meshwright.base.units import (
     format_seconds,
     format_traffic,
 )
+from meshwright.cluster.software import describe_software
 from meshwright.collectives.dsl import Program
 from meshwright.explain.step_parts import step_parts
 from meshwright.graph.workload import workload
@@ -51,7 +52,8 @@ def describe_contrast(own: Contrast, names: tuple[str, str]) -> str:
     """Which plans these are, which is faster, in what graphs and clusters differ; a line each."""
     lines = [
         f"{word}: {name}: {own_plan.graph.name} on {describe_machine(own_plan.cluster)}, "
-        f"{describe_workload(workload(own_plan.graph))}, {own_plan.origin}: "
+        f"{describe_workload(workload(own_plan.graph))}, {own_plan.origin}, priced as "
+        f"{describe_software(own_plan.cluster)}: "
         f"{short_description(own_plan)}"
         for word, name, own_plan in zip(
             (ONE, OTHER), names, (own.one.plan, own.other.plan), strict=True

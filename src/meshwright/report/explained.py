@@ -25,7 +25,7 @@ from meshwright.explain.what_if import Improvement
 from meshwright.report.bands import describe_band
 from meshwright.report.outline import short_description
 from meshwright.report.planned import describe_bound, describe_held, describe_outline, missing
-from meshwright.report.predictions import describe_kinds, describe_machine
+from meshwright.report.predictions import describe_kinds, describe_machine, describe_predicted
 from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
     describe_cost,
@@ -61,8 +61,8 @@ def describe_explained(own: Explained) -> str:
     kinds = describe_kinds(planned.best.prediction.memory)
     lines = [
         f"{plan.graph.name} on {describe_machine(plan.cluster)}: "
-        f"{describe_workload(found.workload)}, {describe_training(plan)}; {plan.origin}; every "
-        "figure is predicted",
+        f"{describe_workload(found.workload)}, {describe_training(plan)}; {plan.origin}; "
+        f"{describe_predicted(plan.cluster)}",
         describe_outline(short_description(plan)),
         f"throughput: {describe_throughput(found)}",
         f"step: {describe_parts(own.parts)}",

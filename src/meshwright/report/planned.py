@@ -26,6 +26,7 @@ from meshwright.report.predictions import (
     describe_kinds,
     describe_machine,
     describe_peak,
+    describe_predicted,
     parts_of,
     strategies_table,
 )
@@ -77,7 +78,7 @@ def describe_question(planned: PlanResult) -> str:
         f"{asked.graph.name} on {describe_machine(asked.cluster)}",
         f"{describe_workload(workload(asked.graph))}, {describe_training(planned.plan)}",
         f"least {asked.minimize} with at most {format_bytes(asked.memory)} a device",
-        "every figure is predicted",
+        describe_predicted(asked.cluster),
     ]
     if asked.graph.loss is None:
         words.append(

@@ -16,6 +16,7 @@ from meshwright.base.units import (
     format_traffic,
 )
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.software import describe_software
 from meshwright.explain.step_parts import step_parts
 from meshwright.explain.utilisation import Cost, Occupancy, costliest, occupancies
 from meshwright.graph.workload import workload
@@ -27,6 +28,7 @@ from meshwright.report.predictions import (
     PredictionRow,
     describe_machine,
     describe_peak,
+    describe_predicted,
     machine_document,
     parts_of,
     prediction_document,
@@ -64,7 +66,7 @@ def describe_plan(plan: Plan) -> str:
     words = [f"{plan.graph.name} on {describe_machine(plan.cluster)}: {plan.origin}"]
     words.append(f"{describe_workload(workload(plan.graph))}, {describe_training(plan)}")
     words += describe_options(plan.options)
-    words.append(counted(len(plan.layouts), "unit"))
+    words += [counted(len(plan.layouts), "unit"), f"priced as {describe_software(plan.cluster)}"]
     return "; ".join(words)
 
 
@@ -125,7 +127,7 @@ def describe_comparison(comparison: Comparison) -> str:
     plan = comparison.searched.plan
     work = f"{describe_workload(workload(plan.graph))}, {describe_training(plan)}"
     where = describe_machine(plan.cluster)
-    return f"{plan.graph.name} on {where}: {work}; every figure is predicted"
+    return f"{plan.graph.name} on {where}: {work}; {describe_predicted(plan.cluster)}"
 
 
 def table_of_strategies(comparison: Comparison) -> Table:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from meshwright.base.units import Bytes, format_gibibytes, format_seconds
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.software import describe_software
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Held, Plan, Prediction
 from meshwright.report.bands import band_document
@@ -96,6 +97,15 @@ def describe_machine(cluster: Cluster) -> str:
     return f"{cluster.name} ({sizes})"
 
 
+def describe_predicted(cluster: Cluster) -> str:
+    """That nothing was measured, and which software the figures are about.
+
+    >>> describe_predicted(Cluster.named("dgx-h100"))
+    'every figure is predicted, priced as eager PyTorch'
+    """
+    return f"every figure is predicted, priced as {describe_software(cluster)}"
+
+
 def machine_document(cluster: Cluster) -> Document:
     """A cluster, for scripts."""
     return {
@@ -103,6 +113,7 @@ def machine_document(cluster: Cluster) -> Document:
         "hierarchy": list(cluster.hierarchy),
         "devices": cluster.devices,
         "device_bytes": cluster.device.memory,
+        "software": describe_software(cluster),
     }
 
 

@@ -10,6 +10,7 @@ import msgspec
 from meshwright.base.sheet import Sheet, printed
 from meshwright.base.units import Bytes, Seconds, format_bytes, format_seconds
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.software import describe_software
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.library import UserRules
@@ -72,7 +73,8 @@ class PlanResult(NamedTuple):
         question, predicted = self.question, self.best.prediction
         named = (*self.baselines, ("plan", self.best))
         return Sheet(
-            f"{question.graph.name} on {question.cluster.name}: every figure is predicted",
+            f"{question.graph.name} on {question.cluster.name}: every figure is predicted, "
+            f"priced as {describe_software(question.cluster)}",
             (
                 ("step", format_seconds(predicted.step)),
                 (

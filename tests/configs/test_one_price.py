@@ -1,0 +1,96 @@
+"""One configuration has one price: whoever asks, with the same software."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.cli.check_options import Given, require_own_software, written
+from meshwright.cluster.model import Cluster
+from meshwright.cluster.software import KNOWN, describe_software, megatron_software, run_by
+from meshwright.configs.judge import judge
+from meshwright.configs.recipes import recipes
+from meshwright.configs.written import Written
+from meshwright.plan.model import LAYERWISE, Options
+from support.baseline_graphs import transformer
+
+AXES = {
+    "DP": "data", "FSDP": "data", "TP": "tensor", "CP": "context", "PP": "pipeline", "EP": "expert"
+}  # fmt: skip
+"""How recipes name degrees, and what `check` calls them."""
+
+
+def degrees_in(name: str, options: Options, devices: int) -> Given:
+    """What a person gives `check` who reads the name of a recipe and its options."""
+    said = re.findall(r"\b([A-Z]+) (\d+)", name.replace("(ZeRO 3)", ""))
+    degrees: Given = {AXES[axis]: int(number) for axis, number in said}
+    return {
+        "data": devices,
+        **degrees,
+        "micro_batches": options.micro_batches,
+        "zero": options.zero,
+        "recompute": options.recompute,
+        "mixed": options.mixed,
+    }
+
+
+@given(
+    nodes=st.sampled_from([1, 2]),
+    gpus=st.sampled_from([1, 2, 4]),
+    batch=st.sampled_from([4, 16, 64]),
+    share=st.sampled_from([1.0, 1e-6, 3e-7]),
+    software=st.sampled_from([None, *KNOWN]),
+    mixed=st.booleans(),
+)
+def test_check_prices_what_plan_shows_beside_its_own(
+    nodes: int, gpus: int, batch: int, share: float, software: str | None, mixed: bool
+) -> None:
+    cluster = run_by(Cluster.named("dgx-h100", node=nodes, gpu=gpus), software)
+    graph, memory = transformer(4, batch=batch), Bytes(int(cluster.device.memory * share))
+    shown = recipes(graph, cluster, memory, training=Options(mixed=mixed)).fitted
+    assert shown
+    for name, own in shown:
+        degrees = degrees_in(name, own.plan.options, cluster.devices)
+        asked = written(None, None, degrees, cluster.devices)
+        checked = judge(asked, graph, cluster, memory, better=False)
+        assert checked.simulation is not None, (name, checked.problems)
+        assert checked.simulation.plan.layouts == own.plan.layouts, name
+        assert checked.simulation.prediction == own.prediction, name
+
+
+def test_gradients_of_a_layer_are_reduced_together() -> None:
+    cluster = Cluster.named("dgx-h100", node=1, gpu=2)
+    shown = recipes(transformer(4, batch=4), cluster, cluster.device.memory).fitted
+    assert {own.plan.options.bucket for _, own in shown} == {LAYERWISE}
+
+
+def test_software_is_said_and_changes_what_is_priced() -> None:
+    plain = Cluster.named("dgx-h100", node=1, gpu=2)
+    assert run_by(plain, None) is plain
+    words = {name: describe_software(run_by(plain, name)) for name in KNOWN}
+    assert words["eager"] == describe_software(plain) == "eager PyTorch"
+    assert len(set(words.values())) == len(KNOWN)
+    narrow = replace(plain.device, software=replace(plain.device.running, products="fp8"))
+    assert describe_software(run_by(replace(plain, device=narrow), "compiled")).endswith(
+        ", products in fp8"
+    )
+    told = megatron_software(tensor_overlap=False)
+    other = replace(plain, device=replace(plain.device, software=told))
+    assert describe_software(other) == "fused kernels, gradients in float32"
+    with pytest.raises(InputError, match="the software is 'megatrn'.*megatron"):
+        run_by(plain, "megatrn")
+
+
+def test_a_file_says_its_own_software() -> None:
+    own = Written(form="megatron", config=ParallelConfig())
+    require_own_software(None, own)
+    require_own_software("eager", replace(own, form="options"))
+    with pytest.raises(InputError, match="--software is 'eager', and the configuration is one of"):
+        require_own_software("eager", own)
