@@ -15,7 +15,7 @@ from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import LAYERWISE, Options, Plan
 from meshwright.report import differences as report
 from meshwright.report.contrast import Contrast, contrast, in_rows
 from meshwright.sharding.layout import Layout
@@ -66,6 +66,25 @@ def test_options_that_differ() -> None:
         ("recompute", "false", "true"), ("zero", "0", "1"), ("bucket", "0", "8"),
     ]  # fmt: skip
     assert (found.layouts, found.graph, found.cluster, found.alone) == ((), None, None, (0, 0))
+
+
+def test_what_only_one_device_holds_is_a_line_of_its_own() -> None:
+    """dgx-h100 tells what a framework holds besides tensors, laptop does not."""
+    here = data_parallel(PLAN.graph, Cluster.named("laptop", process=4))
+    there = data_parallel(PLAN.graph, Cluster.named("dgx-h100", node=1, gpu=4))
+    for one, other in ((there, here), (here, there)):
+        table = report.table_of_predictions(compared(one, other))
+        names, *cells = ([str(own) for own in column.cells] for column in table.columns)
+        held = dict(zip(names, zip(*cells, strict=True), strict=True))
+        assert sorted(held["  framework"][:2]) == ["0 B", "3.075 GiB"]
+        assert {"HFU", "device-hours for 1 B samples"} < set(names)
+
+
+def test_buckets_of_layers_are_called_so() -> None:
+    changed = replace(PLAN, options=replace(PLAN.options, bucket=LAYERWISE))
+    assert [tuple(own) for own in compared(PLAN, changed).options] == [
+        ("bucket", "0", "each layer")
+    ]
 
 
 def test_layouts_are_folded_by_copies_of_a_layer() -> None:

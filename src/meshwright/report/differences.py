@@ -4,6 +4,7 @@ verb `diff` shows; every figure in it is predicted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from rich.table import Table
@@ -30,6 +31,7 @@ from meshwright.report.predictions import (
 )
 from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
+    AMOUNT,
     describe_workload,
     format_rate,
     parts_document,
@@ -97,16 +99,30 @@ def table_of_predictions(own: Contrast) -> Table:
         ("  pipeline bubble", format_seconds, split[0].bubble, split[1].bubble),
         (_rate_name(done), format_rate, rate(done[0]), rate(done[1])),
         ("MFU", "{:.1%}".format, done[0].mfu or 0.0, done[1].mfu or 0.0),
+        ("HFU", "{:.1%}".format, done[0].hfu or 0.0, done[1].hfu or 0.0),
+        *_cost_row(done),
         ("communication volume", format_traffic, both[0].moved, both[1].moved),
         ("peak memory", format_gibibytes, both[0].memory.total, both[1].memory.total),
     ]
-    parts = [parts_of(it.memory) for it in both]
+    one, other = (parts_of(it.memory) for it in both)
     rows += [
-        (f"  {part}", format_gibibytes, held, parts[1][part]) for part, held in parts[0].items()
+        (f"  {part}", format_gibibytes, one.get(part, 0), other.get(part, 0))
+        for part in one | other
     ]
-    for what, text, one, other in rows:
-        table.add_row(what, text(one), text(other), change(one, other))
+    for what, text, first, second in rows:
+        table.add_row(what, text(first), text(second), change(first, second))
     return table
+
+
+def _cost_row(
+    both: Sequence[Throughput],
+) -> list[tuple[str, Callable[[float], str], float, float]]:
+    """Device-hours, if both are known."""
+    one, other = (own.device_hours(AMOUNT) for own in both)
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return []
+    unit = " and ".join(dict.fromkeys(unit_of(own.workload) for own in both))
+    return [(f"device-hours for 1 B {unit}", "{:,.1f}".format, one, other)]
 
 
 def _rate_name(both: Sequence[Throughput]) -> str:
