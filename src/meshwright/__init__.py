@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from meshwright.configs.find_plan import find_plan as find_plan
     from meshwright.cost.alpha_beta import Pricer as Pricer
     from meshwright.cost.backend import BACKENDS as BACKENDS
-    from meshwright.explain.explain_plan import explain_plan as explain_plan
+    from meshwright.configs.explain_plan import explain_plan as explain_plan
     from meshwright.graph.model import OperatorGraph as OperatorGraph
     from meshwright.plan.file import load_plan as load_plan
     from meshwright.plan.file import save_plan as save_plan
@@ -70,7 +70,7 @@ MAIN_PATH = {
     "simulate_plan": "simulate.simulation:simulate",
     "Prediction": "plan.model",
     "throughput": "simulate.throughput",
-    "explain_plan": "explain.explain_plan",
+    "explain_plan": "configs.explain_plan",
     "compare": "search.compare",
     "Budget": "search.budget",
     "parallelize": "run.module",

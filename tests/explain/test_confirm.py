@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.cost.tables import pricer_of
@@ -18,13 +19,18 @@ from meshwright.explain.confirm import (
     start_under,
 )
 from meshwright.explain.decisions import Decision, explain
-from meshwright.explain.evaluate_plan import judged
-from meshwright.explain.replan import _longer, faster_device, replanned
+from meshwright.explain.evaluate_plan import judged, question_of
+from meshwright.explain.explanation import explained
+from meshwright.explain.replan import _longer, _spread, faster_device, replanned
+from meshwright.explain.what_if import helps
 from meshwright.graph.text import parse_graph
+from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
-from meshwright.search.joint.question import PlanResult
+from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.search.joint.violations import violations
-from meshwright.simulate.simulation import prices_of
+from meshwright.sharding.layout import Layout
+from meshwright.simulate.simulation import prices_of, simulate
+from support.baseline_graphs import transformer
 
 GRAPH = parse_graph("""graph two layers
 input x: float32[n=64, k=512]
@@ -114,6 +120,87 @@ def test_what_ifs_are_planned_anew(planned: PlanResult) -> None:
     assert faster.best.prediction.step < step
     assert faster.question.cluster.device.rates == PLAN.cluster.device.rates
     assert best("twice the memory on each device").question.memory == 2 * planned.question.memory
+
+
+Starts = dict[str, Plan | None]
+
+
+def starts(
+    plan: Plan, memory: int, monkeypatch: pytest.MonkeyPatch, known: Plan | None = None
+) -> Starts:
+    """Where the search for each change begins."""
+    question = question_of(plan, Bytes(memory))
+    begun: list[Plan | None] = []
+
+    def searched(other: PlanRequest, *_: object, start: Plan | None, **__: object) -> PlanResult:
+        begun.append(start)
+        return judged(PLAN, baselines=False)._replace(question=other)
+
+    monkeypatch.setattr(replan, "best_plan", searched)
+    found = list(
+        replanned(plan, question, LITTLE, helps=helps(plan, Bytes(memory)), known=lambda _: known)
+    )
+    return dict(zip((own.change for own in found), begun, strict=True))
+
+
+def test_searches_start_from_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = PLAN.changed(options=replace(PLAN.options, zero=3))
+    held = simulate(plan).prediction.memory.total
+    begun = starts(plan, held, monkeypatch)
+    wide = begun["twice as many nodes"]
+    assert wide is not None
+    assert wide.cluster.hierarchy == (4, 1)
+    assert wide.layout["fc1"] == Layout(("sample", "sample"))
+    assert simulate(wide).prediction.memory.total < held
+    roomy = begun["twice the memory on each device"]
+    assert roomy is not None
+    assert roomy.options.zero == 1
+    assert roomy.cluster.device.memory == 2 * plan.cluster.device.memory
+
+
+def test_a_larger_batch_starts_in_micro_batches_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Cluster.named("dgx-h100", node=2, gpu=2)
+    options = Options(micro_batches=2)
+    larger = data_parallel(transformer(batch=128), small).changed(options=options)
+    limit = simulate(larger).prediction.memory.total
+    plan = data_parallel(transformer(batch=64), small)
+    assert simulate(plan).prediction.memory.total < limit
+    twice = starts(plan, limit, monkeypatch)["twice the batch"]
+    assert twice is not None
+    assert twice.options == options
+    assert twice.graph == larger.graph
+
+
+def test_where_nothing_fits_searches_start_from_what_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = replace(PLAN, origin="known")
+    assert starts(PLAN, 1, monkeypatch, other)["twice as many nodes"] is other
+    smallest = starts(PLAN, 1, monkeypatch)["twice as many nodes"]
+    assert smallest is not None
+    assert smallest.cluster.hierarchy == (4, 1)
+
+
+def test_what_has_no_samples_is_copied_on_more_nodes() -> None:
+    cluster = PLAN.cluster.resized({"node": 4})
+    odd = data_parallel(parse_graph(NO_SAMPLES), PLAN.cluster)
+    copied = _spread(odd, cluster)
+    assert copied is not None
+    assert {own.roles[0] for own in copied.layout.values()} == {"replica"}
+
+
+NO_SAMPLES = """graph two numbers
+input x: float32[k=2]
+operator act: y: float32[k=2] = relu(x)
+output y"""
+
+
+def test_a_question_has_one_answer(planned: PlanResult) -> None:
+    found = explained(PLAN, seconds=1e6, budget=LITTLE)
+    answered = {own.change for own in found.what_ifs if own.planned is not None}
+    assert {"twice the batch", "twice the memory on each device"} <= answered
+    assert not answered & {own.change for own in found.helps}
+    assert found.helps
 
 
 def test_a_device_that_is_not_of_the_ladder_has_no_next() -> None:

@@ -102,6 +102,23 @@ def test_memory_that_nothing_needs_does_not_help() -> None:
     assert "nothing needs and fits into it" in own.note
 
 
+def test_more_memory_never_makes_a_step_longer() -> None:
+    """Without ZeRO 1 the plan holds more, and every device updates all parameters."""
+    graph = parse_graph("""graph wide
+input x: float32[n=64, k=4096]
+parameter v: float32[h=16384, k=4096]
+operator fc: y: float32[n=64, h=16384] = linear(x, v)
+output y""")
+    plan = saving(graph, Options(zero=1))
+    before = simulate(plan).prediction
+    without = simulate(replace(plan, options=Options())).prediction
+    assert without.step > before.step
+    assert without.memory.total > before.memory.total
+    own = told(plan, before.memory.total)[MEMORY]
+    assert (own.step, own.gain) == (before.step, 0.0)
+    assert own.note == "as it is: nothing that needs it is faster"
+
+
 def test_fewer_micro_batches() -> None:
     plan = saving(transformer(batch=16), Options(micro_batches=4))
     own = told(plan)[FEWER]

@@ -57,10 +57,12 @@ def explain(
     loaded = load_plan(plan)
     limit, searches = chosen_memory(memory, loaded.cluster), chosen_searches(budget)
 
-    from meshwright.explain.explanation import explained
+    from meshwright.configs.explain_plan import explained_beside_recipes
 
     with share_bar("explaining (the first time compiles for a minute or two)") as show:
-        found = explained(loaded, seconds=SECONDS, memory=limit, budget=searches, progress=show)
+        found = explained_beside_recipes(
+            loaded, seconds=SECONDS, memory=limit, budget=searches, progress=show
+        )
     if json:
         from meshwright.report.explained_documents import explained_document
 

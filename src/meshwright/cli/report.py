@@ -122,10 +122,12 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
     """
     import time
 
+    from meshwright.configs.find_plan import known_plan
+    from meshwright.cost.backend import backend_named
     from meshwright.cost.tables import pricer_of
     from meshwright.explain.confirm import confirmed
     from meshwright.explain.decisions import explain
-    from meshwright.explain.replan import replanned
+    from meshwright.explain.replan import replanned, unanswered
     from meshwright.explain.what_if import helps
 
     found, (plan, prediction), question = NOTHING, planned.best, planned.question
@@ -150,8 +152,13 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
                 plan, question, decisions, searches, step=prediction.step, told=told
             )
             found = found._replace(decisions=decisions)
-            for own in replanned(plan, question, searches, told):
-                found = found._replace(what_ifs=(*found.what_ifs, own))
+            known = partial(known_plan, searches, backend_named(plan.backend))
+            for own in replanned(
+                plan, question, searches, told, helps=found.helps, known=known
+            ):
+                found = found._replace(
+                    what_ifs=(*found.what_ifs, own), helps=unanswered(found.helps, [own])
+                )
     except KeyboardInterrupt:
         pass
     return found

@@ -149,6 +149,12 @@ def recipes_for(question: PlanRequest, budget: Budget, backend: Backend) -> Reci
     )
 
 
+def known_plan(budget: Budget, backend: Backend, question: PlanRequest) -> Plan | None:
+    """The fastest of the strategies of today that fits."""
+    best = recipes_for(question, budget, backend).best(question.memory)
+    return None if best is None else best.plan
+
+
 def beside(planned: PlanResult, known: Recipes, *, papers: bool) -> PlanResult:
     """A search's answer beside the strategies of today; its own baselines are the papers'."""
     old = ((), ()) if not papers else (planned.baselines, planned.refused)

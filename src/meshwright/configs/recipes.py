@@ -94,7 +94,7 @@ def recipes(
     backend: Backend = NCCL,
     late: Callable[[], bool] = lambda: False,
 ) -> Recipes:
-    """Every strategy of today that applies; `late` ends it.
+    """Every strategy of today that applies; `late` ends it, once one fits.
 
     >>> from meshwright.graph.text import parse_graph
     >>> graph = parse_graph('''graph g
@@ -110,7 +110,8 @@ def recipes(
     fitted: list[tuple[str, Candidate]] = []
     refused: list[tuple[str, str]] = []
     for name, ways in _strategies(graph, cluster, training or Options()):
-        if fitted and late():
+        # Until something fits a search has nothing to start from.
+        if any(own.fits(memory) for _, own in fitted) and late():
             refused.append((name, "there was no time left for it; give a larger budget"))
             continue
         try:

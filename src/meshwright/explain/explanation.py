@@ -32,7 +32,7 @@ from meshwright.explain.exposed import (
     link_costs,
 )
 from meshwright.explain.path_breakdown import PathStretch, stretches
-from meshwright.explain.replan import Replanned, replanned
+from meshwright.explain.replan import Known, Replanned, replanned, unanswered
 from meshwright.explain.step_parts import StepParts, step_parts
 from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.text import parse_graph
@@ -103,10 +103,11 @@ def explained(
     seconds: float,
     memory: Bytes | None = None,
     budget: Budget | None = None,
+    known: Known = lambda question: None,
     progress: Progress = lambda share, doing: None,
 ) -> Explained:
     """What there is to say of a plan, in about so many seconds once all is compiled, and a budget
-    for each search after that.
+    for each search after that; searches may start from what is `known`.
     """
     progress(0.0, "simulating")
     _warm_up()
@@ -146,10 +147,10 @@ def explained(
         return found
     stopped: Stopped = "budget" if late() else "complete"
     found = found._replace(decisions=decisions, stopped=stopped)
-    return found if budget is None else _searched(found, budget, progress)
+    return found if budget is None else _searched(found, budget, known, progress)
 
 
-def _searched(found: Explained, budget: Budget, progress: Progress) -> Explained:
+def _searched(found: Explained, budget: Budget, known: Known, progress: Progress) -> Explained:
     """What searches add; an interrupt leaves what there is."""
     plan, question = found.planned.plan, found.planned.question
 
@@ -160,8 +161,10 @@ def _searched(found: Explained, budget: Budget, progress: Progress) -> Explained
         step = found.planned.best.prediction.step
         decisions = confirmed(plan, question, found.decisions, budget, step=step, told=told)
         found = found._replace(decisions=decisions)
-        for own in replanned(plan, question, budget, told):
-            found = found._replace(what_ifs=(*found.what_ifs, own))
+        for own in replanned(plan, question, budget, told, helps=found.helps, known=known):
+            found = found._replace(
+                what_ifs=(*found.what_ifs, own), helps=unanswered(found.helps, [own])
+            )
     except KeyboardInterrupt:
         return found._replace(stopped="interrupted")
     return found

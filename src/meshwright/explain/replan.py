@@ -8,13 +8,16 @@ for each search. Leaves: for each change the best plan that a search finds.
     sequence   twice the tokens of a sample: the model is captured anew, if the plan says from what
     memory     a device with twice as much
 
-Where the layouts of the plan still are a plan after the change, the search starts from them. More
-of a machine never makes a step longer: where a search finds nothing faster, that is what is said.
+Each search starts from the fastest that fits of what is known beforehand: the layouts of the plan
+if they still are one (twice as many nodes take twice as many samples), what simulating them with
+the change has found (`what_if`), and, where none of these fits, what people would train with, which
+who asks knows (`Known`). More of a machine never makes a step longer: where a search finds nothing
+faster, that is what is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -25,6 +28,7 @@ from meshwright.base.units import Bytes
 from meshwright.cluster.catalogue import catalogue_names, catalogued
 from meshwright.cluster.model import Cluster, Device
 from meshwright.cost.backend import backend_named
+from meshwright.explain.what_if import Improvement
 from meshwright.graph.batch import with_batch
 from meshwright.graph.workload import workload
 from meshwright.plan.model import Plan
@@ -32,6 +36,8 @@ from meshwright.search.budget import Budget
 from meshwright.search.find import graph_of, with_sequence
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest, PlanResult
+from meshwright.sharding.layout import REPLICA, Layout
+from meshwright.sharding.unit import SAMPLE
 from meshwright.simulate.simulation import simulate
 
 MORE = 2
@@ -39,6 +45,10 @@ MORE = 2
 
 LADDER = ("K80", "P100", "V100", "A100", "H100", "H200", "B200", "B300")
 """NVIDIA's cards, one generation after the other."""
+
+
+Known = Callable[[PlanRequest], Plan | None]
+"""For a question a plan that needs no search."""
 
 
 class Replanned(NamedTuple):
@@ -56,13 +66,20 @@ def replanned(
     question: PlanRequest,
     budget: Budget,
     told: Callable[[str], None] = lambda doing: None,
+    *,
+    helps: Sequence[Improvement] = (),
+    known: Known = lambda question: None,
 ) -> Iterator[Replanned]:
-    """Every change, one after the other, so much budget for each."""
+    """Every change, one after the other, so much budget for each; `helps` are the changes that were
+    simulated.
+    """
     step = simulate(plan).prediction.step
+    simulated = {own.change: own.plan for own in helps}
     for change, asked in _changes(plan, question):
         told(f"planning for {change}")
         try:
-            other, start = asked()
+            other, changed = asked()
+            start = _start(other, (changed, simulated.get(change)), known)
             found = best_plan(other, budget, backend=backend_named(plan.backend), start=start)
         except InputError as error:
             yield Replanned(change, None, f"cannot be planned: {error.problem}")
@@ -77,7 +94,26 @@ def replanned(
 
 
 _Asked = tuple[PlanRequest, Plan | None]
-"""What is asked after a change, and where the search starts."""
+"""What is asked after a change, and the plan with it, if it still is one."""
+
+
+def unanswered(
+    helps: Sequence[Improvement], what_ifs: Sequence[Replanned]
+) -> tuple[Improvement, ...]:
+    """What was simulated of changes that were not planned anew: a question has one answer."""
+    answered = {own.change for own in what_ifs if own.planned is not None}
+    return tuple(own for own in helps if own.change not in answered)
+
+
+def _start(question: PlanRequest, own: Sequence[Plan | None], known: Known) -> Plan | None:
+    """The fastest of some plans that fits, or else what is known, or else the smallest."""
+    plans = (plan.changed(cluster=question.cluster) for plan in own if plan is not None)
+    tried = [(simulate(plan).prediction, plan) for plan in plans]
+    fitting = [it for it in tried if it[0].memory.total <= question.memory]
+    if fitting:
+        return min(fitting, key=lambda it: it[0].step)[1]
+    smallest = min(tried, key=lambda it: it[0].memory.total, default=(None, None))[1]
+    return known(question) or smallest
 
 
 def _changes(plan: Plan, question: PlanRequest) -> Iterator[tuple[str, Callable[[], _Asked]]]:
@@ -90,7 +126,7 @@ def _changes(plan: Plan, question: PlanRequest) -> Iterator[tuple[str, Callable[
     if samples % (count * each):
         plural = f"{level.name}es" if level.name.endswith(("s", "x")) else f"{level.name}s"
         count, change = MORE * level.cardinality, f"twice as many {plural}"
-    yield change, partial(_larger, question, count)
+    yield change, partial(_larger, plan, question, count)
     other = faster_device(cluster.device)
     if other is not None:
         yield f"{other.name} instead", partial(_on, plan, question, other, other.memory)
@@ -106,9 +142,30 @@ def _larger_batch(plan: Plan, question: PlanRequest) -> _Asked:
     return replace(question, graph=graph), _changed(plan, graph=graph)
 
 
-def _larger(question: PlanRequest, count: int) -> _Asked:
-    cluster = question.cluster.resized({question.cluster.levels[0].name: count})
-    return replace(question, cluster=cluster), None
+def _larger(plan: Plan, question: PlanRequest, count: int) -> _Asked:
+    outer = question.cluster.levels[0]
+    cluster = question.cluster.resized({outer.name: count})
+    twice = count == MORE * outer.cardinality
+    return replace(question, cluster=cluster), _spread(plan, cluster) if twice else None
+
+
+def _spread(plan: Plan, cluster: Cluster) -> Plan | None:
+    """The plan on twice as many of the outermost level: the factor that comes first cuts samples
+    of what has them.
+    """
+    rows = []
+    for unit in plan.units:
+        layout = plan.layout[unit.name]
+        wider = Layout((SAMPLE, *layout.roles))
+        names = [split.name for split in unit.splits]
+        ways = MORE * layout.degrees(plan.factors).get(SAMPLE, 1)
+        if SAMPLE in names:
+            number = names.index(SAMPLE)
+            ways *= unit.micro_ways(number, plan.options.micro_batches)
+        if SAMPLE not in names or not unit.cuttable(names.index(SAMPLE), ways):
+            wider = Layout((REPLICA, *layout.roles))
+        rows.append((unit.name, str(wider)))
+    return _changed(plan, cluster=cluster, layouts=tuple(rows))
 
 
 def _on(plan: Plan, question: PlanRequest, device: Device, memory: Bytes) -> _Asked:

@@ -6,7 +6,7 @@ Nothing is searched: layouts stay what they are and are simulated again.
     devices    with twice the peak rates and memory bandwidth
     memory     twice as much on each device: of less recomputation, less sharding and fewer
                micro-batches, alone and together, what is fastest of all that fits then and does not
-               fit now
+               fit now; the plan as it is where that is faster
     batch      twice as large, in as many micro-batches or in twice as many: whichever is faster
     options    half as many micro-batches
 Reduction programs follow from the prices of the changed machine. A search there may find better
@@ -45,6 +45,8 @@ class Improvement(NamedTuple):
     """How much more samples a second, as a share; 0 if it cannot be applied."""
     note: str
     """What else changes, whether it fits, or why it cannot be applied."""
+    plan: Plan | None = None
+    """The plan with the change; None if it cannot be applied."""
 
 
 def helps(
@@ -65,13 +67,15 @@ def helps(
         else:
             gain = before * own.samples / own.prediction.step - 1
             note = "; ".join(filter(None, (own.note, _lacking(own, memory))))
-            found.append(Improvement(change, own.prediction.step, own.samples, gain, note))
+            step = own.prediction.step
+            found.append(Improvement(change, step, own.samples, gain, note, own.plan))
     return tuple(sorted(found, key=lambda own: (own.step is None, -own.gain)))
 
 
 class _Tried(NamedTuple):
     """A plan after a change."""
 
+    plan: Plan
     prediction: Prediction
     note: str
     samples: int = 1
@@ -108,8 +112,12 @@ def _predicted(plan: Plan) -> Prediction:
     return simulate(plan).prediction
 
 
+def _tried(plan: Plan, note: str, samples: int = 1) -> _Tried:
+    return _Tried(plan, _predicted(plan), note, samples=samples)
+
+
 def _on(plan: Plan, cluster: Cluster) -> _Tried:
-    return _Tried(_predicted(plan.changed(cluster=cluster)), "")
+    return _tried(plan.changed(cluster=cluster), "")
 
 
 def _faster_links(cluster: Cluster, number: int) -> Cluster:
@@ -143,21 +151,22 @@ def _roomier(plan: Plan, memory: Bytes) -> _Outcome:
     if own.micro_batches == 1 and not own.zero and not own.recompute:
         return "the plan saves no memory: one micro-batch, no ZeRO, nothing run again"
     counts = [own.micro_batches >> n for n in range(own.micro_batches.bit_length())]
-    tried = []
+    tried: list[_Tried] = []
     for count, zero, again in product(counts, range(own.zero + 1), {own.recompute, False}):
         options = replace(own, micro_batches=count, zero=zero, recompute=again)
         if options == own:
             continue
         try:
-            found = _predicted(plan.changed(options=options))
+            found = _tried(plan.changed(options=options), f"with {_difference(own, options)}")
         except InputError:  # So many micro-batches leave a stage's schedule or a layout no room.
             continue
-        if memory < found.memory.total <= MORE * memory:
-            tried.append((found.step, _difference(own, options), found))
+        if memory < found.prediction.memory.total <= MORE * memory:
+            tried.append(found)
     if not tried:
         return "of fewer micro-batches, less ZeRO and recomputation nothing needs and fits into it"
-    _, words, best = min(tried, key=lambda it: it[:2])
-    return _Tried(best, f"with {words}", memory=MORE)
+    tried.append(_tried(plan, "as it is: nothing that needs it is faster"))
+    best = min(tried, key=lambda it: (it.prediction.step, it.note))
+    return best._replace(memory=MORE)
 
 
 def _difference(before: Options, after: Options) -> str:
@@ -179,7 +188,7 @@ def _larger_batch(plan: Plan, memory: Bytes) -> _Outcome:
         options = replace(plan.options, micro_batches=count)
         own = plan.changed(graph=graph, options=options)
         note = f"in {count} micro-batches" if count > 1 else ""
-        tried.append(_Tried(_predicted(own), note, samples=MORE))
+        tried.append(_tried(own, note, samples=MORE))
     return min(tried, key=lambda it: (it.prediction.memory.total > memory, it.prediction.step))
 
 
@@ -188,8 +197,7 @@ def _fewer(plan: Plan) -> _Outcome:
     if micro == 1:
         return "the plan has one micro-batch"
     options = replace(plan.options, micro_batches=micro // 2)
-    own = _predicted(plan.changed(options=options))
-    return _Tried(own, f"{micro // 2} instead of {micro}")
+    return _tried(plan.changed(options=options), f"{micro // 2} instead of {micro}")
 
 
 def _lacking(own: _Tried, memory: Bytes) -> str:

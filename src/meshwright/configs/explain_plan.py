@@ -1,9 +1,15 @@
-"""A plan explained from Python. Enters: a `Plan`. Leaves: an `Explained`, which prints itself."""
+"""A plan explained from Python. Enters: a `Plan`. Leaves: an `Explained`, which prints itself; what
+is planned anew for it starts, where nothing else fits, from what people train with (`recipes`).
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
 from meshwright.base.units import Bytes
-from meshwright.explain.explanation import Explained, explained
+from meshwright.configs.find_plan import known_plan
+from meshwright.cost.backend import backend_named
+from meshwright.explain.explanation import Explained, Progress, explained
 from meshwright.plan.model import Plan
 from meshwright.search.budget import Budget
 from meshwright.search.find import memory_limit
@@ -27,9 +33,26 @@ def explain_plan(
     >>> "zero" in [decision.subject for decision in explain_plan(plan).decisions]
     True
     """
-    return explained(
+    return explained_beside_recipes(
         plan,
         seconds=seconds,
         memory=memory_limit(memory, plan.cluster),
         budget=None if budget is None else Budget.of(budget),
+    )
+
+
+def explained_beside_recipes(
+    plan: Plan,
+    *,
+    seconds: float,
+    memory: Bytes,
+    budget: Budget | None,
+    progress: Progress = lambda share, doing: None,
+) -> Explained:
+    """What there is to say of a plan (`explained`)."""
+    if budget is None:
+        return explained(plan, seconds=seconds, memory=memory, progress=progress)
+    known = partial(known_plan, budget, backend_named(plan.backend))
+    return explained(
+        plan, seconds=seconds, memory=memory, budget=budget, known=known, progress=progress
     )
