@@ -96,7 +96,7 @@ def test_planned_as_text() -> None:
     )
     lines = str(planned).splitlines()
     assert lines[:3] == [
-        "tiny on laptop: every figure is predicted",
+        "tiny on laptop: every figure is predicted, priced as eager PyTorch",
         "  step             2 s",
         "  above the bound  100.0% (no plan can be below 1 s)",
     ]

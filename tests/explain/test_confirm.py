@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
-from meshwright.base.units import Bytes
+from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.cost.tables import pricer_of
-from meshwright.explain import replan
+from meshwright.explain import confirm, replan
 from meshwright.explain.confirm import (
     DECISIONS,
     confirmed,
@@ -26,6 +26,7 @@ from meshwright.explain.what_if import helps
 from meshwright.graph.text import parse_graph
 from meshwright.plan.model import Options, Plan
 from meshwright.search.budget import Budget
+from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.search.joint.violations import violations
 from meshwright.sharding.layout import Layout
@@ -65,13 +66,40 @@ def decisions(planned: PlanResult) -> tuple[Decision, ...]:
 def test_the_largest_are_searched(planned: PlanResult, decisions: tuple[Decision, ...]) -> None:
     """Those that are faster first; none is slower than with all else kept."""
     searched = [own for own in decisions if own.searched is not None]
-    assert len(searched) == min(DECISIONS, sum(bool(own.fix) for own in decisions))
+    assert list(decisions[: len(searched)]) == searched
+    assert len(searched) >= min(DECISIONS, sum(bool(own.fix) for own in decisions))
+    others = [own.step or 0.0 for own in decisions if own.fix and own.searched is None]
+    assert not others or max(others) <= (searched[DECISIONS - 1].best or 0.0)
     assert all(own.searched <= own.step for own in searched if own.searched and own.step)
     step = planned.best.prediction.step
     faster = [own.step for own in decisions if own.fix and own.fits and (own.step or step) < step]
     assert not faster or min(own.step or step for own in searched) == min(filter(None, faster))
-    steps = [own.best for own in decisions if own.best is not None]
+    steps = [own.best or 0.0 for own in searched]
     assert steps == sorted(steps, reverse=True)
+
+
+def test_what_gets_larger_than_what_was_searched_is_searched_too(
+    planned: PlanResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first searches find that their decisions cost nothing; others are larger then."""
+    known = [
+        Decision("zero", "0", str(n), Seconds(2.0 + n), "", fix=f"--fix micro-batches={2**n}")
+        for n in range(8)
+    ]
+    asked: list[int] = []
+
+    def found(_: object, __: object, constraints: Constraints, ___: object) -> PlanResult:
+        number = int(constraints.fixed[0][1]).bit_length() - 1
+        asked.append(number)
+        step = Seconds(1.0 if number > 5 else 2.0 + number)
+        best = planned.best._replace(prediction=replace(planned.best.prediction, step=step))
+        return planned._replace(best=best)
+
+    monkeypatch.setattr(confirm, "search_with", found)
+    told = confirmed(PLAN, planned.question, known, LITTLE, step=1.0)
+    assert asked == [7, 6, 5, 4, 3, 2, 1]
+    assert [own.runner_up for own in told] == ["5", "4", "3", "2", "1", "6", "7", "0"]
+    assert [own.searched is None for own in told] == [False] * 7 + [True]
 
 
 def test_a_search_with_it_fixed_finds_the_same(

@@ -58,6 +58,7 @@ def test_the_bound_is_that_of_a_search_that_looks_at_one_graph(plan: Plan) -> No
     assert again.best.prediction.step <= found.best.prediction.step
     assert found.bound <= again.best.prediction.step
     assert found.gap == found.best.prediction.step / found.bound - 1
+    assert judged(again.plan, baselines=False).bound == again.bound
 
 
 def test_what_is_not_wanted_is_left_out(plan: Plan) -> None:

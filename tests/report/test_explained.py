@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +17,7 @@ from meshwright.explain.decisions import Decision
 from meshwright.explain.explanation import Explained, explained
 from meshwright.explain.replan import Replanned
 from meshwright.explain.what_if import Improvement
+from meshwright.plan.file import parse_plan, plan_bytes
 from meshwright.report import explained as report
 from meshwright.report.decisions import (
     decision_cells,
@@ -47,7 +49,9 @@ def test_the_plan_in_words(found: Explained) -> None:
         found
     ).splitlines()
     assert first.startswith("transformer on dgx-h100 (2 node x 2 gpu): batch ")
-    assert first.endswith(", adam; expert: megatron; every figure is predicted.")
+    assert first.endswith(
+        ", adam; expert: megatron; every figure is predicted, priced as eager PyTorch."
+    )
     assert "DP 2 across nodes, TP 2 inside the node" in plan[0]
     assert rate.startswith("throughput: ")
     assert step.startswith("step: ")
@@ -106,29 +110,41 @@ def test_help_that_cannot_be_applied_has_no_figures() -> None:
 
 
 def test_the_best_of_the_faster_runners_up_is_named() -> None:
-    slower = Decision("zero", "0", "1", Seconds(2.0), "1 s longer")
-    faster = Decision("placement", "a", "b", Seconds(0.75), "250 ms shorter")
-    larger = Decision("recompute", "yes", "no", Seconds(0.5), "500 ms shorter", fits=False)
-    hardly = Decision("bucket", "a", "b", Seconds(0.9995), "500 us shorter")
+    def searched(subject: str, step: float, *, fits: bool = True) -> Decision:
+        kept = Decision(subject, "a", "b", Seconds(3.0), "", fits, f"--fix {subject}=b")
+        return kept._replace(searched=Seconds(step))
+
+    slower, hardly = searched("zero", 2.0), searched("bucket", 0.9995)
+    larger = searched("recompute", 0.5, fits=False)
     none = "No runner-up that fits is faster than what was chosen."
     assert report.describe_better([hardly], 1.0) == none
     assert report.describe_better([slower, larger], 1.0) == none
-    assert report.describe_better([slower, larger, faster], 1.0) == (
-        "1 runner-up that fits would be faster; the best, b for placement, by 250 ms: "
-        "search from here (plan --start)."
+    kept = slower._replace(step=Seconds(0.1), searched=None)
+    assert report.describe_better([kept, slower], 1.0) == none
+    assert report.describe_better([kept, slower, larger, searched("stages", 0.9)], 1.0) == (
+        "1 runner-up that fits would be faster; the best, b for stages, by 100 ms: "
+        "plan with --fix stages=b. A search found it so."
     )
-    fixed = faster._replace(step=Seconds(2.0), fix="--fix zero=1", searched=Seconds(0.9))
-    kept = slower._replace(step=Seconds(0.1))
-    assert report.describe_better([kept, fixed], 1.0) == (
-        "1 runner-up that fits would be faster; the best, b for placement, by 100 ms: "
-        "plan with --fix zero=1. A search found it so."
+    assert report.describe_better([kept], 1.0) == (
+        "None was searched: 'explain --budget 3s' says which would be faster."
     )
+
+
+def test_what_rewrote_the_graph_is_told_of_a_plan_that_was_saved() -> None:
+    rules = ("fuse-linear-relu at a", "fuse-linear-relu at b")
+    plan = replace(expert(transformer(), SMALL), rewrites=rules)
+    own = explained(parse_plan(plan_bytes(plan)), seconds=1e-9)
+    words = "rewritten by fuse-linear-relu (2 times)"
+    assert words in report.describe_explained(own)
+    assert words in explained_document(own)["plan"]["text"]
+    assert plan_bytes(parse_plan(plan_bytes(plan))) == plan_bytes(plan)
 
 
 def test_the_document_is_json_with_all_fields(found: Explained) -> None:
     document = json.loads(msgspec.json.encode(explained_document(found)))
     assert document.keys() == {
         "origin", "graph", "units", "cluster", "hierarchy", "devices", "device_bytes",
+        "software",
         "memory_limit_bytes", "batch", "sequence", "dtype", "samples_per_s", "tokens_per_s",
         "per_device_per_s", "model_flops", "executed_flops", "mfu", "hfu",
         "device_hours_per_billion", "exposed_communication_s", "bubble_s", "step_s", "band",

@@ -4,7 +4,8 @@ the runner-up is fixed, as `plan --fix` and `--pin` fix it.
 
 A runner-up by itself keeps everything else as it was chosen for another decision, and so says at
 most that the step could be so long. Those that are faster than what was chosen come first: nothing
-is called faster that a search did not confirm.
+is called faster that a search did not confirm. What is searched gets cheaper, and others larger
+than it: they are searched in turn, until the largest are all searched ones. They stand first.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from meshwright.search.joint.constraints import (
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest, PlanResult
 
-DECISIONS, FASTER = 5, 2
-"""Decisions that are searched again, and of these, those whose runner-up is faster by itself."""
+DECISIONS, FASTER, MOST = 5, 2, 12
+"""How many of the largest decisions are searched ones, how many whose runner-up is faster by itself
+are searched first, and how many searches there are at most."""
 
 LEAST = 1e-3
 """The share of a step that a faster runner-up must save to be called so."""
@@ -48,23 +50,36 @@ def confirmed(
     step: float,
     told: Callable[[str], None] = lambda doing: None,
 ) -> tuple[Decision, ...]:
-    """The decisions, the largest of them searched again with so much for each; the largest
-    difference first. `step` is that of the plan.
+    """The decisions, the largest of them searched again with so much for each: those first, the
+    largest difference first. `step` is that of the plan.
     """
-    found = list(decisions)
-    for number in _largest(decisions, step):
+    found, tried = list(decisions), list[int]()
+    while len(tried) < MOST and (number := _next(found, tried, step)) is not None:
         told(f"searching with {found[number].fix}")
         found[number] = _searched(plan, question, found[number], budget)
-    return tuple(sorted(found, key=lambda own: math.inf if own.best is None else -own.best))
+        tried.append(number)
+    return tuple(sorted(found, key=lambda own: (own.searched is None, -_length(own))))
 
 
-def _largest(decisions: Sequence[Decision], step: float) -> list[int]:
-    """The places of what is searched: the runners-up that are faster, then those that cost most."""
+def _next(decisions: Sequence[Decision], tried: Sequence[int], step: float) -> int | None:
+    """The place of what is to be searched: a runner-up that is faster, then what costs most of all
+    that can be searched; None if that is searched.
+    """
     places = [n for n, own in enumerate(decisions) if own.fix and own.step is not None]
-    faster = [n for n in places if decisions[n].fits and is_faster(decisions[n], step)]
-    faster.sort(key=lambda n: decisions[n].step or step)
-    longest = sorted(places, key=lambda n: -(decisions[n].step or 0.0))
-    return list(dict.fromkeys((*faster[:FASTER], *longest)))[:DECISIONS]
+    faster = [
+        n
+        for n in places
+        if n not in tried and decisions[n].fits and is_faster(decisions[n], step)
+    ]
+    if faster and len(tried) < FASTER:
+        return min(faster, key=lambda n: _length(decisions[n]))
+    refused = {n for n in tried if decisions[n].searched is None}
+    longest = sorted(set(places) - refused, key=lambda n: -_length(decisions[n]))
+    return next((n for n in longest[:DECISIONS] if n not in tried), None)
+
+
+def _length(own: Decision) -> float:
+    return -math.inf if own.best is None else own.best
 
 
 def is_faster(own: Decision, step: float) -> bool:

@@ -13,10 +13,12 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines import applied
 from meshwright.bounds.lower_bound import lower_bound
+from meshwright.cost.backend import backend_named
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.plan.model import Options, Plan
 from meshwright.search.candidate import Candidate, undominated
+from meshwright.search.joint.optimality import TIGHT
 from meshwright.search.joint.question import PlanRequest, PlanResult
 from meshwright.simulate.reductions import with_programs
 from meshwright.simulate.simulation import prices_of, simulate
@@ -56,7 +58,7 @@ def judged(
         front=undominated((best, *(candidate for _, candidate in named))),
         bound=_bound(best, operators) if bound else Seconds(0.0),
         graphs=1,
-        rewrites=(),
+        rewrites=plan.rewrites,
         simulated=1 + len(named),
         history=(),
         seconds=time.monotonic() - began,
@@ -75,14 +77,20 @@ def question_of(plan: Plan, memory: Bytes | None = None) -> PlanRequest:
 
 
 def _bound(best: Candidate, operators: OperatorPricer) -> Seconds:
-    """What no plan for the graph beats, with one micro-batch or as many as this one has."""
+    """What no plan for the graph beats, with one micro-batch or as many as this one has; asked for
+    as a search does (`Optimality`), so that it is the same figure.
+    """
     plan, step = best.plan, best.prediction.step
-    found = lower_bound(
-        plan.graph,
-        plan.cluster,
-        operators=operators,
-        optimizer=plan.options.optimizer,
-        micro_batches=sorted({1, plan.options.micro_batches}),
-        wanted=step,
-    )
-    return Seconds(min(step, found.seconds))
+    least = step
+    for count in sorted({1, plan.options.micro_batches}, reverse=True):
+        found = lower_bound(
+            plan.graph,
+            plan.cluster,
+            operators=operators,
+            backend=backend_named(plan.backend),
+            optimizer=plan.options.optimizer,
+            micro_batches=(count,),
+            wanted=Seconds(min(least, TIGHT * step)),
+        )
+        least = min(least, found.seconds)
+    return least

@@ -46,6 +46,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     origin: str
     model: str = ""
     batch: int | None = None
+    rewrites: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     options: Options
     layouts: tuple[tuple[str, str], ...]
     programs: tuple[PlannedReduction, ...]
@@ -80,6 +81,7 @@ def plan_bytes(plan: Plan) -> bytes:
         origin=plan.origin,
         model=plan.model,
         batch=plan.batch,
+        rewrites=plan.rewrites or msgspec.UNSET,
         options=plan.options,
         layouts=plan.layouts,
         programs=plan.programs,
@@ -141,6 +143,7 @@ def parse_plan(content: bytes) -> Plan:
         backend=file.backend,
         model=file.model,
         batch=file.batch,
+        rewrites=() if file.rewrites is msgspec.UNSET else file.rewrites,
     )
     for reduction in plan.programs:
         _refuse_strange("a reduction", (*reduction.over, *reduction.beside), len(plan.factors))

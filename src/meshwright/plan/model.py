@@ -137,6 +137,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the graph was captured from, as `capture.load` reads it; empty if nobody said."""
     batch: int | None = None
     """The samples in a step that the model was asked for; None: as many as it has by itself."""
+    rewrites: tuple[str, ...] = ()
+    """The rules that made the graph of the one that was captured, with their places."""
 
     def __post_init__(self) -> None:
         backend_named(self.backend)

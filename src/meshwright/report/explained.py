@@ -63,7 +63,7 @@ def describe_explained(own: Explained) -> str:
         f"{plan.graph.name} on {describe_machine(plan.cluster)}: "
         f"{describe_workload(found.workload)}, {describe_training(plan)}; {plan.origin}; "
         f"{describe_predicted(plan.cluster)}",
-        describe_outline(short_description(plan)),
+        describe_outline(short_description(plan, planned.rewrites)),
         f"throughput: {describe_throughput(found)}",
         f"step: {describe_parts(own.parts)}",
         describe_categories(own.spending.stretches),
@@ -100,20 +100,21 @@ def _lacks(planned: PlanResult) -> str:
 
 
 def describe_better(decisions: Sequence[Decision], step: float) -> str:
-    """Which runner-up is the best of those that fit and are faster than what was chosen."""
+    """Which runner-up is the best of those that a search found to fit and to be faster than what
+    was chosen.
+    """
     searched = [own for own in decisions if own.searched is not None]
-    known = searched or decisions
-    faster = [own for own in known if own.fits and is_faster(own, step)]
+    if not searched:
+        return "None was searched: 'explain --budget 3s' says which would be faster."
+    faster = [own for own in searched if own.fits and is_faster(own, step)]
     if not faster:
         return "No runner-up that fits is faster than what was chosen."
     best = min(faster, key=lambda own: own.best or step)
     gain = format_seconds(step - (best.best or step))
     count = "1 runner-up that fits" if len(faster) == 1 else f"{len(faster)} runners-up that fit"
-    how = f"plan with {best.fix}" if best.fix else "search from here (plan --start)"
-    said = " A search found it so." if searched else ""
     return (
         f"{count} would be faster; the best, {best.runner_up} for {best.subject}, by {gain}: "
-        f"{how}.{said}"
+        f"plan with {best.fix}. A search found it so."
     )
 
 

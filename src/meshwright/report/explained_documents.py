@@ -34,7 +34,7 @@ def explained_document(own: Explained) -> Document:
         **parts_document(own.parts),
         "bound_s": planned.bound,
         "gap": planned.gap,
-        "plan": outline_document(short_description(plan)),
+        "plan": outline_document(short_description(plan, planned.rewrites)),
         **spending_document(own.spending),
         "decisions": [decision_document(each) for each in own.decisions],
         "helps": helps_document(own.helps),

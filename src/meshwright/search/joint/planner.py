@@ -25,6 +25,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from meshwright.base.errors import InputError
 from meshwright.base.garbage import rarely_collected
 from meshwright.base.units import Seconds
@@ -190,7 +192,7 @@ class _Run:
             self.named.append((name, candidate))
             self.trials.add(candidate, self.bench)
         if start is not None:
-            bench = self.trials.bench(start.graph, ("as in the plan to start from",))
+            bench = self.trials.bench(start.graph, start.rewrites or ("as its start",))
             self.started = self.trials.simulated(start)
             self.trials.add(self.started, bench)
 
@@ -360,7 +362,7 @@ class _Run:
         best = self.kept.best
         if best is None:
             raise nothing_kept(self.question, stopped)
-        plan = best.candidate.plan
+        plan = replace(best.candidate.plan, rewrites=self.trials.steps(best.bench))
         simulation = simulate(plan, self.prices, self.operators)
         found = Candidate(with_programs(plan, simulation.problem), simulation.prediction)
         wrong = violations(plan, self.question.constraints)
@@ -373,7 +375,7 @@ class _Run:
             front=self.kept.front(),
             bound=Seconds(min(self._bound(best), simulation.prediction.step)),
             graphs=len(self.trials.benches),
-            rewrites=self.trials.steps(best.bench),
+            rewrites=plan.rewrites,
             simulated=self.kept.simulated,
             history=tuple(self.history),
             seconds=self.clock.seconds,
