@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from meshwright.collectives.predict import predict as predict
     from meshwright.collectives.reduction_plan import ReductionPlan as ReductionPlan
     from meshwright.collectives.synthesize import synthesize as synthesize
+    from meshwright.configs.explain_plan import explain_plan as explain_plan
     from meshwright.configs.find_plan import find_plan as find_plan
     from meshwright.cost.alpha_beta import Pricer as Pricer
     from meshwright.cost.backend import BACKENDS as BACKENDS
-    from meshwright.configs.explain_plan import explain_plan as explain_plan
     from meshwright.graph.model import OperatorGraph as OperatorGraph
     from meshwright.plan.file import load_plan as load_plan
     from meshwright.plan.file import save_plan as save_plan

@@ -84,12 +84,12 @@ def test_planned_as_text() -> None:
     planned = next(noun for noun in nouns() if isinstance(noun, PlanResult))
     assert str(msgspec.structs.replace(planned.plan, origin="joint")) == (
         "plan 'joint' of graph tiny on laptop\n"
-        "  devices               process 4\n"
-        "  micro-batches         1 (1f1b)\n"
-        "  optimizer             adam, ZeRO 0\n"
-        "  recompute             no\n"
-        "  reduction programs    0\n"
-        "  collectives in steps  0\n"
+        "  devices                   process 4\n"
+        "  micro-batches             1 (1f1b)\n"
+        "  optimizer                 adam, ZeRO 0\n"
+        "  activation checkpointing  no\n"
+        "  reduction programs        0\n"
+        "  collectives in steps      0\n"
         "\n"
         "  units  layout, outermost factor first\n"
         "  1      sample sample"
@@ -97,9 +97,14 @@ def test_planned_as_text() -> None:
     lines = str(planned).splitlines()
     assert lines[:3] == [
         "tiny on laptop: every figure is predicted, priced as eager PyTorch",
-        "  step             2 s",
-        "  above the bound  100.0% (no plan can be below 1 s)",
+        "  step         2 s",
+        "  samples/s    4, 1 a device",
     ]
+    assert "  lower bound  1 s, gap at most 100.0%" in lines
+    assert "  peak memory  15 B of 1 GiB a device" in lines
+    assert [word.strip() for word in lines[-3].split("  ") if word] == [
+        "strategy", "micro-batches", "step", "samples/s/device", "MFU", "peak memory", "fits",
+    ]  # fmt: skip
     assert planned.plan is planned.best.plan
 
 

@@ -178,6 +178,12 @@ MISTAKES = [
         "No such command 'plac'. Did you mean 'place', 'plan', 'replan'? See 'meshwright --help'.",
     ),
     (
+        ["compare", "zoo:lenet/tiny", "--cluster", "laptop", "--tp", "2"],
+        "No such option: --tp (Possible options: --dtype, --help, --out): 'compare' chooses "
+        "degrees; 'meshwright check MODEL --tp N' judges those that you give, and 'meshwright plan "
+        "--fix' holds one in a search (sample=16, stages=4); see 'meshwright compare --help'.",
+    ),
+    (
         [*PLACE, "--reduce", "dat"],
         "there is no axis 'dat' to reduce over; did you mean 'data'? Known: 'data', 'tensor'.",
     ),

@@ -85,7 +85,9 @@ def test_a_budget_in_proposals_gives_the_same_plan_again(folder: Path) -> None:
     again = meshwright(folder, *COMPARE, "--budget", "3000", "--save", "again.json")
     assert again.returncode == 0, again.stderr
     assert (folder / "again.json").read_bytes() == (folder / "plan.json").read_bytes()
-    assert again.stdout.splitlines()[0].endswith("every figure is predicted, priced as eager PyTorch")
+    assert again.stdout.splitlines()[0].endswith(
+        "every figure is predicted, priced as eager PyTorch"
+    )
     assert "search: " in again.stdout
     assert again.stdout.endswith("The plan of the search is in again.json.\n")
     full = meshwright(

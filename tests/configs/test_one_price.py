@@ -15,6 +15,7 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.cli.check_options import Given, require_own_software, written
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.software import KNOWN, describe_software, megatron_software, run_by
+from meshwright.configs.find_plan import find_plan
 from meshwright.configs.judge import judge
 from meshwright.configs.recipes import recipes
 from meshwright.configs.written import Written
@@ -84,8 +85,17 @@ def test_software_is_said_and_changes_what_is_priced() -> None:
     told = megatron_software(tensor_overlap=False)
     other = replace(plain, device=replace(plain.device, software=told))
     assert describe_software(other) == "fused kernels, gradients in float32"
-    with pytest.raises(InputError, match="the software is 'megatrn'.*megatron"):
+    with pytest.raises(InputError, match=r"the software is 'megatrn'.*megatron"):
         run_by(plain, "megatrn")
+
+
+def test_python_names_the_size_of_the_machine_and_its_software() -> None:
+    found = find_plan(
+        transformer(1, batch=4), "dgx-h100", nodes=2, gpus=1, software="compiled", budget="5"
+    )
+    assert found.plan.cluster.hierarchy == (2, 1)
+    assert describe_software(found.plan.cluster) == "compiled PyTorch (fused kernels)"
+    assert "priced as compiled PyTorch" in str(found)
 
 
 def test_a_file_says_its_own_software() -> None:

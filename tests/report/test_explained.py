@@ -136,7 +136,7 @@ def test_what_rewrote_the_graph_is_told_of_a_plan_that_was_saved() -> None:
     own = explained(parse_plan(plan_bytes(plan)), seconds=1e-9)
     words = "rewritten by fuse-linear-relu (2 times)"
     assert words in report.describe_explained(own)
-    assert words in explained_document(own)["plan"]["text"]
+    assert words in json.dumps(explained_document(own))
     assert plan_bytes(parse_plan(plan_bytes(plan))) == plan_bytes(plan)
 
 

@@ -150,6 +150,17 @@ def format_traffic(value: float) -> str:
     return _format(value, _DECIMAL, "B")
 
 
+def format_rate(value: float) -> str:
+    """A rate with three digits.
+
+    >>> format_rate(310_674.8), format_rate(38.41), format_rate(0.25)
+    ('310,675', '38.4', '0.25')
+    """
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
 def format_count(value: float) -> str:
     """A large number as a short text.
 

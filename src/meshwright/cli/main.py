@@ -57,6 +57,12 @@ for verb in (
 app.add_typer(rules, name="rules")
 app.add_typer(validate, name="validate")
 
+DEGREES = (
+    "--dp", "--data", "--tp", "--tensor", "--pp", "--pipeline", "--cp", "--context", "--ep",
+    "--expert",
+)  # fmt: skip
+"""Options of 'check' that people give to other verbs."""
+
 # typer exports only one of the errors of its parser; the others have this parent in common.
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
@@ -161,8 +167,20 @@ def _usage(error: typer.BadParameter) -> SystemExit:
     problem = " ".join(message.split()).rstrip(".")
     if _from_file(error):
         problem += " (from the configuration file)"
+    problem += _chosen_degree(verb, getattr(error, "option_name", ""))
     see = " See" if problem.endswith("?") else "; see"
     return _ending(f"{problem}{see} '{verb} --help'.")
+
+
+def _chosen_degree(verb: str, option: str) -> str:
+    """What to do with a degree that somebody gives to a verb that chooses degrees."""
+    name = verb.rpartition(" ")[2]
+    if name not in ("plan", "compare") or option not in DEGREES:
+        return ""
+    return (
+        f": '{name}' chooses degrees; 'meshwright check MODEL {option} N' judges those that you "
+        "give, and 'meshwright plan --fix' holds one in a search (sample=16, stages=4)"
+    )
 
 
 def _from_file(error: typer.BadParameter) -> bool:

@@ -153,9 +153,7 @@ def explained(planned: PlanResult, prices: CollectivePrices, searches: Budget | 
             )
             found = found._replace(decisions=decisions)
             known = partial(known_plan, searches, backend_named(plan.backend))
-            for own in replanned(
-                plan, question, searches, told, helps=found.helps, known=known
-            ):
+            for own in replanned(plan, question, searches, told, helps=found.helps, known=known):
                 found = found._replace(
                     what_ifs=(*found.what_ifs, own), helps=unanswered(found.helps, [own])
                 )

@@ -42,7 +42,7 @@ KNOWN = {
     COMPILED: Software(fuses=True),
     MEGATRON: megatron_software(tensor_overlap=True),
 }
-"""What a name means; Megatron's tensor-parallel collectives overlap, as NVIDIA's recipes have it."""
+"""What a name means; Megatron's tensor-parallel collectives overlap, as in NVIDIA's recipes."""
 
 
 def run_by(cluster: Cluster, name: str | None) -> Cluster:
@@ -60,7 +60,7 @@ def run_by(cluster: Cluster, name: str | None) -> Cluster:
 
 
 def running(cluster: Cluster, software: Software) -> Cluster:
-    """The same with what a framework's file says; a cluster that tells its own software keeps it."""
+    """The same with what a framework's file says; a cluster that has its own software keeps it."""
     if software == Software() or replace(cluster.device.running, products="") != Software():
         return cluster
     return _with(cluster, software)

@@ -38,6 +38,8 @@ def find_plan(
     model: str | OperatorGraph,
     cluster: str | Cluster,
     *,
+    nodes: int | None = None,
+    gpus: int | None = None,
     batch: int | None = None,
     seq: int | None = None,
     dtype: str | None = None,
@@ -65,7 +67,8 @@ def find_plan(
 
     A budget is seconds (20, "20s") or a number of proposals ("5000"). A model is a text that
     `meshwright capture` takes, with its batch and dtype, or a graph from `capture_model`; a cluster
-    a name of the catalogue, a .toml file, or a `Cluster`. What is priced is eager PyTorch, or the
+    a name of the catalogue, a .toml file, or a `Cluster`, with as many nodes, and GPUs in each, as
+    are given. What is priced is eager PyTorch, or the
     software that is named: "compiled" or "megatron". Operators and rules of your own are files
     (docs/rules.md). The rest is as in `meshwright plan --help`. With more than one core, processes
     are started: guard the script with `if __name__ == "__main__"`.
@@ -75,7 +78,8 @@ def find_plan(
     >>> planned.plan.cluster.devices, [name for name, _ in planned.baselines]
     (4, ['DDP', 'ZeRO 1', 'FSDP (ZeRO 3)'])
     """
-    machine = run_by(cluster_of(cluster), software)
+    sizes = {level: n for level, n in (("node", nodes), ("gpu", gpus)) if n is not None}
+    machine = run_by(cluster_of(cluster).resized(sizes), software)
     graph = graph_of(with_sequence(model, seq), batch, dtype, operators)
     constraints = parse_constraints(pin, forbid, fix, exclude_rules)
     question = PlanRequest(

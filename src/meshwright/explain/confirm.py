@@ -67,9 +67,7 @@ def _next(decisions: Sequence[Decision], tried: Sequence[int], step: float) -> i
     """
     places = [n for n, own in enumerate(decisions) if own.fix and own.step is not None]
     faster = [
-        n
-        for n in places
-        if n not in tried and decisions[n].fits and is_faster(decisions[n], step)
+        n for n in places if n not in tried and decisions[n].fits and is_faster(decisions[n], step)
     ]
     if faster and len(tried) < FASTER:
         return min(faster, key=lambda n: _length(decisions[n]))

@@ -196,7 +196,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 ),
                 ("micro-batches", f"{own.micro_batches} ({own.schedule})"),
                 ("optimizer", f"{own.optimizer}, ZeRO {own.zero}"),
-                ("recompute", own.recomputed),
+                ("activation checkpointing", own.recomputed),
                 ("reduction programs", str(len(self.programs))),
                 ("collectives in steps", str(sum(len(own.steps) > 1 for own in self.chains))),
             ),

@@ -12,6 +12,7 @@ from rich.table import Table
 from meshwright.base.units import (
     counted,
     format_gibibytes,
+    format_rate,
     format_seconds,
     format_traffic,
 )
@@ -33,7 +34,6 @@ from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
     AMOUNT,
     describe_workload,
-    format_rate,
     parts_document,
     rate,
     unit_of,

@@ -14,6 +14,7 @@ from meshwright.base.units import (
     format_bytes,
     format_count,
     format_gibibytes,
+    format_rate,
     format_seconds,
 )
 from meshwright.explain.step_parts import StepParts
@@ -37,7 +38,6 @@ from meshwright.report.throughput import (
     describe_throughput,
     describe_training,
     describe_workload,
-    format_rate,
     rate,
     unit_of,
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from meshwright.base.units import Bytes, format_gibibytes, format_seconds
+from meshwright.base.units import Bytes, format_gibibytes, format_rate, format_seconds
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.software import describe_software
 from meshwright.graph.workload import workload
@@ -18,7 +18,6 @@ from meshwright.report.bands import band_document
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
 from meshwright.report.throughput import (
-    format_rate,
     mfu_cell,
     rate,
     throughput_document,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from meshwright.base.units import format_count, format_seconds
+from meshwright.base.units import format_count, format_rate, format_seconds
 from meshwright.explain.step_parts import StepParts
 from meshwright.graph.workload import Workload
 from meshwright.plan.model import Plan
@@ -45,17 +45,6 @@ def unit_of(own: Workload) -> str:
 def rate(own: Throughput) -> float:
     """Tokens a second, or samples where there are none."""
     return own.tokens_per_s or own.samples_per_s
-
-
-def format_rate(value: float) -> str:
-    """A rate with three digits.
-
-    >>> format_rate(310_674.8), format_rate(38.41), format_rate(0.25)
-    ('310,675', '38.4', '0.25')
-    """
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def describe_throughput(own: Throughput) -> str:

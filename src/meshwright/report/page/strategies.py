@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.base.units import counted, format_gibibytes, format_seconds
+from meshwright.base.units import counted, format_gibibytes, format_rate, format_seconds
 from meshwright.explain.decisions import Decision
 from meshwright.explain.replan import Replanned
 from meshwright.explain.what_if import Improvement
@@ -14,7 +14,7 @@ from meshwright.report.decisions import HEADS, decision_cells, describe_decision
 from meshwright.report.page.markup import Markup, bar, element, joined, table
 from meshwright.report.planned import FOUND, missing, speedup
 from meshwright.report.predictions import describe_refused, exposed
-from meshwright.report.throughput import format_rate, mfu_cell, rate, unit_of
+from meshwright.report.throughput import mfu_cell, rate, unit_of
 from meshwright.report.what_ifs import what_ifs
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.question import PlanResult

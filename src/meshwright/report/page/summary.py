@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from meshwright.base.units import counted, format_gibibytes, format_seconds
+from meshwright.base.units import counted, format_gibibytes, format_rate, format_seconds
 from meshwright.report.outline import Outline, describe_options, short_description
 from meshwright.report.page.markup import Markup, bar, element, joined
 from meshwright.report.planned import (
@@ -16,7 +16,7 @@ from meshwright.report.planned import (
     reference,
     speedup,
 )
-from meshwright.report.throughput import format_rate, mfu_cell, rate, unit_of
+from meshwright.report.throughput import mfu_cell, rate, unit_of
 from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.throughput import throughput
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from meshwright.base.sheet import Sheet, printed
-from meshwright.base.units import Bytes, Seconds, format_bytes, format_seconds
+from meshwright.base.units import Bytes, Seconds, format_gibibytes, format_rate, format_seconds
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.software import describe_software
 from meshwright.graph.model import OperatorGraph
@@ -16,6 +16,7 @@ from meshwright.plan.model import Options, Plan
 from meshwright.rewrite.library import UserRules
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints
+from meshwright.simulate.throughput import Throughput, throughput
 
 Minimize = Literal["time", "memory", "device-hours"]
 MINIMIZE: tuple[Minimize, ...] = get_args(Minimize)
@@ -70,21 +71,21 @@ class PlanResult(NamedTuple):
 
     def sheet(self) -> Sheet:
         """The plan beside its baselines, and how good it is."""
-        question, predicted = self.question, self.best.prediction
-        named = (*self.baselines, ("plan", self.best))
+        question, (plan, predicted) = self.question, self.best
+        named, done = (*self.baselines, ("plan", self.best)), throughput(plan, predicted)
+        unit = "tokens" if done.workload.tokens else "samples"
         return Sheet(
             f"{question.graph.name} on {question.cluster.name}: every figure is predicted, "
             f"priced as {describe_software(question.cluster)}",
             (
                 ("step", format_seconds(predicted.step)),
+                (f"{unit}/s", f"{_rate(done, 1)}, {_rate(done, done.devices)} a device"),
+                ("MFU, HFU", f"{_share(done.mfu)}, {_share(done.hfu)}"),
+                ("lower bound", f"{format_seconds(self.bound)}, gap at most {self.gap:.1%}"),
                 (
-                    "above the bound",
-                    f"{self.gap:.1%} (no plan can be below {format_seconds(self.bound)})",
-                ),
-                (
-                    "memory",
-                    f"{format_bytes(predicted.memory.total)} of "
-                    f"{format_bytes(question.memory)} a device",
+                    "peak memory",
+                    f"{format_gibibytes(predicted.memory.total)} of "
+                    f"{format_gibibytes(question.memory)} a device",
                 ),
                 ("rewrites", ", ".join(self.rewrites) or "none"),
                 (
@@ -92,12 +93,15 @@ class PlanResult(NamedTuple):
                     f"{self.simulated} plans simulated in {self.seconds:.3g} s ({self.stopped})",
                 ),
             ),
-            ("strategy", "step", "memory", "fits"),
+            ("strategy", "micro-batches", "step", f"{unit}/s/device", "MFU", "peak memory", "fits"),
             tuple(
                 (
                     name,
+                    str(own.plan.options.micro_batches),
                     format_seconds(own.prediction.step),
-                    format_bytes(own.prediction.memory.total),
+                    _rate(made := throughput(*own), made.devices),
+                    _share(made.mfu),
+                    format_gibibytes(own.prediction.memory.total),
                     "yes" if own.fits(question.memory) else "no",
                 )
                 for name, own in named
@@ -108,3 +112,12 @@ class PlanResult(NamedTuple):
     def gap(self) -> float:
         """By how much a step can be longer than it must be, as a share of the bound."""
         return self.best.prediction.step / self.bound - 1 if self.bound else math.inf
+
+
+def _rate(own: Throughput, devices: int) -> str:
+    """Tokens a second, or samples where there are none, of each of some devices."""
+    return format_rate((own.tokens_per_s or own.samples_per_s) / devices)
+
+
+def _share(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.1%}"
