@@ -202,11 +202,23 @@ def test_a_larger_batch_starts_in_micro_batches_that_fit(monkeypatch: pytest.Mon
 def test_where_nothing_fits_searches_start_from_what_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = replace(PLAN, origin="known")
-    assert starts(PLAN, 1, monkeypatch, other)["twice as many nodes"] is other
+    small = replace(PLAN, origin="known", options=replace(PLAN.options, zero=3))
+    assert starts(PLAN, 1, monkeypatch, small)["twice the memory on each device"] is small
     smallest = starts(PLAN, 1, monkeypatch)["twice as many nodes"]
     assert smallest is not None
     assert smallest.cluster.hierarchy == (4, 1)
+
+
+def test_where_nothing_is_faster_searches_start_from_what_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless that is slower still."""
+    memory = PLAN.cluster.device.memory
+    same = "twice the memory on each device"
+    faster = replace(PLAN, origin="known", options=replace(PLAN.options, zero=1))
+    assert starts(PLAN, memory, monkeypatch, faster)[same] is faster
+    slower = replace(PLAN, origin="known", options=replace(PLAN.options, zero=3))
+    assert starts(PLAN, memory, monkeypatch, slower)[same] not in (None, slower)
 
 
 def test_what_has_no_samples_is_copied_on_more_nodes() -> None:

@@ -126,7 +126,7 @@ def test_the_best_of_the_faster_runners_up_is_named() -> None:
         "plan with --fix stages=b. A search found it so."
     )
     assert report.describe_better([kept], 1.0) == (
-        "None was searched: 'explain --budget 3s' says which would be faster."
+        "None of them was searched (--budget), so that none is called faster."
     )
 
 

@@ -10,9 +10,9 @@ for each search. Leaves: for each change the best plan that a search finds.
 
 Each search starts from the fastest that fits of what is known beforehand: the layouts of the plan
 if they still are one (twice as many nodes take twice as many samples), what simulating them with
-the change has found (`what_if`), and, where none of these fits, what people would train with, which
-who asks knows (`Known`). More of a machine never makes a step longer: where a search finds nothing
-faster, that is what is said.
+the change has found (`what_if`), and, where none of these fits or is faster than the plan is now,
+what people would train with, which who asks knows (`Known`). More of a machine never makes a step
+longer: where a search finds nothing faster, that is what is said.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from meshwright.cost.backend import backend_named
 from meshwright.explain.what_if import Improvement
 from meshwright.graph.batch import with_batch
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan
+from meshwright.plan.model import Plan, Prediction
 from meshwright.search.budget import Budget
 from meshwright.search.find import graph_of, with_sequence
 from meshwright.search.joint.planner import best_plan
@@ -79,7 +79,7 @@ def replanned(
         told(f"planning for {change}")
         try:
             other, changed = asked()
-            start = _start(other, (changed, simulated.get(change)), known)
+            start = _start(other, (changed, simulated.get(change)), known, step)
             found = best_plan(other, budget, backend=backend_named(plan.backend), start=start)
         except InputError as error:
             yield Replanned(change, None, f"cannot be planned: {error.problem}")
@@ -105,15 +105,23 @@ def unanswered(
     return tuple(own for own in helps if own.change not in answered)
 
 
-def _start(question: PlanRequest, own: Sequence[Plan | None], known: Known) -> Plan | None:
-    """The fastest of some plans that fits, or else what is known, or else the smallest."""
+def _start(
+    question: PlanRequest, own: Sequence[Plan | None], known: Known, step: float
+) -> Plan | None:
+    """The fastest of some plans that fits, or the smallest; of what is known too, unless one of
+    them fits and takes less than a step takes now.
+    """
+
+    def order(it: tuple[Prediction, Plan]) -> tuple[bool, float]:
+        over = it[0].memory.total > question.memory
+        return over, it[0].memory.total if over else it[0].step
+
     plans = (plan.changed(cluster=question.cluster) for plan in own if plan is not None)
     tried = [(simulate(plan).prediction, plan) for plan in plans]
-    fitting = [it for it in tried if it[0].memory.total <= question.memory]
-    if fitting:
-        return min(fitting, key=lambda it: it[0].step)[1]
-    smallest = min(tried, key=lambda it: it[0].memory.total, default=(None, None))[1]
-    return known(question) or smallest
+    if not any(order(it) < (False, step) for it in tried):
+        other = known(question)
+        tried += [] if other is None else [(simulate(other).prediction, other)]
+    return min(tried, key=order)[1] if tried else None
 
 
 def _changes(plan: Plan, question: PlanRequest) -> Iterator[tuple[str, Callable[[], _Asked]]]:

@@ -105,7 +105,7 @@ def describe_better(decisions: Sequence[Decision], step: float) -> str:
     """
     searched = [own for own in decisions if own.searched is not None]
     if not searched:
-        return "None was searched: 'explain --budget 3s' says which would be faster."
+        return "None of them was searched (--budget), so that none is called faster."
     faster = [own for own in searched if own.fits and is_faster(own, step)]
     if not faster:
         return "No runner-up that fits is faster than what was chosen."
