@@ -73,7 +73,8 @@ def printed(command: str, folder: str) -> str:
         return ""
     finally:
         cores.put(core)
-    if done.returncode:
+    # 1 is an answer too: that a configuration does not fit.
+    if done.returncode > 1 or not done.stdout.strip():
         print(f"{command}: {done.stderr.strip()[-300:]}")
         return ""
     return "\n".join(row.rstrip() for row in done.stdout.splitlines()).strip("\n")
