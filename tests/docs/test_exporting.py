@@ -24,17 +24,26 @@ from support.pages import commands, printed_by
 pytestmark = pytest.mark.ranks
 
 
+@pytest.mark.parametrize(
+    ("config", "degrees"),
+    [
+        (ParallelConfig(tensor=2, sequence=True), "1, 1, 1, 2"),
+        (ParallelConfig(data=2, pipeline=2, zero=3, micro_batches=2), "2, 1, 2, 1"),
+    ],
+    ids=str,
+)
 def test_the_exported_script_trains_as_one_device_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: ParallelConfig, degrees: str
 ) -> None:
-    """Two ranks of tensor parallelism with sequence parallelism; the check at start included."""
+    """Tensor with sequence parallelism, and FSDP in a pipeline; the check at start included."""
     _, export, start = commands("exporting.md")[:3]
-    model, laptop = "zoo:llama3-8b/tiny", Cluster.named("laptop", process=2)
-    plan = configured(load_model(model, 16).graph, laptop, ParallelConfig(tensor=2, sequence=True))
+    model, laptop = "zoo:llama3-8b/tiny", Cluster.named("laptop", process=config.devices)
+    plan = configured(load_model(model, 16).graph, laptop, config)
     save_plan(replace(plan, model=model, batch=16), tmp_path / "plan.json")
     printed_by(export, tmp_path)
     script = tmp_path / "job" / "train_plan.py"
-    assert "TENSOR = 1, 1, 1, 2" in script.read_text()
+    assert f"TENSOR = {degrees}" in script.read_text()
+    start = start.replace("nproc_per_node 2", f"nproc_per_node {config.devices}")
     printed = printed_by(f"{start} --save checkpoint", tmp_path)
     losses = [float(own) for own in re.findall(r"^step \d: loss (\S+)$", printed, re.MULTILINE)]
     monkeypatch.syspath_prepend(str(tmp_path / "job"))
@@ -44,7 +53,10 @@ def test_the_exported_script_trains_as_one_device_does(
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     torch.manual_seed(0)
-    alone, inputs, named, loss, targets = module.build()
+    with module.without_weights():
+        _, inputs, named, loss, targets = module.build()
+    torch.manual_seed(0)
+    alone = module.build()[0]
     optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-4)
     values = []
     for _ in range(2):

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from meshwright.base.errors import InputError
-from meshwright.capture.load import TINY
+from meshwright.capture.load import TINY, load_example
 from meshwright.capture.options import Source, parse_source
 from meshwright.capture.transformers.build import settings_of_class
 from meshwright.capture.transformers.inputs import example_inputs
@@ -114,6 +114,8 @@ class Standalone(NamedTuple):
     """Of a function that returns model, inputs, named inputs, loss and targets."""
     files: dict[str, str]
     """To lie beside the script."""
+    empty: bool
+    """Whether the model's code builds with parameters on the meta device."""
 
 
 @lru_cache(maxsize=4)
@@ -136,6 +138,25 @@ def standalone(source: str, batch: int | None) -> Standalone:
                 f"{source!r} is a trace, which no script can build a model from",
                 "plan the model itself, as file.py:function",
             )
+
+
+def _builds_empty(source: Source, batch: int | None) -> bool:
+    """Whether a model can be built as the script does: parameters without values, all else with."""
+    register = nn.Module.register_parameter
+
+    def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = register_empty  # type: ignore[method-assign,assignment]
+    try:
+        load_example(source.text, batch, torch.device("cpu"))
+    except Exception:
+        return False
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+    return True
 
 
 def _of_zoo(source: Source, batch: int | None) -> Standalone:
@@ -163,7 +184,7 @@ def _of_zoo(source: Source, batch: int | None) -> Standalone:
     )
     if not source.options:
         body = body.replace("from dataclasses import replace\n\n", "")
-    return Standalone(body.strip(), files)
+    return Standalone(body.strip(), files, empty=_builds_empty(source, batch))
 
 
 def _number(text: str) -> str:
@@ -242,7 +263,7 @@ def _of_class(source: Source, batch: int | None) -> Standalone:
         model=choice.model.__name__,
         named="\n".join(lines),
     )
-    return Standalone(body.strip(), {})
+    return Standalone(body.strip(), {}, empty=_builds_empty(source, batch))
 
 
 def _settings(kind: Any, config: Any) -> dict[str, object]:
@@ -302,4 +323,4 @@ def _of_function(source: Source, batch: int | None) -> Standalone:
         function=source.function,
         arguments=", ".join(arguments),
     )
-    return Standalone(body.strip(), {})
+    return Standalone(body.strip(), {}, empty=_builds_empty(source, batch))

@@ -19,6 +19,7 @@ from meshwright.capture.standalone import Standalone, standalone
 from meshwright.export import pytorch_steps as steps_text
 from meshwright.export import pytorch_tensor_text as tensor_text
 from meshwright.export import pytorch_text as text
+from meshwright.export import pytorch_weights_text as weights_text
 from meshwright.export.exported import ExportWriting, Files
 from meshwright.export.modules import (
     Style,
@@ -78,8 +79,10 @@ def write_pytorch(own: ExportWriting) -> Files:
         _imports(own),
         _constants(own),
         _build(own),
+        weights_text.EMPTY if _model(own).empty else "",
+        weights_text.WEIGHTS,
         _mesh(own),
-        text.MATCHED if config.tensor > 1 or _sharded(config) else "",
+        text.MATCHED if config.tensor > 1 or (_sharded(config) and config.pipeline == 1) else "",
         *(_tensor(own) if config.tensor > 1 else ()),
         text.RECOMPUTE if config.recompute else "",
         steps_text.TEXT if _in_steps(own) else "",
@@ -115,7 +118,7 @@ def _imports(own: ExportWriting) -> str:
     if config.pipeline > 1:
         kind = SCHEDULES[config.options.schedule]
         lines.append(f"from torch.distributed.pipelining import PipelineStage, {kind}")
-    if config.pipeline > 1 or config.tensor > 1:
+    if config.pipeline > 1 or config.tensor > 1 or _model(own).empty:
         lines.append("from torch import nn")
     if _sharded(config):
         fsdp = ["FSDPModule"] if _in_steps(own) else []
@@ -141,10 +144,13 @@ def _imports(own: ExportWriting) -> str:
             "from torch.nn.attention import SDPBackend, sdpa_kernel",
         ]
         lines += ["from torch.utils._pytree import tree_map"] if styles.local else []
+    else:
+        lines.append("from torch.distributed.tensor import DTensor")
     standard += ["import copy"] if config.pipeline > 1 else []
     standard += ["import math"] if _in_steps(own) else []
     standard = sorted(standard)
-    standard += ["from contextlib import contextmanager"] if config.tensor > 1 else []
+    if config.tensor > 1 or _model(own).empty:
+        standard.append("from contextlib import contextmanager")
     return text.IMPORTS.format(standard="\n".join(standard), imports="\n".join(sorted(lines)))
 
 
@@ -221,7 +227,7 @@ def _names(among: tuple[str, ...]) -> str:
 def _model(own: ExportWriting) -> Standalone:
     """The model's code, without Meshwright."""
     if not own.plan.model:
-        return Standalone(text.BUILD_NOTHING.strip(), {})
+        return Standalone(text.BUILD_NOTHING.strip(), {}, empty=True)
     return standalone(own.plan.model, own.plan.batch)
 
 
@@ -315,7 +321,8 @@ def _shard(own: ExportWriting) -> str:
         axes=axes,
         reshard=config.zero == 3,
         policy=policy,
-        last="" if _in_steps(own) else "return ",
+        layers=text.LAYERS_OF_STAGE if config.pipeline > 1 else text.LAYERS_OF_MODEL,
+        again=text.AGAIN if config.pipeline > 1 and config.zero == 3 else "",
         steps=steps_text.COMMUNICATION if _in_steps(own) else "",
     ).replace('mesh[("replicate", "shard")]', 'mesh["replicate", "shard"]')
 
@@ -335,9 +342,11 @@ def _training(own: ExportWriting) -> str:
         parameters += ", foreach=False"  # parameters have more than one mesh
     optimizer = OPTIMIZERS[config.optimizer].format(parameters)
     dtype = "torch.float32" if config.mixed else f"torch.{_dtype(own.graph)}"
+    how = weights_text.BUILDING if _model(own).empty else weights_text.BUILDING_WHOLE
+    building = how.format(loss="loss" if pipeline else "self.loss")
     if pipeline:
         return text.TRAIN_PIPELINE.format(
-            layout=layout, shard=shard, optimizer=optimizer, dtype=dtype,
+            layout=layout, shard=shard, optimizer=optimizer, dtype=dtype, building=building,
             schedule=SCHEDULES[config.options.schedule],
             given="stages" if config.chunks > 1 else "stages[0]",
         )  # fmt: skip
@@ -346,6 +355,7 @@ def _training(own: ExportWriting) -> str:
         sync = " " * 12 + "self.model.set_requires_gradient_sync(number == MICRO_BATCHES - 1)\n"
     return text.TRAIN.format(
         layout=layout, shard=shard, optimizer=optimizer, dtype=dtype, sync=sync,
+        building=building,
         argument=", compiled=None" if _compiles(config) else "",
         compiled=text.COMPILED if _compiles(config) else "",
     )  # fmt: skip

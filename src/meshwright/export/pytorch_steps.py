@@ -107,5 +107,4 @@ COMMUNICATION = """    modules = [own for own in model.modules() if isinstance(o
             own.set_custom_reduce_scatter(scatter)
         if gather:
             own.set_custom_all_gather(gather)
-    return model
 """

@@ -57,10 +57,17 @@ SHARD = '''
 def shard(model, mesh):
     """Data parallelism: {words}; a layer is a group of its own."""
     how = {{"mesh": mesh[{axes}], "reshard_after_forward": {reshard}{policy}}}
-    for layer in [own for name in LAYERS for own in matched(model, name)]:
+    for layer in {layers}:
         fully_shard(layer, **how)
-    {last}fully_shard(model, **how)
-{steps}'''
+    fully_shard(model, **how)
+{again}{steps}'''
+
+LAYERS_OF_MODEL = "[own for name in LAYERS for own in matched(model, name)]"
+LAYERS_OF_STAGE = "[model.model.get_submodule(name) for name in model.names]"
+
+AGAIN = """    # PipelineStage would keep what backward passes gather until the last micro-batch.
+    model.set_reshard_after_backward = lambda *reshard, **how: None
+"""
 
 STAGE = '''
 class Skip(nn.Module):
@@ -102,11 +109,15 @@ class Stage(nn.Module):
             other = Stop() if name in ends else Skip(width)
             setattr(model.get_submodule(parent), attribute, other)
         self.model, self.first, self.last, self.loss, self.mesh = model, first, last, loss, mesh
-        self.entering = self.leaving = None
-        if not first:
-            model.get_submodule(names[0]).register_forward_pre_hook(self.enter, with_kwargs=True)
-        if not last:
-            model.get_submodule(names[-1]).register_forward_hook(self.leave)
+        self.names, self.entering, self.leaving = names, None, None
+
+    def connect(self):
+        """Let hidden states in and out; before all hooks of FSDP, and behind them."""
+        if not self.first:
+            layer = self.model.get_submodule(self.names[0])
+            layer.register_forward_pre_hook(self.enter, prepend=True, with_kwargs=True)
+        if not self.last:
+            self.model.get_submodule(self.names[-1]).register_forward_hook(self.leave)
 
     def enter(self, module, inputs, named):
         if inputs:
@@ -172,13 +183,17 @@ TRAIN = '''
 class Training:
     """The model laid out by the plan, and its optimizer."""
 
-    def __init__(self, device, dtype=None, seed=0{argument}):
+    def __init__(self, device, dtype=None, seed=0, weights=True{argument}):
         self.mesh, self.device = build_mesh(device.type), device
-        torch.manual_seed(seed)  # the same first weights on every rank
-        model, *self.batch, self.loss, targets = build()
-        self.batch.append(targets)
-        model = model.to(dtype={dtype} if dtype is None else dtype).to(device)
+        dtype = {dtype} if dtype is None else dtype
+        torch.manual_seed(seed)  # the same batch on every rank
+{building}        self.batch.append(targets)
+        model = model.to(dtype=dtype)
+        plain = dict(tensors(model))
 {layout}{compiled}{shard}        self.model = model
+        materialise(model, device)
+        if weights:
+            fill([model], plain, dtype, device, seed)
         self.optimizer = {optimizer}
 
     def step(self, batch):
@@ -209,20 +224,25 @@ TRAIN_PIPELINE = '''
 class Training:
     """The stages of this rank laid out by the plan, their schedule and optimizer."""
 
-    def __init__(self, device, dtype=None, seed=0):
+    def __init__(self, device, dtype=None, seed=0, weights=True):
         self.mesh, self.device = build_mesh(device.type), device
-        torch.manual_seed(seed)  # the same first weights on every rank
-        model, *self.batch, loss, targets = build()
-        self.batch.append(targets)
-        model = model.to(dtype={dtype} if dtype is None else dtype).to(device)
+        dtype = {dtype} if dtype is None else dtype
+        torch.manual_seed(seed)  # the same batch on every rank
+{building}        self.batch.append(targets)
+        model = model.to(dtype=dtype)
+        plain = dict(tensors(model))
         rank, group = self.mesh.get_local_rank("pipeline"), self.mesh.get_group("pipeline")
         self.parts, stages = [], []
         for number in range(rank, len(STAGES), PIPELINE):
             first, last = number == 0, number == len(STAGES) - 1
             model_part = copy.deepcopy(model)
 {layout}            own = Stage(model_part, STAGES[number], first, last, loss, self.mesh)
-{shard}            self.parts.append(own)
+{shard}            own.connect()
+            materialise(own, device)
+            self.parts.append(own)
             stages.append(PipelineStage(own, number, len(STAGES), device, group=group))
+        if weights:
+            fill([own.model for own in self.parts], plain, dtype, device, seed)
         self.last = rank == PIPELINE - 1
         self.schedule = {schedule}({given}, MICRO_BATCHES, loss_fn=lambda loss, _: loss.sum())
         own_parameters = [p for own in self.parts for p in own.parameters()]
@@ -280,7 +300,7 @@ def main():
         raise SystemExit(f"the plan is for {{PIPELINE * REPLICATE * SHARD * TENSOR}} ranks")
     if not asked.anywhere:
         check_machine(device)
-    training = Training(device{compiled})
+    training = Training(device, weights=not asked.load{compiled})
     if asked.load:
         load(training, asked.load)
     for number in range(asked.steps):
