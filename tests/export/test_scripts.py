@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import configured
+from meshwright.baselines.degrees.configured import configured, with_stages
 from meshwright.baselines.degrees.facts import facts_of
 from meshwright.capture.load import load_model, zoo_example
 from meshwright.capture.options import parse_source
@@ -23,6 +25,8 @@ from meshwright.capture.standalone import standalone
 from meshwright.capture.zoo import ENTRIES
 from meshwright.cluster.model import Cluster
 from meshwright.configs.megatron_flags import read_megatron
+from meshwright.configs.torchtitan import read_torchtitan
+from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import settled
 from meshwright.export.dims import dims_of
 from meshwright.export.exported import TARGETS
@@ -31,7 +35,7 @@ from meshwright.export.megatron import megatron_script
 from meshwright.export.modules import tensor_styles
 from meshwright.export.plan_for import plan_for
 from meshwright.export.torchtitan import UNKNOWN
-from meshwright.export.uniform import uniform_of
+from meshwright.export.uniform import runs_of, uniform_of
 from meshwright.export.write import exported
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import PlannedChain
@@ -155,8 +159,27 @@ def test_checkpointing_of_some_layers_is_that_of_these() -> None:
     assert own.lost == ()
     every = exported(replace(plan, model="zoo:llama3-8b/tiny"), graph, "pytorch")
     assert "RECOMPUTED = LAYERS" in dict(every.files)["train_plan.py"]
-    lost = exported(some, graph, "megatron").lost
-    assert lost == ("activation checkpointing of 1 layer becomes that of all layers",)
+    lost = exported(some, graph, "deepspeed").lost
+    assert lost == ("activation checkpointing of 1 layer becomes that of all",)
+
+
+@pytest.mark.parametrize(("count", "each"), [(2, 1), (3, 2), (6, 3), (8, 4)])
+def test_checkpointing_of_some_layers_is_that_of_as_many_in_each_stage(
+    count: int, each: int
+) -> None:
+    """Megatron's block method; of all layers it is the uniform one."""
+    graph = graph_of("zoo:llama3-8b/tiny?layers=8")
+    config = ParallelConfig(data=2, pipeline=2, micro_batches=2, recompute=True)
+    plan = configured(graph, Cluster.named("laptop"), config)
+    some = plan.changed(options=replace(plan.options, recompute_layers=count))
+    own = exported(some, graph, "megatron")
+    text = dict(own.files)["pretrain.sh"]
+    method, number = ("block", each) if each < 4 else ("uniform", 1)
+    assert f"--recompute-method {method}\n    --recompute-num-layers {number}\n" in text
+    changed = f"activation checkpointing of {count} layers becomes that of {2 * each}: {each} in"
+    assert [words.startswith(changed) for words in own.lost] == [True] * (count % 2)
+    again = settled(read_megatron(text, 4), facts_of(graph))
+    assert again.recompute_layers == (0 if each == 4 else 2 * each)
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
@@ -205,8 +228,47 @@ def test_stages_that_are_not_equal_read_back_from_megatron(
     again = settled(written, dims.facts)
     assert (again.pipeline, again.chunks, again.uneven) == (pipeline, chunks, True)
     assert not [note for note in written.notes if "priced as" in note and "stages of" in note]
-    other = read_megatron(text.replace("|t*2", "|t*3", 1), 4)
-    assert any("are priced as" in note for note in other.notes)
+    assert again.stages == ()
+    # Stages of other layers than those that the defaults give are read as they stand.
+    ends = ParallelConfig(pipeline=pipeline, chunks=chunks, micro_batches=4, data=4 // pipeline)
+    mine = (layers - 3, 1, 1, 1)
+    other = megatron_script(with_stages(ends, mine), dims, cluster, "# a comment\n")
+    assert settled(read_megatron(other, 4), dims.facts).stages == mine
+
+
+@pytest.mark.parametrize("target", ["pytorch", "megatron", "torchtitan"])
+def test_stages_of_a_plan_stay_as_they_are(target: str) -> None:
+    """Five layers and three, which the defaults would make four and four."""
+    model = "zoo:llama3-8b/tiny?layers=8"
+    graph, laptop = graph_of(model), Cluster.named("laptop")
+    config = ParallelConfig(data=2, pipeline=2, zero=2, micro_batches=2, stages=(5, 3))
+    plan = replace(configured(graph, laptop, config), model=model, batch=16)
+    assert runs_of(plan, (0,)) == (5, 3)
+    own = exported(plan, graph, target)
+    assert [words for words in own.lost if UNKNOWN not in words] == []
+    assert own.config.stages == (5, 3)
+    assert runs_of(own.plans[1], (0,)) == (5, 3)
+    files = dict(own.files)
+    if target == "pytorch":
+        stages = re.search(r"^STAGES = (.*)$", files["train_plan.py"], re.MULTILINE)
+        assert stages is not None
+        assert [len(stage) for stage in ast.literal_eval(stages[1])] == [5, 3]
+    readers = {
+        "pretrain.sh": read_megatron,
+        "job.toml": read_torchtitan,
+        "meshwright_plan.py": read_torchtitan_python,
+    }
+    for name in files.keys() & readers.keys():
+        assert settled(readers[name](files[name], 4), facts_of(graph)).stages == (5, 3)
+
+
+def test_stages_are_counted() -> None:
+    with pytest.raises(InputError, match="the layers of 2 stages are given, and there are 4"):
+        ParallelConfig(pipeline=4, stages=(5, 3))
+    graph = graph_of("zoo:llama3-8b/tiny?layers=8")
+    config = ParallelConfig(data=2, pipeline=2, micro_batches=2, stages=(5, 4))
+    with pytest.raises(InputError, match="stages of 5 \\+ 4 layers are given, and the model has 8"):
+        configured(graph, Cluster.named("laptop"), config)
 
 
 def test_rank_files_put_axes_where_the_plan_has_them() -> None:

@@ -126,6 +126,7 @@ def degrees_of(
                 continue
             base = replace(
                 config, tensor=tensor, pipeline=pipeline, data=data, context=context, chunks=1,
+                stages=(),
                 schedule="1f1b", sequence=tensor > 1, zero=zero, expert=_expert(config, data),
             )  # fmt: skip
             for recompute in (False, True):
@@ -155,7 +156,10 @@ def settings_of(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[Pa
     for recompute, zero, count, runs in product(
         (False, True), allowed(form, config), counts, chunks
     ):
-        yield replace(config, recompute=recompute, zero=zero, micro_batches=count, chunks=runs)
+        stages = config.stages if runs == config.chunks else ()
+        yield replace(
+            config, recompute=recompute, zero=zero, micro_batches=count, chunks=runs, stages=stages
+        )
 
 
 def _powers(number: int) -> set[int]:
@@ -191,6 +195,6 @@ def changed(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[Parall
     for ways in divisors(config.data)[1:4]:
         less = replace(config, data=config.data // ways)
         yield replace(less, tensor=config.tensor * ways, sequence=True)
-        yield replace(less, pipeline=config.pipeline * ways)
+        yield replace(less, pipeline=config.pipeline * ways, stages=())
         if config.context > 1:
             yield replace(less, context=config.context * ways)

@@ -63,8 +63,10 @@ def _megatron(config: ParallelConfig, samples: int) -> Iterator[Setting]:
         yield "--data-parallel-sharding-strategy", strategy
     if config.recompute:
         yield "--recompute-granularity", "full"
-        yield "--recompute-method", "uniform"
-        yield "--recompute-num-layers", "1"
+        some = config.recompute_layers
+        yield "--recompute-method", "block" if some else "uniform"
+        each = some // (config.pipeline * config.chunks)
+        yield "--recompute-num-layers", str(each if some else 1)
 
 
 def _torchtitan(config: ParallelConfig, samples: int) -> Iterator[Setting]:

@@ -25,7 +25,7 @@ from meshwright.baselines.degrees.config import (
     PIPELINE_INSIDE,
     ParallelConfig,
 )
-from meshwright.baselines.degrees.configured import run_starts
+from meshwright.baselines.degrees.configured import run_starts, with_stages
 from meshwright.cluster.rates import Software
 from meshwright.cluster.software import megatron_software
 from meshwright.configs.megatron_model import SIZES, model_named, sizes_said
@@ -41,14 +41,14 @@ COUNTED = {
     "num-virtual-stages-per-pipeline-rank", LAYOUT, "sequence-parallel",
     "use-distributed-optimizer",
     "data-parallel-sharding-strategy", "use-tp-pp-dp-mapping", "recompute-granularity",
+    "recompute-method", "recompute-num-layers",
     "recompute-activations", "micro-batch-size", "global-batch-size", "bf16", "fp16", "optimizer",
     "expert-tensor-parallel-size", "overlap-param-gather", "tp-comm-overlap", "fp8-format",
     "moe-enable-deepep", "moe-token-dispatcher-type", "overlap-moe-expert-parallel-comm",
 }  # fmt: skip
 SILENT = {
-    "use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2", "recompute-method",
-    "recompute-num-layers", "recompute-modules", "overlap-p2p-communication",
-    "no-overlap-p2p-communication", "cp-comm-type",
+    "use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2", "recompute-modules",
+    "overlap-p2p-communication", "no-overlap-p2p-communication", "cp-comm-type",
     "no-async-tensor-model-parallel-allreduce", "num-distributed-optimizer-instances",
     "data-parallel-random-init", "moe-router-topk", "moe-grouped-gemm",
 }  # fmt: skip
@@ -107,17 +107,19 @@ def read_megatron(text: str, devices: int) -> Written:
     count, problems = micro_batches_of(batch, micro_batch, data, "--global-batch-size")
     stages = _stages(flags)
     half = "bfloat16" if flags.has("bf16") else "float16" if flags.has("fp16") else None
+    chunks = _virtual(flags, stages, pipeline)
     config = ParallelConfig(
         data=data,
         tensor=tensor,
         context=context,
         pipeline=pipeline,
         expert=expert,
-        chunks=_virtual(flags, stages, pipeline),
+        chunks=chunks,
         uneven=bool(stages),
         micro_batches=count,
         zero=_zero(flags),
         recompute=flags.values.get("recompute-granularity") == "full",
+        recompute_layers=_some_layers(flags) * pipeline * chunks,
         sequence=flags.has("sequence-parallel") and tensor > 1,
         optimizer="sgd" if flags.values.get("optimizer") == "sgd" else "adam",
         mixed=half is not None,
@@ -125,6 +127,8 @@ def read_megatron(text: str, devices: int) -> Written:
         early=flags.has("overlap-param-gather"),
         order=PIPELINE_INSIDE if flags.has("use-tp-pp-dp-mapping") else INNERMOST_FIRST,
     )
+    if stages and min(stages) > 0:
+        config = with_stages(config, stages)
     each = flags.whole("num-layers-per-virtual-pipeline-stage", 0)
     return Written(
         form="megatron",
@@ -203,6 +207,13 @@ def _stages(flags: _Flags) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _some_layers(flags: _Flags) -> int:
+    """Of how many layers in each stage activation checkpointing is; 0: of all."""
+    if flags.values.get("recompute-method") != "block":
+        return 0
+    return flags.whole("recompute-num-layers", 1)
+
+
 def _virtual(flags: _Flags, stages: tuple[int, ...], pipeline: int) -> int:
     if stages and len(stages) % pipeline:
         raise InputError(
@@ -216,7 +227,7 @@ def _virtual(flags: _Flags, stages: tuple[int, ...], pipeline: int) -> int:
 
 def _note_on_stages(stages: tuple[int, ...]) -> Iterator[str]:
     layers = sum(stages)
-    if not stages or layers < max(2, len(stages)):
+    if not stages or min(stages) > 0 or layers < max(2, len(stages)):
         return
     cuts = [0, *run_starts(range(layers), len(stages)), layers]
     priced = tuple(second - first for first, second in pairwise(cuts))

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import with_stages
 from meshwright.cluster.rates import HIDDEN_TENSOR, SELECTIVE, Software
 from meshwright.configs.written import Written, micro_batches_of
 from meshwright.plan.model import Schedule
@@ -40,14 +41,14 @@ DEGREES = {
 COUNTED = {
     *DEGREES, "fsdp_reshard_after_forward", "pipeline_parallel_schedule",
     "pipeline_parallel_microbatch_size", "pipeline_parallel_layers_per_stage",
+    "module_fqns_per_model_part",
 }  # fmt: skip
 
 SILENT = {
-    "enable_compiled_autograd", "disable_loss_parallel", "module_fqns_per_model_part",
-    "pipeline_parallel_split_points", "pipeline_parallel_first_stage_less_layers",
-    "pipeline_parallel_last_stage_less_layers", "pipeline_parallel_schedule_csv",
-    "context_parallel_rotate_method", "expert_tensor_parallel_degree",
-    "enable_async_tensor_parallel",
+    "enable_compiled_autograd", "disable_loss_parallel", "pipeline_parallel_split_points",
+    "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers",
+    "pipeline_parallel_schedule_csv", "context_parallel_rotate_method",
+    "expert_tensor_parallel_degree", "enable_async_tensor_parallel",
 }  # fmt: skip
 """Known, and not counted."""
 
@@ -149,8 +150,10 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
         notes.append(f"a step is priced with shards over all {degrees.replicate * degrees.shard} "
                      f"devices of the data axis; HSDP's {degrees.replicate} replicas count for "
                      "memory only")  # fmt: skip
-    layers_each = None
-    if schedule == "interleaved" and "pipeline_parallel_layers_per_stage" in parallelism:
+    layers_each, parts = None, _parts(parallelism)
+    if parts and len(parts) % degrees.pipeline == 0:
+        chunks = len(parts) // degrees.pipeline
+    elif schedule == "interleaved" and "pipeline_parallel_layers_per_stage" in parallelism:
         layers_each = _whole(parallelism, "pipeline_parallel_layers_per_stage", 1)
     optimizer = _text(tables.get("optimizer", {}), "name", "AdamW")
     config = ParallelConfig(
@@ -168,6 +171,8 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
         optimizer="sgd" if OPTIMIZERS.get(optimizer) == "sgd" else "adam",
         mixed=mixed,
     )
+    if parts and len(parts) == config.pipeline * config.chunks:
+        config = with_stages(config, parts)
     return Written(
         form="torchtitan",
         config=config,
@@ -177,6 +182,15 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
         notes=tuple(notes),
         software=_software(tables, mixed, SELECTIVE if mode not in ("none", "full") else 1.0),
     )
+
+
+def _parts(parallelism: Table) -> tuple[int, ...]:
+    """The layers of each stage that lists its modules; nothing if some have none."""
+    parts = parallelism.get("module_fqns_per_model_part")
+    if not isinstance(parts, list):
+        return ()
+    found = tuple(sum(str(name).startswith("layers.") for name in part) for part in parts)
+    return found if min(found, default=0) else ()
 
 
 def _software(tables: Mapping[str, Table], mixed: bool, keeps: float) -> Software:

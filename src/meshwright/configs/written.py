@@ -49,6 +49,8 @@ def settled(written: Written, facts: Facts) -> ParallelConfig:
     """The configuration, with the virtual stages that the model's layers give."""
     _require_sizes(written, facts)
     config = written.config
+    if config.recompute_layers >= facts.layers:
+        config = replace(config, recompute_layers=0)
     if written.layers_each is None:
         return config
     return replace(config, chunks=max(1, facts.layers // config.pipeline // written.layers_each))

@@ -7,7 +7,7 @@ instead is simulated beside the plan. Nothing here writes a file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -58,6 +58,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it lays out models by their attention layers only."""
     programs: bool = False
     """Whether it carries out reduction programs."""
+    checkpoints: Literal["all", "any", "as many in each stage"] = "all"
+    """Of which layers activation checkpointing can be, where it is of some."""
 
 
 TARGETS = {
@@ -70,6 +72,7 @@ TARGETS = {
             zero=(0, 2, 3),
             schedules=("1f1b", "gpipe", "interleaved"),
             transformers=False,
+            checkpoints="any",
         ),
         Target(
             name="megatron",
@@ -79,6 +82,7 @@ TARGETS = {
             orders=(INNERMOST_FIRST, PIPELINE_INSIDE),
             schedules=("1f1b", "interleaved"),
             experts=True,
+            checkpoints="as many in each stage",
         ),
         Target(
             name="torchtitan",

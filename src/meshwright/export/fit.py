@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
+from meshwright.base.units import counted
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
 from meshwright.baselines.degrees.placed import Rows, rows_of
@@ -43,7 +44,7 @@ def fitted(own: Uniform, target: Target, cluster: Cluster, facts: Facts | None) 
         )
     lost: list[str] = []
     own = _with_axes(own, target, cluster, facts, lost)
-    config = _with_options(own.config, target, lost)
+    config = _with_layers(_with_options(own.config, target, lost), target, facts, lost)
     config, ordered = _placed(config, own, target, cluster)
     return Fitted(config, own.taken, ordered, tuple(lost))
 
@@ -77,7 +78,9 @@ def _given_away(
         taken = {**own.taken, axis: (), other: tuple(sorted(own.taken[other] + own.taken[axis]))}
         degrees = {name: math.prod(sizes[f] for f in held) for name, held in taken.items()}
         for micro in range(own.config.micro_batches, 0, -1):
-            config = replace(own.config, **degrees, micro_batches=micro, chunks=1)
+            # Runs of layers stay where the pipeline does.
+            stages = own.config.stages if own.config.chunks == 1 != degrees["pipeline"] else ()
+            config = replace(own.config, **degrees, micro_batches=micro, chunks=1, stages=stages)
             if facts is None or not undivided(facts, config):
                 return replace(own, config=config, taken=taken), f"{other} {degrees[other]}"
     raise InputError(
@@ -91,10 +94,11 @@ def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> Pa
     """The schedule and the stage of ZeRO that a target has."""
     schedule = config.options.schedule
     if config.pipeline == 1:
-        config = replace(config, schedule="1f1b", chunks=1)
+        config = replace(config, schedule="1f1b", chunks=1, stages=())
     elif schedule not in target.schedules:
         lost.append(f"the schedule {schedule} becomes 1f1b")
-        config = replace(config, schedule="1f1b", chunks=1)
+        stages = config.stages if config.chunks == 1 else ()
+        config = replace(config, schedule="1f1b", chunks=1, stages=stages)
     if config.zero not in target.zero:
         more = [stage for stage in target.zero if stage > config.zero]
         stage = min(more) if more else max(target.zero)
@@ -115,6 +119,28 @@ def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> Pa
     if target.name == "torchtitan":
         config = _for_torchtitan(config, lost)
     return config
+
+
+def _with_layers(
+    config: ParallelConfig, target: Target, facts: Facts | None, lost: list[str]
+) -> ParallelConfig:
+    """Activation checkpointing of the layers that a target can name."""
+    count, stages = config.recompute_layers, config.pipeline * config.chunks
+    if facts is not None and count >= facts.layers:
+        return replace(config, recompute_layers=0)
+    if target.checkpoints == "any" or not (config.recompute and count):
+        return config
+    if target.checkpoints == "all":
+        lost.append(f"activation checkpointing of {counted(count, 'layer')} becomes that of all")
+        return replace(config, recompute_layers=0)
+    each = -(-count // stages)
+    if count % stages:
+        lost.append(
+            f"activation checkpointing of {counted(count, 'layer')} becomes that of "
+            f"{each * stages}: {each} in each stage"
+        )
+    every = facts is not None and each * stages >= facts.layers
+    return replace(config, recompute_layers=0 if every else each * stages)
 
 
 def _for_torchtitan(config: ParallelConfig, lost: list[str]) -> ParallelConfig:

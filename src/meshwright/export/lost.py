@@ -7,15 +7,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 from meshwright.base.units import counted, format_bytes
-from meshwright.baselines.degrees.configured import run_starts
+from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.configured import counts_of
 from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
 from meshwright.export.uniform import runs_of
-from meshwright.plan.model import LAYERWISE, Plan
+from meshwright.plan.model import Plan
 from meshwright.sharding.layout import matrix
 
 Over = frozenset[int]
@@ -45,11 +45,7 @@ def lost_of(
         yield from _layouts(plan, written)
     if not programs:
         yield from _programs(plan, carried)
-    layers = plan.options.recompute_layers
-    if plan.options.recompute and layers != written.options.recompute_layers:
-        many = counted(layers, "layer")
-        yield f"activation checkpointing of {many} becomes that of all layers"
-    if plan.options.bucket not in (0, LAYERWISE):
+    if plan.options.bucket > 0:
         yield f"gradients of {format_bytes(plan.options.bucket)} are reduced together in the plan"
 
 
@@ -81,10 +77,9 @@ def _programs(plan: Plan, carried: Mapping[str, Over]) -> Iterator[str]:
         yield f"{counted(steps, 'collective')} in steps: single ones instead"
 
 
-def lost_stages(plan: Plan, pipeline: tuple[int, ...], stages: int) -> Iterator[str]:
-    """Stages that are not as equal as they can be."""
-    runs, layers = runs_of(plan, pipeline), len(layer_starts(plan.graph))
-    cuts = [0, *run_starts(range(layers), stages), layers] if stages > 1 else [0, layers]
-    even = tuple(second - first for first, second in pairwise(cuts))
-    if stages > 1 and runs != even:
-        yield f"stages of {' + '.join(map(str, runs))} layers: {' + '.join(map(str, even))} instead"
+def lost_stages(plan: Plan, pipeline: tuple[int, ...], config: ParallelConfig) -> Iterator[str]:
+    """Stages of other layers than the plan's."""
+    runs, written = runs_of(plan, pipeline), counts_of(config, len(layer_starts(plan.graph)))
+    if runs != written:
+        planned, instead = (" + ".join(map(str, own)) for own in (runs, written))
+        yield f"stages of {planned} layers: {instead} instead"

@@ -8,10 +8,9 @@ mocked until the user names some: the script is about the layout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import run_starts
+from meshwright.baselines.degrees.configured import counts_of
 from meshwright.cluster.model import Cluster
 from meshwright.configs.changes import settings
 from meshwright.export.dims import Dims, dims_of
@@ -96,29 +95,27 @@ def _model(dims: Dims) -> Iterator[str]:
 
 def _parallel(config: ParallelConfig, dims: Dims) -> Iterator[str]:
     flags = settings("megatron", config, dims.facts.samples)
-    stages, layers = config.pipeline * config.chunks, dims.facts.layers
-    if layers % stages:
+    counts = counts_of(config, dims.facts.layers)
+    if len(set(counts)) > 1:
         flags = tuple(flag for flag in flags if "num-virtual-stages" not in flag)
-        yield f'--pipeline-model-parallel-layout "{stage_layout(layers, stages)}"'
+        yield f'--pipeline-model-parallel-layout "{stage_layout(counts)}"'
     yield from flags
     if config.zero:
         yield "--overlap-grad-reduce"
         yield "--overlap-param-gather"
     if config.zero > 1:
         yield "--ckpt-format fsdp_dtensor"
-    if config.expert > 1 and config.tensor > 1:
+    if config.folded and config.expert > 1 < config.tensor:
         yield "--expert-tensor-parallel-size 1"
 
 
-def stage_layout(layers: int, stages: int) -> str:
+def stage_layout(counts: Iterable[int]) -> str:
     """Megatron's text of stages that are not equal: E the embedding, t a layer, L the loss.
 
-    >>> stage_layout(6, 4)
+    >>> stage_layout((1, 2, 2, 1))
     'Et*1|t*2|t*2|t*1L'
     """
-    cuts = [0, *run_starts(range(layers), stages), layers]
-    parts = [f"t*{second - first}" for first, second in pairwise(cuts)]
-    return f"E{'|'.join(parts)}L"
+    return f"E{'|'.join(f't*{count}' for count in counts)}L"
 
 
 def _training(config: ParallelConfig, dims: Dims) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import run_starts
+from meshwright.baselines.degrees.configured import cuts_of
 from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.graph.families.embedding import KINDS as TABLES
 from meshwright.graph.layers import layers
@@ -233,7 +233,7 @@ def stages_of(graph: OperatorGraph, config: ParallelConfig) -> tuple[tuple[str, 
             "plan without a pipeline: --fix stages=1",
         )
     starts = layer_starts(graph)
-    cuts = [0, *run_starts(range(len(among)), count), len(among)]
+    cuts = cuts_of(config, len(among))
     for cut in cuts[1:-1]:
         _refuse_crossing(graph, starts[cut], among[cut])
     return tuple(among[one:two] for one, two in pairwise(cuts))

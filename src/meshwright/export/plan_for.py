@@ -4,7 +4,8 @@ Leaves: a `PlanResult` whose plan `export --to` the same target writes without l
 Configurations by degrees are searched as the joint search does (`baselines.degrees.grid`), each
 first turned into what the target has a word for (`fit`): its axes, orders of ranks, stages of ZeRO
 and schedules. What would give an axis away, or could not be written, is not looked at. Steps are
-those of single collectives: no target carries out reduction programs.
+those of single collectives, for no target carries out reduction programs, and of the software that
+the target runs (`as_run`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from meshwright.configs.find_plan import recipes_for
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
+from meshwright.export.as_run import machine_of, software_of, with_habits
 from meshwright.export.exported import Target, target_named
 from meshwright.export.fit import fitted
 from meshwright.export.modules import hidden_states_fit, stages_of, tensor_styles
 from meshwright.export.uniform import Uniform
 from meshwright.export.write import known_facts
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Plan
+from meshwright.plan.model import LAYERWISE, Plan
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.clock import Clock
@@ -75,6 +77,8 @@ def plan_for(
     1
     """
     own, facts = target_named(target), known_facts(question.graph)
+    software = software_of(target, mixed=question.training.mixed)
+    question = replace(question, cluster=machine_of(question.cluster, software))
     if own.transformers and facts is None:
         raise InputError(
             f"{own.name} lays out transformers, and the model has no repeated attention layers",
@@ -125,7 +129,8 @@ def spoken(
     # Sharing memory with fewer words is not what was asked: precision stays.
     if not fit.ordered or fit.config.mixed != config.mixed:
         return None
-    said = replace(fit.config, order=config.order) if not target.orders else fit.config
+    said = with_habits(fit.config, target.name)
+    said = said if target.orders else replace(said, order=config.order)
     if target.name == "pytorch":
         return _in_pytorch(said, question)
     return said if said.optimizer == config.optimizer else None
@@ -238,8 +243,9 @@ class _Search:
             for zero in (stage for stage in allowed.zero if stage in target.zero):
                 for recompute in allowed.recompute:
                     options = replace(
-                        question.training, zero=zero, micro_batches=micro, recompute=recompute
-                    )
+                        question.training, zero=zero, micro_batches=micro, recompute=recompute,
+                        bucket=LAYERWISE,
+                    )  # fmt: skip
                     try:
                         yield base.changed(options=options)
                     except InputError:

@@ -8,15 +8,21 @@ import textwrap
 from collections.abc import Sequence
 
 from meshwright.base.units import format_bytes, format_seconds
+from meshwright.export.as_run import kernels_of
 from meshwright.plan.model import Plan, Prediction
 
 WIDTH = 96
 
 
 def head(
-    plan: Plan, planned: Prediction, written: Prediction, config: object, lost: Sequence[str]
+    plan: Plan,
+    written: Plan,
+    predicted: tuple[Prediction, Prediction],
+    config: object,
+    lost: Sequence[str],
 ) -> list[str]:
-    """What a person should know who opens the file."""
+    """What a person should know who opens the file; predicted is the plan, and what is written."""
+    before, after = predicted
     levels = " x ".join(f"{own.cardinality} {own.name}" for own in plan.cluster.levels)
     lines = [
         f"Written by 'meshwright export' from the plan {plan.origin!r}.",
@@ -25,9 +31,9 @@ def head(
         else f"model:   {plan.model or plan.graph.name}",
         f"machine: {plan.cluster.name} ({levels})",
         f"layout:  {config}",
-        f"step:    {format_seconds(written.step)} predicted, {format_seconds(planned.step)} of the "
-        "plan itself",
-        f"memory:  {format_bytes(written.memory.total)} a device predicted",
+        f"step:    {format_seconds(after.step)} predicted ({kernels_of(written.cluster)}), "
+        f"{format_seconds(before.step)} of the plan itself ({kernels_of(plan.cluster)})",
+        f"memory:  {format_bytes(after.memory.total)} a device predicted",
     ]
     if lost:
         lines.append("Not said here, for the target has no word for it:")

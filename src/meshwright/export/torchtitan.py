@@ -5,11 +5,11 @@ Python functions; `meshwright check` reads both back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from meshwright.baselines.degrees.config import ParallelConfig
-from meshwright.baselines.degrees.configured import run_starts
+from meshwright.baselines.degrees.configured import cuts_of
 from meshwright.configs.changes import settings
 from meshwright.export.dims import Dims, dims_of
 from meshwright.export.exported import ExportWriting, Files
@@ -99,17 +99,17 @@ def _settings(config: ParallelConfig, dims: Dims) -> Iterator[tuple[str, str, st
         yield section, option, value
     if config.pipeline > 1:
         stages, layers = config.pipeline * config.chunks, dims.facts.layers
+        cuts = cuts_of(config, layers)
         yield "parallelism", "pipeline_parallel_layers_per_stage", str(layers // stages)
         yield "parallelism", "pipeline_parallel_first_stage_less_layers", "0"
         yield "parallelism", "pipeline_parallel_last_stage_less_layers", "0"
-        if layers % stages:
-            yield "parallelism", "module_fqns_per_model_part", _parts(layers, stages)
+        if layers % stages or config.stages:
+            yield "parallelism", "module_fqns_per_model_part", _parts(cuts)
     yield "optimizer", "name", '"SGD"' if config.optimizer == "sgd" else '"AdamW"'
 
 
-def _parts(layers: int, stages: int) -> str:
-    """The modules of each stage, as equal as they can be."""
-    cuts = [0, *run_starts(range(layers), stages), layers]
+def _parts(cuts: Sequence[int]) -> str:
+    """The modules of each stage."""
     parts = [[f"layers.{n}" for n in range(*ends)] for ends in pairwise(cuts)]
     parts[0] = ["tok_embeddings", *parts[0]]
     parts[-1] += ["norm", "output"]

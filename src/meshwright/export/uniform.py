@@ -25,6 +25,7 @@ import msgspec
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, Axis, ParallelConfig
+from meshwright.baselines.degrees.configured import with_stages
 from meshwright.baselines.degrees.facts import EXPERT, Facts, facts_of, layer_starts
 from meshwright.baselines.degrees.refusals import undivided
 from meshwright.baselines.degrees.sequence import sequence_splits
@@ -152,19 +153,23 @@ def _config(
         context=degrees["context"],
         pipeline=degrees["pipeline"],
         expert=_experts(plan),
+        folded=_folded(plan, taken["tensor"]),
         chunks=chunks,
         micro_batches=_micro_batches(own.micro_batches, facts.samples // degrees["data"]),
         schedule="1f1b" if own.schedule == "interleaved" else own.schedule,
         zero=own.zero,
         recompute=own.recompute,
+        recompute_layers=own.recompute_layers,
         sequence=degrees["tensor"] > 1 and facts.positions % degrees["tensor"] == 0,
         uneven=facts.layers % degrees["pipeline"] != 0,
         optimizer=own.optimizer,
         mixed=own.mixed,
     )
     for config in (found, msgspec.structs.replace(found, chunks=1)):
-        if not undivided(facts, config):
-            return config
+        own_runs = len(runs) == config.pipeline * config.chunks > 1
+        staged = with_stages(config, runs) if own_runs else config
+        if not undivided(facts, staged):
+            return staged
     return None
 
 
@@ -179,6 +184,12 @@ def _experts(plan: Plan) -> int:
         if EXPERT in unit.extents:
             found[plan.layout[unit.name].degrees(plan.factors).get(EXPERT, 1)] += work(unit)
     return found.most_common(1)[0][0] if found else 1
+
+
+def _folded(plan: Plan, tensor: Sequence[int]) -> bool:
+    """Whether experts are spread over factors of the tensor axis."""
+    layouts = (plan.layout[unit.name].roles for unit in plan.units if EXPERT in unit.extents)
+    return any(roles[factor] == EXPERT for roles in layouts for factor in tensor)
 
 
 def runs_of(plan: Plan, pipeline: Sequence[int]) -> tuple[int, ...]:
@@ -201,6 +212,7 @@ def _along_samples(plan: Plan, votes: Votes, total: int) -> Uniform:
         micro_batches=own.micro_batches,
         zero=own.zero,
         recompute=own.recompute,
+        recompute_layers=own.recompute_layers,
         optimizer=own.optimizer,
         mixed=own.mixed,
     )

@@ -1,8 +1,7 @@
 """A plan, written for a target. Enters: a `Plan`, the graph of the model as it is, a target's name.
 Leaves: `Exported`: files, what is lost, and the prediction of what was written beside the plan's.
 
-What has a reader (Megatron, torchtitan) is read back from the text that was written, so that the
-figure is that of `meshwright check`; a text that reads otherwise is a defect here and refused.
+The prediction is of what the target runs (`as_run`), by the library that the plan was made for.
 """
 
 from __future__ import annotations
@@ -13,15 +12,11 @@ from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.baselines.data import data_parallel
-from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, facts_of
 from meshwright.cluster.model import Cluster
-from meshwright.configs.megatron_flags import read_megatron
-from meshwright.configs.torchtitan import read_torchtitan
-from meshwright.configs.torchtitan_python import read_torchtitan_python
-from meshwright.configs.written import Written, settled
 from meshwright.cost.collective import Collective
+from meshwright.export.as_run import as_run, machine_of
 from meshwright.export.dims import dims_of
 from meshwright.export.exported import Exported, ExportWriting, Files, target_named
 from meshwright.export.fit import Fitted, fitted, ranks_of
@@ -54,13 +49,6 @@ WRITERS: Mapping[str, Callable[[ExportWriting], Files]] = {
     "accelerate": write_accelerate,
 }
 
-READERS: Mapping[str, Callable[[str, int], Written]] = {
-    "pretrain.sh": read_megatron,
-    "job.toml": read_torchtitan,
-    "meshwright_plan.py": read_torchtitan_python,
-}
-"""By the name of the file."""
-
 
 def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     """A plan for a target, with all that is lost."""
@@ -69,10 +57,13 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
     fit = fitted(uniform, own, plan.cluster, facts)
     if target == "pytorch":
         fit = _with_hidden_states(_with_stages(fit, uniform, graph, plan.cluster, facts), graph)
-    written = plan_of(graph, plan.cluster, fit, facts)
-    if target == "pytorch" and fit.config.recompute:
-        layers = plan.options.recompute_layers
-        written = written.changed(options=replace(written.options, recompute_layers=layers))
+    meant = plan_of(graph, plan.cluster, fit, facts)
+    writing = ExportWriting(plan, graph, meant, fit.config, fit.taken, "")
+    ran = as_run(WRITERS[target](writing), fit.config, target, plan.cluster.devices, facts)
+    machine = machine_of(plan.cluster, ran.software)
+    written = replace(
+        plan_of(graph, machine, fit._replace(config=ran.config), facts), backend=plan.backend
+    )
     carried = _carried(plan, fit) if target == "pytorch" else {}
     lost = [
         *fit.lost,
@@ -84,21 +75,18 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
         lost += [
             f"{name}: every rank of the tensor axis computes all of it, for PyTorch has no style "
             "that cuts it; the predicted figure has it cut"
-            for name in tensor_styles(written, fit.taken["tensor"]).left
+            for name in tensor_styles(meant, fit.taken["tensor"]).left
         ]
     if target == "torchtitan" and named_model(dims_of(graph)) is None:
         lost.append(f"torchtitan has no model of these sizes: write its name for {UNKNOWN}")
     if fit.config.pipeline > 1:
-        stages = fit.config.pipeline * fit.config.chunks
-        lost += lost_stages(plan, fit.taken["pipeline"], stages)
-    writing = ExportWriting(plan, graph, written, fit.config, fit.taken, "")
+        lost += lost_stages(plan, fit.taken["pipeline"], fit.config)
     whole = left_whole(writing) if target == "jax" else ()
     if whole:
         lost.append(f"JAX cuts equal pieces only: {', '.join(whole)} are whole on every device")
-    _read_back(WRITERS[target](writing), fit.config, plan.cluster, facts)
     before = simulate(plan, prices_of(plan)).prediction
-    after = simulate(written, prices_of(plan, programs=False)).prediction
-    text = comment(head(plan, before, after, fit.config, lost))
+    after = simulate(written, prices_of(written, programs=False)).prediction
+    text = comment(head(plan, written, (before, after), fit.config, lost))
     files = WRITERS[target](writing._replace(head=text)) | _ranks(fit, plan.cluster)
     return Exported(
         target=target,
@@ -171,21 +159,6 @@ def plan_of(graph: OperatorGraph, cluster: Cluster, fit: Fitted, facts: Facts | 
     if facts is not None:
         return configured(graph, cluster, fit.config, None if fit.ordered else fit.taken)
     return replace(data_parallel(graph, cluster), options=fit.config.options)
-
-
-def _read_back(files: Files, config: ParallelConfig, cluster: Cluster, facts: Facts | None) -> None:
-    """Refuse a text that says something else than it should."""
-    for name, text in files.items():
-        if name not in READERS or facts is None:
-            continue
-        found = settled(READERS[name](text, cluster.devices), facts)
-        said = (found.degrees, found.expert, found.chunks, found.micro_batches, found.zero)
-        meant = (config.degrees, config.expert, config.chunks, config.micro_batches, config.zero)
-        if said != meant:
-            raise InputError(
-                f"{name} would say '{found}', and '{config}' is meant",
-                "report it: this is a defect of the export",
-            )
 
 
 def _ranks(fit: Fitted, cluster: Cluster) -> Files:

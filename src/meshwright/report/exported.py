@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 from rich.table import Table
 
+from meshwright.export.as_run import kernels_of
 from meshwright.export.exported import Exported
 from meshwright.report.documents import Document
 from meshwright.report.predictions import PredictionRow, strategies_table
@@ -32,7 +33,12 @@ def table_of_exported(found: Exported) -> Table:
 
 def describe_exported(found: Exported, folder: str) -> str:
     """What was written, and what was not."""
-    lines = [f"for {found.target}: {found.config}."]
+    planned, written = (kernels_of(plan.cluster) for plan in found.plans)
+    lines = [
+        f"for {found.target}: {found.config}.",
+        f"The plan's step has {planned} and reduction programs, that of what was written {written} "
+        "and single collectives.",
+    ]
     if found.lost:
         lines += ["Not said there:", *(f"  {own}" for own in found.lost)]
     else:
@@ -48,6 +54,7 @@ def exported_document(found: Exported) -> Document:
         "configuration": str(found.config),
         "degrees": dict(found.config.degrees),
         "lost": list(found.lost),
+        "kernels": [kernels_of(plan.cluster) for plan in found.plans],
         "planned": msgspec.to_builtins(found.planned),
         "written": msgspec.to_builtins(found.written),
         "files": [name for name, _ in found.files],

@@ -16,7 +16,7 @@ import msgspec
 
 from meshwright.base.errors import InputError
 from meshwright.base.integers import require_whole
-from meshwright.base.units import Bytes
+from meshwright.base.units import Bytes, counted
 from meshwright.cost.memory import Optimizer
 from meshwright.plan.model import Options, Schedule
 
@@ -51,10 +51,14 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule = "1f1b"
     zero: int = 0
     recompute: bool = False
+    recompute_layers: int = 0
+    """As `Options.recompute_layers`."""
     sequence: bool = False
     """Whether norms and residuals are cut along the sequence by the tensor axis."""
     uneven: bool = False
     """Whether stages may have one layer more than others."""
+    stages: tuple[int, ...] = ()
+    """The layers of each run of them, in their order; nothing: as equal as they can be."""
     optimizer: Optimizer = "adam"
     mixed: bool = False
     bucket: Bytes = Bytes(0)
@@ -67,6 +71,12 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in (*self.degrees.items(), ("expert", self.expert)):
             require_whole(value, f"the degree of {name} is")
         require_whole(self.chunks, "the number of virtual stages on a device is")
+        if self.stages and len(self.stages) != self.pipeline * self.chunks:
+            raise InputError(
+                f"the layers of {len(self.stages)} stages are given, and there are "
+                f"{self.pipeline * self.chunks}",
+                "give as many counts as pipeline x virtual stages",
+            )
         if sorted(self.order) != sorted(INNERMOST_FIRST):
             raise InputError(f"the order of axes is {self.order}", "name each axis once")
         _ = self.options
@@ -96,6 +106,7 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
             micro_batches=self.micro_batches,
             schedule="interleaved" if self.chunks > 1 else self.schedule,
             recompute=self.recompute,
+            recompute_layers=self.recompute_layers if self.recompute else 0,
             zero=self.zero,
             bucket=self.bucket,
             early=self.early,
@@ -114,6 +125,8 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
         words = [", ".join(f"{name} {n}" for name, n in named.items() if n > 1 or name == "DP")]
         if self.chunks > 1:
             words.append(f"{self.chunks} virtual stages a device")
+        if self.stages:
+            words.append(f"stages of {' + '.join(map(str, self.stages))} layers")
         if self.micro_batches > 1:
             words.append(f"{self.micro_batches} micro-batches")
         if self.sequence and self.tensor > 1:
@@ -121,5 +134,6 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.zero:
             words.append(f"ZeRO {self.zero}")
         if self.recompute:
-            words.append("activation checkpointing")
+            some = f" of {counted(self.recompute_layers, 'layer')}" if self.recompute_layers else ""
+            words.append(f"activation checkpointing{some}")
         return "; ".join(words)

@@ -21,7 +21,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from meshwright.base.once import once
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
@@ -72,8 +75,8 @@ def _seats(
     config: ParallelConfig,
 ) -> list[dict[int, str]]:
     """Where each unit sits along the pipeline's factors."""
-    starts, runs = layer_starts(graph), config.pipeline * config.chunks
-    firsts = run_starts(starts, runs)
+    starts = layer_starts(graph)
+    firsts = [starts[cut] for cut in cuts_of(config, len(starts))[1:-1]]
     position = {operator.name: number for number, operator in enumerate(graph.operators)}
     room = [own[factor] for factor in along]
     found = []
@@ -99,6 +102,31 @@ def run_starts(starts: Sequence[int], runs: int) -> list[int]:
         bounds = (*starts, 2 * starts[-1] - starts[-2])
         return [bounds[run * each - 1] for run in range(1, runs)]
     return [starts[run * layers // runs] for run in range(1, runs)]
+
+
+def cuts_of(config: ParallelConfig, layers: int) -> list[int]:
+    """The layers at which runs begin, and the number of layers.
+
+    >>> cuts_of(ParallelConfig(pipeline=2), 8)
+    [0, 4, 8]
+    >>> cuts_of(ParallelConfig(pipeline=2, stages=(5, 3)), 8)
+    [0, 5, 8]
+    """
+    if config.stages:
+        return [0, *accumulate(config.stages)]
+    return [0, *run_starts(range(layers), config.pipeline * config.chunks), layers]
+
+
+def counts_of(config: ParallelConfig, layers: int) -> tuple[int, ...]:
+    """How many layers each run has."""
+    return tuple(second - first for first, second in pairwise(cuts_of(config, layers)))
+
+
+def with_stages(config: ParallelConfig, counts: Sequence[int]) -> ParallelConfig:
+    """With so many layers in each run, which are named where they are not those of `run_starts`."""
+    even = replace(config, stages=(), uneven=True)
+    own = tuple(counts)
+    return even if counts_of(even, sum(own)) == own else replace(even, stages=own)
 
 
 class _Splits(NamedTuple):

@@ -61,7 +61,7 @@ def _model(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[Input
     for number, what, degree, axis in (
         (facts.heads, "heads", config.tensor, "tensor"),
         (facts.key_value_heads, "heads of keys and values", config.tensor, "tensor"),
-        (facts.layers, "layers", 1 if config.uneven else config.pipeline, "pipeline"),
+        (facts.layers, "layers", 1 if _uneven(config) else config.pipeline, "pipeline"),
     ):
         same = what != "heads" and number == facts.heads and axis == "tensor"
         if number % degree and not same:
@@ -89,6 +89,11 @@ def _model(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[Input
         yield _not_divided(among, f"devices of {axes}", config.expert, "expert", devices)
 
 
+def _uneven(config: ParallelConfig) -> bool:
+    """Whether stages need not have equally many layers."""
+    return config.uneven or bool(config.stages)
+
+
 def _batch(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[InputError]:
     if facts.samples % config.data:
         yield _not_divided(facts.samples, "samples of a step", config.data, "data", devices)
@@ -108,6 +113,12 @@ def _pipeline(facts: Facts, config: ParallelConfig) -> Iterator[InputError]:
             f"the pipeline has {stages} stages, and the model {facts.layers} layers",
             f"give at most {facts.layers} stages",
         )
+    if config.stages and (sum(config.stages) != facts.layers or min(config.stages) < 1):
+        yield InputError(
+            f"stages of {' + '.join(map(str, config.stages))} layers are given, and the model has "
+            f"{facts.layers} layers",
+            f"give each stage 1 layer or more, together {facts.layers}",
+        )
     if config.chunks == 1:
         return
     each = facts.layers // config.pipeline
@@ -116,7 +127,7 @@ def _pipeline(facts: Facts, config: ParallelConfig) -> Iterator[InputError]:
             f"there are {config.chunks} virtual stages a device, and pipeline is 1",
             "give a pipeline of 2 or more, or no virtual stages",
         )
-    elif not config.uneven and facts.layers % config.pipeline == 0 and each % config.chunks:
+    elif not _uneven(config) and facts.layers % config.pipeline == 0 and each % config.chunks:
         yield InputError(
             f"{each} layers a stage ({facts.layers} on pipeline {config.pipeline}) cannot be cut "
             f"into {config.chunks} equal virtual stages",
