@@ -17,9 +17,11 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
+from meshwright.export.exported import TARGETS
 from meshwright.export.ranks import check_script
 from meshwright.plan.file import save_plan
-from support.pages import commands, printed_by
+from support.pages import DOCS, commands, printed_by
+from support.typed import typed
 
 pytestmark = pytest.mark.ranks
 
@@ -71,6 +73,68 @@ def test_the_exported_script_trains_as_one_device_does(
     known = dict(alone.named_parameters())
     assert saved.keys() == known.keys()
     assert all(torch.allclose(saved[name], own, atol=1e-5) for name, own in known.items())
+
+
+TINY = "zoo:llama3-8b/tiny?layers=4&heads=8&key_value_heads=4&sequence=16"
+"""Stands for the page's model in commands that are run."""
+
+
+def section(name: str) -> str:
+    """What stands under a heading of the page."""
+    text = (DOCS / "exporting.md").read_text()
+    return text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def shown(command: str) -> str:
+    """A command of the page with a tiny model and a short search."""
+    command = re.sub(r"zoo:llama3-8b(?=\s)", TINY, command)
+    return f"{command} --budget 200" if command.startswith("meshwright plan") else command
+
+
+def test_every_target_is_written_by_the_commands_that_the_page_shows(tmp_path: Path) -> None:
+    """And `check` says the step of the export."""
+    typed_here = [
+        shown(words)
+        for name in ("Megatron-LM, torchtitan", "JAX, DeepSpeed, Accelerate")
+        for words in re.findall(r"^(meshwright .*?)(?: +#.*)?$", section(name), re.MULTILINE)
+    ]
+    printed = {words: printed_by(words, tmp_path) for words in typed_here}
+    targets = {match[1] for words in printed if (match := re.search(r"--to (\w+)", words))}
+    assert targets == TARGETS.keys() - {"pytorch"}
+    written = {own.name for own in (tmp_path / "job").iterdir()}
+    assert written >= {
+        "pretrain.sh", "job.toml", "meshwright_plan.py", "mesh_plan.py", "ds_config.json",
+        "accelerate.yaml", "check_ranks.py",
+    }  # fmt: skip
+    (checked,) = (text for words, text in printed.items() if "meshwright check" in words)
+    step = re.search(r"^Step \(predicted\): (.*?) = ", checked, re.MULTILINE)
+    script = (tmp_path / "job" / "pretrain.sh").read_text()
+    assert step is not None
+    assert f"# step:    {step[1]} predicted (fused kernels, gradients in float32)" in script
+    subprocess.run(["bash", "-n", tmp_path / "job" / "pretrain.sh"], check=True)
+
+
+def test_ranks_in_order_pass_the_check(tmp_path: Path) -> None:
+    (command,) = (
+        own for own in commands("exporting.md") if "--standalone" in own and "check" in own
+    )
+    (tmp_path / "job").mkdir()
+    two = Cluster.named("laptop", process=2)
+    (tmp_path / "job" / "check_ranks.py").write_text(check_script(range(2), two))
+    printed_by(command, tmp_path)
+
+
+def test_what_the_page_says_is_refused_is(tmp_path: Path) -> None:
+    plan = configured(load_model(TINY, 16).graph, Cluster.named("laptop"), ParallelConfig(data=4))
+    save_plan(plan, tmp_path / "plan.json")
+    refused = re.findall(
+        r"^\$ meshwright (.*)\n(meshwright: .*)$", section("What is refused"), re.M
+    )
+    assert len(refused) > 1
+    for words, said in refused:
+        done = typed(*words.split(), folder=tmp_path)
+        assert done.returncode != 0
+        assert done.stderr.split() == said.split()
 
 
 def test_another_machine_is_refused_at_start(tmp_path: Path) -> None:
