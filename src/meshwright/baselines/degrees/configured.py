@@ -76,7 +76,9 @@ def _seats(
 ) -> list[dict[int, str]]:
     """Where each unit sits along the pipeline's factors."""
     starts = layer_starts(graph)
-    firsts = [starts[cut] for cut in cuts_of(config, len(starts))[1:-1]]
+    # A last run may have no layers: it begins where one more would.
+    bounds = (*starts, 2 * starts[-1] - starts[max(0, len(starts) - 2)])
+    firsts = [bounds[cut] for cut in cuts_of(config, len(starts))[1:-1]]
     position = {operator.name: number for number, operator in enumerate(graph.operators)}
     room = [own[factor] for factor in along]
     found = []
