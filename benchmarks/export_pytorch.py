@@ -8,7 +8,7 @@
 Each case is a plan (found by a short search, or a configuration as people write it) of a tiny
 model, written by `export --to pytorch`, imported by every rank and trained for two steps of SGD in
 float64. Rank 0 trains the plain model alone (`run.single_device`) from the same weights; losses and
-all parameters are compared. Rows are in export_pytorch.jsonl.
+all parameters are compared. Rows are in export_pytorch.jsonl, with the commit since there is one.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ CONFIGS: dict[int, tuple[str, ...]] = {
     8: (
         "data=4,tensor=2,zero=0",
         "data=2,tensor=2,pipeline=2,zero=2,micro_batches=2,recompute=True",
+        "data=4,pipeline=2,zero=3,micro_batches=2",
     ),
 }
 
@@ -301,7 +302,7 @@ def run(case: Case, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if not ended([in_child(lambda: make(case, folder))], seconds):
-            return {"case": case._asdict(), "failed": "export"}
+            return {"case": case._asdict(), "commit": commit(), "failed": "export"}
         said = json.loads((folder / "said.json").read_text())
         if "refused" not in said:
             ranks = [in_child(lambda n=n: train(case, folder, n)) for n in range(case.ranks)]  # type: ignore[misc]
@@ -309,7 +310,14 @@ def run(case: Case, seconds: float) -> dict[str, Any]:
             said |= (
                 json.loads((folder / "row.json").read_text()) if good else {"failed": "training"}
             )
-    return {"case": case._asdict(), **said}
+    return {"case": case._asdict(), "commit": commit(), **said}
+
+
+def commit() -> str:
+    """Of the tree that wrote the script."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(asked, cwd=ROWS.parent, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def kept() -> dict[str, dict[str, Any]]:
