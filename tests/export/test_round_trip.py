@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
+from meshwright.base.units import Bytes
 from meshwright.baselines.degrees.config import INNERMOST_FIRST, PIPELINE_INSIDE, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import facts_of
@@ -205,6 +206,21 @@ def test_export_and_check_say_the_same_step(config: ParallelConfig, target: str)
                 checked = judge(written, graph, CLUSTER, CLUSTER.device.memory, better=False)
                 assert checked.simulation is not None
                 assert checked.simulation.prediction == found.written
+
+
+def test_better_configurations_have_stages_and_checkpointing_of_their_own() -> None:
+    """Of a file with unequal stages and checkpointing of some layers."""
+    config = ParallelConfig(
+        data=4, pipeline=4, micro_batches=4, zero=1, recompute=True, recompute_layers=4,
+        stages=(2, 1, 2, 1),
+    )  # fmt: skip
+    graph = mixtral()
+    text = dict(exported(configured(graph, CLUSTER, config), graph, "megatron").files)
+    written = read_megatron(text["pretrain.sh"], CLUSTER.devices)
+    assert (written.config.stages, written.config.recompute_layers) == ((2, 1, 2, 1), 4)
+    checked = judge(written, graph, CLUSTER, Bytes(1))
+    assert checked.best is not None
+    assert checked.best.config.pipeline != 4 or not checked.best.config.stages
 
 
 def test_software_that_a_cluster_tells_itself_stays() -> None:

@@ -126,7 +126,7 @@ def degrees_of(
                 continue
             base = replace(
                 config, tensor=tensor, pipeline=pipeline, data=data, context=context, chunks=1,
-                stages=(),
+                stages=(), recompute_layers=0,
                 schedule="1f1b", sequence=tensor > 1, zero=zero, expert=_expert(config, data),
             )  # fmt: skip
             for recompute in (False, True):
@@ -195,6 +195,6 @@ def changed(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[Parall
     for ways in divisors(config.data)[1:4]:
         less = replace(config, data=config.data // ways)
         yield replace(less, tensor=config.tensor * ways, sequence=True)
-        yield replace(less, pipeline=config.pipeline * ways, stages=())
+        yield replace(less, pipeline=config.pipeline * ways, stages=(), recompute_layers=0)
         if config.context > 1:
             yield replace(less, context=config.context * ways)

@@ -15,7 +15,7 @@ from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
 from meshwright.export.uniform import runs_of
-from meshwright.plan.model import Plan
+from meshwright.plan.model import LAYERWISE, Plan
 from meshwright.sharding.layout import matrix
 
 Over = frozenset[int]
@@ -45,7 +45,7 @@ def lost_of(
         yield from _layouts(plan, written)
     if not programs:
         yield from _programs(plan, carried)
-    if plan.options.bucket > 0:
+    if plan.options.bucket not in (0, LAYERWISE):
         yield f"gradients of {format_bytes(plan.options.bucket)} are reduced together in the plan"
 
 

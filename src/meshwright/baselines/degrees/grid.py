@@ -102,7 +102,8 @@ class Grid:
             for expert in experts:
                 own = replace(
                     choices.base, data=data, tensor=tensor, context=context, pipeline=pipeline,
-                    expert=expert, chunks=1, micro_batches=1, sequence=tensor > 1,
+                    expert=expert, chunks=1, stages=(), micro_batches=1, recompute_layers=0,
+                    sequence=tensor > 1,
                     zero=self.zeros(data * context)[0], recompute=choices.recompute[0],
                     uneven=bool(facts.layers % pipeline),
                 )  # fmt: skip
