@@ -17,10 +17,11 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.facts import Facts
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.rates import Software
+from meshwright.cluster.software import megatron_software, running
 from meshwright.configs.megatron_flags import read_megatron
 from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
-from meshwright.configs.written import Written, megatron_software, running, settled
+from meshwright.configs.written import Written, settled
 from meshwright.export.exported import TARGETS, Files
 from meshwright.plan.model import LAYERWISE
 
@@ -63,18 +64,6 @@ def machine_of(cluster: Cluster, software: Software) -> Cluster:
         plain = Software(products=cluster.device.running.products)
         cluster = replace(cluster, device=replace(cluster.device, software=plain))
     return running(cluster, software)
-
-
-def kernels_of(cluster: Cluster) -> str:
-    """What runs on a cluster, in words.
-
-    >>> kernels_of(Cluster.named("dgx-h100"))
-    'eager kernels'
-    >>> kernels_of(machine_of(Cluster.named("dgx-h100"), software_of("megatron", mixed=True)))
-    'fused kernels, gradients in float32'
-    """
-    own = cluster.device.running
-    return f"{'fused' if own.fuses else 'eager'} kernels{', gradients in float32' * own.wide}"
 
 
 def with_habits(config: ParallelConfig, target: str) -> ParallelConfig:

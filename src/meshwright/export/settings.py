@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 
 from meshwright.base.units import format_bytes, format_seconds
-from meshwright.export.as_run import kernels_of
+from meshwright.cluster.software import describe_software
 from meshwright.plan.model import Plan, Prediction
 
 WIDTH = 96
@@ -31,8 +31,8 @@ def head(
         else f"model:   {plan.model or plan.graph.name}",
         f"machine: {plan.cluster.name} ({levels})",
         f"layout:  {config}",
-        f"step:    {format_seconds(after.step)} predicted ({kernels_of(written.cluster)}), "
-        f"{format_seconds(before.step)} of the plan itself ({kernels_of(plan.cluster)})",
+        f"step:    {format_seconds(after.step)} predicted ({describe_software(written.cluster)}), "
+        f"{format_seconds(before.step)} of the plan itself ({describe_software(plan.cluster)})",
         f"memory:  {format_bytes(after.memory.total)} a device predicted",
     ]
     if lost:

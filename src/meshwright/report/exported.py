@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 from rich.table import Table
 
-from meshwright.export.as_run import kernels_of
+from meshwright.cluster.software import describe_software
 from meshwright.export.exported import Exported
 from meshwright.report.documents import Document
 from meshwright.report.predictions import PredictionRow, strategies_table
@@ -33,7 +33,7 @@ def table_of_exported(found: Exported) -> Table:
 
 def describe_exported(found: Exported, folder: str) -> str:
     """What was written, and what was not."""
-    planned, written = (kernels_of(plan.cluster) for plan in found.plans)
+    planned, written = (describe_software(plan.cluster) for plan in found.plans)
     lines = [
         f"for {found.target}: {found.config}.",
         f"The plan's step has {planned} and reduction programs, that of what was written {written} "
@@ -54,7 +54,7 @@ def exported_document(found: Exported) -> Document:
         "configuration": str(found.config),
         "degrees": dict(found.config.degrees),
         "lost": list(found.lost),
-        "kernels": [kernels_of(plan.cluster) for plan in found.plans],
+        "kernels": [describe_software(plan.cluster) for plan in found.plans],
         "planned": msgspec.to_builtins(found.planned),
         "written": msgspec.to_builtins(found.written),
         "files": [name for name, _ in found.files],
