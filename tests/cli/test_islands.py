@@ -8,8 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from meshwright.cli.replan import _asked
 from meshwright.cluster.island_toml import dump_machine
+from meshwright.plan.file import load_plan
 from meshwright.plan.island_plan import load_island_plan
+from meshwright.plan.model import Plan
+from meshwright.sharding.layout import Layout
+from meshwright.sharding.units import units
 from support.islands import island, machine_of, two_layers
 from support.typed import typed
 
@@ -52,6 +57,35 @@ def test_replan_without_an_island(folder: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "x as long as on the full machine" in result.stdout
     assert "gpu 1" in result.stdout
+
+
+def test_a_regular_plan_keeps_the_batch_of_a_plan_over_islands(folder: Path) -> None:
+    machine = machine_of(island("fast", 1), island("slow", 1, speed=0.5))
+    (folder / "small.toml").write_text(dump_machine(machine))
+    words = ("plan", "zoo:lenet/tiny", "--batch", "6", "-c", "small.toml", "--budget", "2s")
+    made = typed(*words, "--cores", "1", "-o", "lenet.json", folder=folder)
+    assert made.returncode == 0, made.stderr
+    words = ("replan", "lenet.json", "--without", "slow", "--budget", "1s", "-o", "one.json")
+    assert typed(*words, folder=folder).returncode == 0
+    left = load_plan(folder / "one.json")
+    assert (left.model, left.batch) == ("zoo:lenet/tiny", 6)
+    # A saved graph has its batch built in, and is asked for none.
+    words = ("replan", "plan.json", "--without", "slow", "--budget", "1s", "-o", "two-left.json")
+    assert typed(*words, folder=folder).returncode == 0
+    assert load_plan(folder / "two-left.json").batch is None
+    export = typed("export", "one.json", "--to", "pytorch", "--out", "job", folder=folder)
+    assert export.returncode == 0, export.stderr
+
+
+def test_replan_begins_from_the_model_and_not_from_a_rewritten_graph(folder: Path) -> None:
+    asked = two_layers(6)
+    (folder / "asked.json").write_bytes(msgspec.json.encode(asked))
+    rewritten = msgspec.structs.replace(asked, name="rewritten")
+    cluster = machine_of(island("a", 2), island("b", 1)).islands[0].cluster
+    layouts = [Layout(("replica",)) for _ in units(rewritten)]
+    plan = Plan.of("x", rewritten, cluster, layouts)
+    graph, _, _ = _asked(msgspec.structs.replace(plan, model=str(folder / "asked.json")))
+    assert graph == asked
 
 
 @pytest.mark.parametrize(

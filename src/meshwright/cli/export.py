@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.console import print_json, print_parts
-from meshwright.cli.options import JsonOption, captured_graph
+from meshwright.cli.options import JsonOption, graph_of_plan
 
 if TYPE_CHECKING:
     from meshwright.export.exported import Exported
-    from meshwright.graph.model import OperatorGraph
-    from meshwright.plan.model import Plan
 
 
 def export(
@@ -36,7 +34,7 @@ def export(
 
     target_named(to)
     loaded = load_plan(plan)
-    found = exported(loaded, _graph(loaded), to)
+    found = exported(loaded, graph_of_plan(loaded), to)
     folder = _written(found, out)
     if json:
         from meshwright.report.exported import exported_document
@@ -46,19 +44,6 @@ def export(
         from meshwright.report.exported import describe_exported, table_of_exported
 
         print_parts(table_of_exported(found), describe_exported(found, folder))
-
-
-def _graph(plan: Plan) -> OperatorGraph:
-    """The model as its code says, in the plan's dtype; the plan may have rewritten it."""
-    if not plan.model:
-        return plan.graph
-    dtypes = {own.tensor.dtype for own in plan.graph.parameters}
-    graph = captured_graph(plan.model, plan.batch)
-    if {own.tensor.dtype for own in graph.parameters} != dtypes and len(dtypes) == 1:
-        from meshwright.graph.dtypes import in_dtype
-
-        return in_dtype(graph, dtypes.pop())
-    return graph
 
 
 def _written(found: Exported, out: str) -> str:

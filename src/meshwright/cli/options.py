@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster
     from meshwright.graph.model import OperatorGraph
     from meshwright.graph.notation import Definition
+    from meshwright.plan.model import Plan
     from meshwright.search.budget import Budget
     from meshwright.search.rank import Ranker
 
@@ -218,6 +219,21 @@ def captured_graph(
     for warning in captured.warnings:
         typer.echo(f"meshwright: {warning}", err=True)
     return captured.graph if dtype is None else in_dtype(captured.graph, dtype)
+
+
+def graph_of_plan(plan: Plan) -> OperatorGraph:
+    """The model as its code says, in the plan's dtype; the plan may have rewritten it."""
+    if not plan.model:
+        return plan.graph
+    from meshwright.capture.defined import definitions_in
+
+    dtypes = {own.tensor.dtype for own in plan.graph.parameters}
+    graph = captured_graph(plan.model, plan.batch, operators=definitions_in(plan.graph))
+    if {own.tensor.dtype for own in graph.parameters} != dtypes and len(dtypes) == 1:
+        from meshwright.graph.dtypes import in_dtype
+
+        return in_dtype(graph, dtypes.pop())
+    return graph
 
 
 def as_run(cluster: Cluster, dtype: str | None, software: str | None) -> Cluster:

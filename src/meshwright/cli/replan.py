@@ -8,7 +8,14 @@ import typer
 
 from meshwright.cli import plan_options as own
 from meshwright.cli.console import print_json, print_parts, share_bar
-from meshwright.cli.options import JsonOption, SlowOption, WithoutOption, chosen_budget, slow_parts
+from meshwright.cli.options import (
+    JsonOption,
+    SlowOption,
+    WithoutOption,
+    chosen_budget,
+    graph_of_plan,
+    slow_parts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +46,7 @@ def replan(
     from meshwright.base.errors import InputError
     from meshwright.base.processes import most_processes
     from meshwright.cluster.degraded import degraded
-    from meshwright.plan.island_plan import IslandPlan, is_island_plan, load_island_plan
+    from meshwright.plan.island_plan import is_island_plan, load_island_plan
 
     if not without and not slow:
         raise InputError("nothing is out or slow", "name it: --without node3, or --slow node3=0.8")
@@ -50,7 +57,6 @@ def replan(
     gone = [part for text in without or () for part in text.split(",")]
     left = degraded(old.cluster, gone, slow_parts(slow))
     graph, training, backend = _asked(old)
-    before = old.parts[0].plan.batch if isinstance(old, IslandPlan) else old.batch
     with share_bar("planning for what is left") as show:
         step, words = _searched(
             graph,
@@ -58,7 +64,7 @@ def replan(
             training,
             path,
             how=(allowed, backend, seed, cores or most_processes()),
-            names=(old.model, before),
+            names=(old.model, _batch(old)),
             show=show,
         )
     full = _step(old)
@@ -84,13 +90,24 @@ def _asked(old: Plan | IslandPlan) -> tuple[OperatorGraph, Options, str]:
     first = old if isinstance(old, Plan) else max(old.parts, key=lambda part: part.share).plan
     training = Options(optimizer=first.options.optimizer, mixed=first.options.mixed)
     if isinstance(old, Plan):
-        return old.graph, training, old.backend
+        return graph_of_plan(old), training, old.backend
     if old.stages > 1:
         raise InputError(
             "the plan's islands are stages, each with its own part of the model",
             "plan anew: 'meshwright plan MODEL --cluster C --without PART'",
         )
     return with_samples(first.graph, old.batch), training, first.backend
+
+
+def _batch(old: Plan | IslandPlan) -> int | None:
+    """The samples that the model is asked for; a saved graph has its own."""
+    from meshwright.capture.options import parse_source
+    from meshwright.plan.model import Plan
+
+    if isinstance(old, Plan):
+        return old.batch
+    saved = not old.model or parse_source(old.model).form in ("graph", "program")
+    return None if saved else old.batch
 
 
 def _step(old: Plan | IslandPlan) -> float:
