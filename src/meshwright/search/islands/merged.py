@@ -2,8 +2,9 @@
 machines that some of several islands make: what people take when they drop the odd device.
 
 Islands with the same levels make one if each gives as many of the inner levels as the smallest has,
-and all of the outermost. Its devices and links are the slowest of theirs: unlike ones in one
-regular plan wait for each other.
+and all of the outermost. Where links of their own join them, each gives as many of every level as
+the smallest has, and the islands are a level above, with these links (`IslandCluster.like`). Its
+devices and links are the slowest of theirs: unlike ones in one regular plan wait for each other.
 """
 
 from __future__ import annotations
@@ -36,28 +37,43 @@ def merged(machine: IslandCluster) -> Iterator[tuple[tuple[str, ...], Cluster]]:
 def _one(machine: IslandCluster, islands: tuple[Island, ...]) -> Cluster | None:
     clusters = [own.cluster for own in islands]
     first = clusters[0]
-    if machine.join or any(own.level_names != first.level_names for own in clusters):
+    if any(own.level_names != first.level_names for own in clusters):
         return None
-    if len(first.levels) < 2 or any(own.machine != first.machine for own in clusters):
+    if any(own.machine != first.machine for own in clusters):
         return None
+    joined = bool(machine.join)
+    if len(first.levels) < 2 and not joined:
+        return None
+    levels = _levels(clusters, joined=joined)
+    if levels is None:
+        return None
+    try:
+        own = msgspec.structs.replace(
+            first,
+            name="+".join(own.name for own in islands),
+            levels=levels,
+            device=slowest([own.device for own in clusters]),
+        )
+        if not joined:
+            return own
+        every = machine.like(Island(name=islands[0].name, cluster=own), len(islands))
+        return msgspec.structs.replace(every, name=own.name)
+    except InputError:
+        return None
+
+
+def _levels(clusters: list[Cluster], *, joined: bool) -> tuple[Level, ...] | None:
+    """What each gives of its levels; None if they are unlike."""
     levels = []
-    for depth, level in enumerate(first.levels):
+    for depth, level in enumerate(clusters[0].levels):
         same = [own.levels[depth] for own in clusters]
         links = _links(same)
         if links is None or any(own.blocks != level.blocks for own in same):
             return None
         counts = [own.cardinality for own in same]
-        size = sum(counts) if depth == 0 else min(counts)
+        size = sum(counts) if depth == 0 and not joined else min(counts)
         levels.append(Level(name=level.name, cardinality=size, links=links, blocks=level.blocks))
-    try:
-        return msgspec.structs.replace(
-            first,
-            name="+".join(own.name for own in islands),
-            levels=tuple(levels),
-            device=slowest([own.device for own in clusters]),
-        )
-    except InputError:
-        return None
+    return tuple(levels)
 
 
 def _links(levels: list[Level]) -> tuple[Link, ...] | None:
