@@ -26,6 +26,7 @@ from meshwright.plan.island_plan import (
 )
 from meshwright.search.budget import Budget
 from meshwright.search.islands.cuts import cuts_of, partition
+from meshwright.search.islands.merged import merged
 from meshwright.search.islands.planner import _Search
 from meshwright.search.islands.question import IslandPlanned, IslandQuestion
 from meshwright.search.islands.shares import balanced, least_max, proportional
@@ -174,3 +175,32 @@ def test_plans_over_islands_check_themselves() -> None:
     newer = island_plan_bytes(best).replace(b'island_plan": 1', b'island_plan": 2')
     with pytest.raises(InputError, match="version 2"):
         parse_island_plan(newer)
+
+
+def test_islands_that_links_join_are_one_regular_machine_too() -> None:
+    # Each gives what the smallest has, and the join is the links of the level above.
+    machine = machine_of(island("a", 2, 2), island("b", 1, 3, speed=0.5))
+    ((names, cluster),) = merged(machine)
+    assert names == ("a", "b")
+    assert [(own.name, own.cardinality) for own in cluster.levels] == [
+        ("island", 2),
+        ("node", 1),
+        ("gpu", 2),
+    ]
+    assert [own.name for own in cluster.levels[0].links] == ["spine", "node-link"]
+    assert cluster.device == machine.island("b").cluster.device
+    unlike = machine_of(island("a", 2, 2), island("b", 2, speed=0.5))
+    assert not list(merged(unlike))
+
+
+def test_no_answer_is_slower_than_one_regular_machine() -> None:
+    search, found = searched(machine_of(island("a", 2), island("b", 2, speed=0.9)))
+    ((names, cluster),) = merged(search.machine)
+    regular = search.inner.best(cluster, search.inner.whole, search.batch)
+    steps = {own.plan.origin: own.prediction.step for own in found.alternatives}
+    assert regular is not None
+    assert steps["one regular machine"] == regular.prediction.step
+    assert found.best.prediction.step <= regular.prediction.step
+    (one,) = [own for own in found.alternatives if own.plan.origin == "one regular machine"]
+    assert one.plan.parts[0].islands == names
+    assert parse_island_plan(island_plan_bytes(one.plan)) == one.plan

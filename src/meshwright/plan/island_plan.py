@@ -25,6 +25,7 @@ from meshwright.base.sheet import Sheet, printed
 from meshwright.base.units import Bytes, Seconds, counted, format_bytes, format_seconds
 from meshwright.cluster.islands import IslandCluster, levels_text
 from meshwright.graph.batch import samples_of
+from meshwright.graph.stage_graph import GATE
 from meshwright.plan.file import MAKE, parse_plan, plan_bytes
 from meshwright.plan.model import Plan, Prediction
 
@@ -60,6 +61,8 @@ class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """That flow through the stages; with one stage each part has its own number."""
     model: str = ""
     """As in `Plan`."""
+    inputs: tuple[str, ...] = ()
+    """Of the model, in order; none: those of the first part, which has all where islands share."""
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -77,12 +80,28 @@ class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
                 )
         for own in self.parts:
             samples = samples_of(own.plan.graph)
-            if own.share < 1 or samples not in (own.share, None):
+            # What enters a later stage may have several rows for each sample.
+            rows = (
+                samples if samples is None or self.stages == 1 else samples % own.share or own.share
+            )
+            if own.share < 1 or rows not in (own.share, None):
                 raise InputError(
                     f"part {own.name!r} has a share of {own.share} and a plan for {samples}",
                     "plan it for its share",
                 )
         self._refuse_crowded()
+        self._refuse_unknown_inputs()
+
+    def _refuse_unknown_inputs(self) -> None:
+        graphs = [own.plan.graph for own in self.parts]
+        made = {name for graph in graphs for name in graph.producers}
+        read = {own.name for graph in graphs for own in graph.inputs} - made
+        if self.inputs and not read <= {*self.inputs}:
+            raise InputError(
+                f"the model's inputs are {', '.join(self.inputs)}, and the parts read "
+                f"{', '.join(sorted(read))}",
+                "name those that the parts read",
+            )
 
     def _refuse_crowded(self) -> None:
         for island in self.cluster.islands:
@@ -184,6 +203,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     micro_batches: int
     cluster: IslandCluster
     parts: tuple[_PartFile, ...]
+    inputs: tuple[str, ...] = ()
 
 
 def island_plan_bytes(plan: IslandPlan) -> bytes:
@@ -198,6 +218,7 @@ def island_plan_bytes(plan: IslandPlan) -> bytes:
                     batch=plan.batch,
                     micro_batches=plan.micro_batches,
                     cluster=plan.cluster,
+                    inputs=plan.inputs,
                     parts=tuple(
                         _PartFile(
                             islands=own.islands,
@@ -253,6 +274,7 @@ def parse_island_plan(content: bytes) -> IslandPlan:
         batch=file.batch,
         micro_batches=file.micro_batches,
         cluster=file.cluster,
+        inputs=file.inputs,
         parts=tuple(
             IslandPart(
                 islands=own.islands,
@@ -272,6 +294,20 @@ def is_island_plan(path: str | Path) -> bool:
             return f'"{KEY}"'.encode() in file.read(64)
     except OSError:
         return False
+
+
+def tied_weights(plan: IslandPlan) -> tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]:
+    """The trainable parameters that several stages read, by the numbers of these stages."""
+    readers: dict[str, list[int]] = {}
+    for number in range(plan.stages):
+        for own in plan.stage(number)[0].plan.graph.parameters:
+            if own.trainable and not own.tensor.name.startswith(GATE):
+                readers.setdefault(own.tensor.name, []).append(number)
+    found: dict[tuple[int, ...], list[str]] = {}
+    for name, stages in readers.items():
+        if len(stages) > 1:
+            found.setdefault(tuple(stages), []).append(name)
+    return tuple((stages, tuple(names)) for stages, names in sorted(found.items()))
 
 
 def weights(parts: Sequence[IslandPart]) -> tuple[float, ...]:

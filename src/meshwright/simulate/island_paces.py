@@ -4,23 +4,24 @@ and what one more micro-batch takes: the difference of two simulations, with two
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import msgspec
 
 from meshwright.base.units import Seconds
-from meshwright.graph.batch import samples_of, with_samples
+from meshwright.graph.batch import with_batch
 from meshwright.plan.model import Plan
 from meshwright.simulate.islands import PartFigures, simulated_part
 
 
-def with_micro_batches(plan: Plan, samples: int, count: int) -> Plan:
-    """The plan for so many micro-batches of so many samples each."""
+def with_micro_batches(plan: Plan, times: int | Fraction, count: int) -> Plan:
+    """The plan for so many times the samples, in so many micro-batches."""
     options = msgspec.structs.replace(plan.options, micro_batches=count)
-    return plan.changed(graph=with_samples(plan.graph, samples * count), options=options)
+    return plan.changed(graph=with_batch(plan.graph, times), options=options)
 
 
 def paced(plan: Plan, count: int) -> PartFigures:
     """The figures of a part that is a stage, or a share of one, with so many micro-batches."""
-    samples = (samples_of(plan.graph) or count) // count
-    one = simulated_part(with_micro_batches(plan, samples, 1))
-    two = simulated_part(with_micro_batches(plan, samples, 2))
+    one = simulated_part(with_micro_batches(plan, Fraction(1, count), 1))
+    two = simulated_part(with_micro_batches(plan, Fraction(2, count), 2))
     return PartFigures(prediction=one, pace=Seconds(max(0.0, two.step - one.step)))

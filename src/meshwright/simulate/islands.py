@@ -6,6 +6,7 @@ a part and r(i) = step(i) - p(i) the rest of its step (update, reductions inside
     one stage    T = max over parts of step(i)  +  reduction
     stages       T = sum of pace(s) + (K - 1) max over stages of max(pace(s), crossing(s))
                      + sum of crossing over cuts + max of r(i) + reduction
+                     + that of weights which several stages read
                  pace(s) = max over its parts of p(i),  K micro-batches, one after the other (1F1B)
 
 `reduction` is that of the gradients across the parts of a stage: in each island reduce-scatter (the
@@ -34,7 +35,7 @@ from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import GATE
-from meshwright.plan.island_plan import IslandPart, IslandPlan, IslandPrediction
+from meshwright.plan.island_plan import IslandPart, IslandPlan, IslandPrediction, tied_weights
 from meshwright.plan.model import Plan, Prediction
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import prices_of, simulate
@@ -129,12 +130,13 @@ def composed(
         max(found[n].prediction.step - found[n].pace for n in of_stage[s]) + reductions[s]
         for s in range(plan.stages)
     )
-    step = sum(paces) + (plan.micro_batches - 1) * slowest + sum(cuts) + max(rest, 0.0)
+    tied = sum(_tied(plan, stages, names) for stages, names in tied_weights(plan))
+    step = sum(paces) + (plan.micro_batches - 1) * slowest + sum(cuts) + max(rest, 0.0) + tied
     return IslandPrediction(
         step=Seconds(step),
         parts=tuple(own.prediction for own in figures),
         paces=tuple(own.pace for own in figures),
-        reduction=Seconds(max(reductions)),
+        reduction=Seconds(max(reductions) + tied),
         transfer=Seconds(sum(cuts)),
         missing=Bytes(missing),
     )
@@ -146,6 +148,14 @@ def reduction(cluster: IslandCluster, parts: Sequence[IslandPart]) -> float:
         return 0.0
     total = gradient_bytes(parts[0].plan.graph)
     return max(_reduced(cluster, own, len(parts), total) for own in parts)
+
+
+def _tied(plan: IslandPlan, stages: Sequence[int], names: Sequence[str]) -> float:
+    """Seconds of the sum over stages of the gradients of weights that they share."""
+    parts = [own for number in stages for own in plan.stage(number)]
+    graph = parts[0].plan.graph
+    total = sum(graph.specs[name].bytes for name in names)
+    return max(_reduced(plan.cluster, own, len(parts), total) for own in parts)
 
 
 def _reduced(cluster: IslandCluster, part: IslandPart, members: int, total: int) -> float:

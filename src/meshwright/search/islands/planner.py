@@ -309,7 +309,7 @@ class _Search:
             if found is None:
                 return None
             try:
-                whole = with_micro_batches(found.plan, samples, micro)
+                whole = with_micro_batches(found.plan, micro, micro)
                 figures.append(paced(whole, micro))
             except InputError:
                 return None
@@ -322,6 +322,7 @@ class _Search:
             batch=self.batch,
             parts=tuple(parts),
             micro_batches=micro,
+            inputs=tuple(own.name for own in self.question.graph.inputs),
         )
         candidate = IslandCandidate(plan, composed(plan, figures))
         self.found.append(candidate)
