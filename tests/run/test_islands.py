@@ -114,5 +114,7 @@ loss l"""
 
 def test_targets_that_a_mean_counts() -> None:
     assert counted_by(parse_graph(TARGETS.format("neg", "t"))) == ("t", -100)
+    # Language models flatten their targets.
+    assert counted_by(parse_graph(TARGETS.format("flatten", "v"))) == ("t", -100)
     with pytest.raises(InputError, match="are computed"):
         counted_by(parse_graph(TARGETS.format("neg", "v")))

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
+from meshwright.graph.model import OperatorGraph
 from meshwright.plan.island_plan import IslandPlan
 from meshwright.run.islands import parallelize_islands
 from support.module_bodies import batch_of, example_of
@@ -16,8 +17,12 @@ from support.module_bodies import batch_of, example_of
 STEPS = 2
 
 
-def trained_on_islands(source: str, plans: list[IslandPlan]) -> list[tuple[list[float], Any]]:
-    """The losses and the state after some steps by each plan, on every rank."""
+def trained_on_islands(
+    source: str, plans: list[IslandPlan], graph: OperatorGraph | None = None
+) -> list[tuple[list[float], Any]]:
+    """The losses and the state after some steps by each plan, on every rank; where parts have
+    some of the inputs, the whole graph tells the values of all.
+    """
     store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
     world = dist.get_world_size()
     found = []
@@ -26,13 +31,15 @@ def trained_on_islands(source: str, plans: list[IslandPlan]) -> list[tuple[list[
             dist.destroy_process_group()
             again = PrefixStore(f"world{number}", store)
             dist.init_process_group("gloo", store=again, rank=rank, world_size=world)
-        found.append(_trained(source, plan))
+        found.append(_trained(source, plan, graph))
     return found
 
 
-def _trained(source: str, plan: IslandPlan) -> tuple[list[float], dict[str, Any] | None]:
+def _trained(
+    source: str, plan: IslandPlan, graph: OperatorGraph | None
+) -> tuple[list[float], dict[str, Any] | None]:
     example = example_of(source)
-    batch: list[Tensor] = batch_of(example, plan.parts[0].plan)
+    batch: list[Tensor] = batch_of(example, graph or plan.parts[0].plan.graph)
     losses = []
     with parallelize_islands(example.model, plan) as model:
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)

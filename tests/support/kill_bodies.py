@@ -23,7 +23,7 @@ def endless_training(folder: str, source: str, plan: Plan, wrong: int, at: int) 
     rank = dist.get_rank()
     speak_to(folder, rank)
     example = example_of(source)
-    batch = batch_of(example, plan)
+    batch = batch_of(example, plan.graph)
     noted = os.open(Path(folder) / f"{rank}.step", os.O_WRONLY | os.O_CREAT)
     with parallelize(example.model, plan, device=device_of_rank()) as model:
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)

@@ -13,6 +13,7 @@ from meshwright import parallelize
 from meshwright.capture.example import Example, Step
 from meshwright.capture.execute import values_of
 from meshwright.capture.load import load_example
+from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 
 BATCH = 8
@@ -25,16 +26,16 @@ def example_of(source: str) -> Example:
     return example
 
 
-def batch_of(example: Example, plan: Plan) -> list[Tensor]:
-    values = values_of(example, plan.graph)
-    given = [values[tensor.name] for tensor in plan.graph.inputs]
+def batch_of(example: Example, graph: OperatorGraph) -> list[Tensor]:
+    values = values_of(example, graph)
+    given = [values[tensor.name] for tensor in graph.inputs]
     return [own.double() if own.is_floating_point() else own for own in given]
 
 
 def plain(source: str, plan: Plan, steps: int, scale: float) -> tuple[list[float], dict[str, Any]]:
     """The losses and the state of the plain model on one device."""
     example = example_of(source)
-    batch, step = batch_of(example, plan), Step(example)
+    batch, step = batch_of(example, plan.graph), Step(example)
     optimizer = torch.optim.SGD(example.model.parameters(), 0.1, momentum=0.9)
     losses = []
     count = len(batch) - len(example.targets)
@@ -52,7 +53,7 @@ def trained(
 ) -> tuple[list[float], dict[str, Any] | None]:
     """The same by a plan, on ranks; the state on the first."""
     example = example_of(source)
-    batch = batch_of(example, plan)
+    batch = batch_of(example, plan.graph)
     losses = []
     with parallelize(example.model, plan, exact_random=True) as model:
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -70,7 +71,7 @@ def trained(
 def evaluated(source: str, plan: Plan) -> tuple[float, float]:
     """The loss in evaluation mode by a plan, and of the plain model."""
     example = example_of(source)
-    batch = batch_of(example, plan)
+    batch = batch_of(example, plan.graph)
     with parallelize(example.model, plan) as model, torch.no_grad():
         found = model.eval()(*batch).item()
     example.model.eval()
@@ -83,7 +84,7 @@ def evaluated(source: str, plan: Plan) -> tuple[float, float]:
 def given_wrong(source: str, plan: Plan, what: str) -> None:
     """A user's mistakes."""
     example = example_of(source)
-    batch = batch_of(example, plan)
+    batch = batch_of(example, plan.graph)
     model = parallelize(example.model, plan)
     state = example.model.state_dict()
     if what == "extra":

@@ -29,8 +29,9 @@ from meshwright.base.units import Seconds, counted
 from meshwright.graph.batch import sample_dims
 from meshwright.plan.island_plan import IslandPart, IslandPlan
 from meshwright.run.exec.across_islands import Across, Members
-from meshwright.run.health.watchdog import LIMIT
+from meshwright.run.health.watchdog import LIMIT, Watchdog
 from meshwright.run.module import Parallelized, parallelize
+from meshwright.run.stages import OnStages, on_stages
 from meshwright.sharding.loss_law import counted_by, loss_law
 
 
@@ -134,15 +135,10 @@ def parallelize_islands(
     *,
     device: torch.device | str = "cpu",
     limit: Seconds = LIMIT,
-) -> OnIslands:
+) -> OnIslands | OnStages:
     """The model, run by a plan over islands on the ranks of the default process group, which
     becomes that of this rank's part.
     """
-    if plan.stages > 1:
-        raise InputError(
-            f"the plan has {plan.stages} stages on islands, which are not run yet",
-            "run a plan whose islands share the batch",
-        )
     ranks = rank_parts(plan)
     total = sum(map(len, ranks))
     if not dist.is_initialized() or dist.get_world_size() != total:
@@ -151,10 +147,16 @@ def parallelize_islands(
             f"the plan is for {counted(total, 'rank')}, and there are {have}",
             f"start {counted(total, 'rank')} with torchrun, and init_process_group",
         )
-    loss_law(plan.parts[0].plan.graph)
+    backend = str(dist.get_backend())
+    if plan.stages > 1 and backend != "gloo":
+        raise InputError(
+            f"the plan has {plan.stages} stages on islands, and ranks talk by {backend}",
+            "stages on islands run on gloo ranks only",
+        )
+    loss_law(plan.parts[-1].plan.graph)
     rank = dist.get_rank()
     number = next(n for n, own in enumerate(ranks) if rank in own)
-    store, backend = dist.distributed_c10d._get_default_store(), str(dist.get_backend())
+    store = dist.distributed_c10d._get_default_store()
     dist.barrier()
     dist.destroy_process_group()
     dist.init_process_group(
@@ -163,6 +165,10 @@ def parallelize_islands(
         rank=rank - ranks[number][0],
         world_size=len(ranks[number]),
     )
-    inner = parallelize(model, plan.parts[number].plan, device=device, limit=limit, dtensors=False)
-    across = Across(plan, ranks, rank, PrefixStore("meshwright/across", store), backend)
-    return OnIslands(plan, number, inner, across)
+    across = PrefixStore("meshwright/across", store)
+    if plan.stages > 1:
+        watch = Watchdog(PrefixStore("meshwright/watch", store), rank, total, limit=limit)
+        return on_stages(model, plan, ranks, rank, across, watch, device=device)
+    plans = [own.plan for own in plan.parts]
+    inner = parallelize(model, plans[number], device=device, limit=limit, dtensors=False)
+    return OnIslands(plan, number, inner, Across(plans, ranks, rank, across, backend))

@@ -9,6 +9,7 @@ training), or bends it afterwards, has no such law.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from meshwright.base.errors import InputError
@@ -20,6 +21,9 @@ LINEAR = frozenset(
     {"add", "sub", "mul", "div", "neg", "alias", "view", "reshape", "to", "_to_copy"}
 )
 """Kinds that a loss may pass after its samples were summed up."""
+
+RESHAPING = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "alias"})
+"""Kinds that leave targets as they are, but for their shape."""
 
 COUPLING = frozenset({"batch_norm"})
 
@@ -43,9 +47,7 @@ def loss_law(graph: OperatorGraph) -> Law:
 
 
 def _refusal(why: str) -> InputError:
-    return InputError(
-        f"islands cannot share the batch: {why}", "make them stages, or plan on one island"
-    )
+    return InputError(f"a step cannot be cut into shares of samples: {why}", "plan on one island")
 
 
 def _law(graph: OperatorGraph, maker: Operator) -> Law:
@@ -68,9 +70,13 @@ def _law(graph: OperatorGraph, maker: Operator) -> Law:
     return laws.pop()
 
 
-def counted_by(graph: OperatorGraph) -> tuple[str, int] | None:
+def counted_by(
+    graph: OperatorGraph, earlier: Sequence[OperatorGraph] = ()
+) -> tuple[str, int] | None:
     """The input whose values a mean over classes counts, and the value that it leaves out; None
     where a mean is over all samples alike. Refuses weighted classes, and targets that are computed.
+
+    Of the last of several stages with the graphs of earlier ones.
     """
     assert graph.loss is not None
     maker = graph.producers[graph.loss]
@@ -80,15 +86,16 @@ def counted_by(graph: OperatorGraph) -> tuple[str, int] | None:
         return None
     if len(maker.inputs) > 2 and maker.inputs[2] is not None:
         raise _refusal(f"{maker.name!r} weights its classes")
-    target = maker.inputs[1]
-    while target and target in graph.producers:
-        reader = graph.producers[target]
-        if reader.kind not in ("view", "reshape"):
+    target, dtype = maker.inputs[1], graph.tensors[maker.inputs[1] or ""].dtype
+    makers = {name: own for one in (*earlier, graph) for name, own in one.producers.items()}
+    while target and target in makers:
+        reader = makers[target]
+        if reader.kind not in RESHAPING:
             break
         target = reader.inputs[0]
-    if target is None or target not in {own.name for own in graph.inputs}:
+    if target is None or target in makers:
         raise _refusal(f"the targets of {maker.name!r} are computed, and it counts them")
-    if graph.tensors[target].dtype.startswith(("float", "bfloat")):
+    if dtype.startswith(("float", "bfloat")):
         return None
     ignored = dict(maker.attributes).get("ignore_index", -100)
     assert isinstance(ignored, int)

@@ -15,6 +15,7 @@ none waits in a circle.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,9 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from meshwright.base.errors import InputError
-from meshwright.graph.model import OperatorGraph
+from meshwright.graph.model import OperatorGraph, Parameter
 from meshwright.lower.ownership import Holdings, Region
 from meshwright.lower.script import Script
-from meshwright.plan.island_plan import IslandPlan
 from meshwright.plan.model import Plan
 from meshwright.run.exec.executor import Executor
 
@@ -55,22 +55,29 @@ class Stretch(NamedTuple):
 
 
 class Across:
-    """Sums gradients over the parts of a plan, as seen by one rank."""
+    """Sums gradients over the parts of a plan, as seen by one rank of them."""
 
     def __init__(
         self,
-        plan: IslandPlan,
-        ranks: tuple[Members, ...],
+        plans: Sequence[Plan],
+        ranks: Sequence[Members],
         rank: int,
         store: Store,
         backend: str,
+        names: Collection[str] | None = None,
     ) -> None:
+        """Enter besides: the parameters that all parts have, if not all."""
         self._rank, self._ranks, self._store, self._backend = rank, ranks, store, backend
         self._groups: dict[Members, dist.ProcessGroup] = {}
         own = next(n for n, members in enumerate(ranks) if rank in members)
-        self._local, graph = rank - ranks[own][0], plan.parts[own].plan.graph
-        kept = [_kept(part.plan, graph) for part in plan.parts]
-        mine = Holdings(Script(plan.parts[own].plan))
+        self._local, graph = rank - ranks[own][0], plans[own].graph
+        wanted = [
+            parameter
+            for parameter in graph.parameters
+            if parameter.trainable and (names is None or parameter.tensor.name in names)
+        ]
+        kept = [_kept(one, wanted) for one in plans]
+        mine = Holdings(Script(plans[own]))
         self._sums: dict[Members, list[Stretch]] = {}
         self._copies: dict[Members, list[tuple[Stretch, ...]]] = {}
         for name in kept[0]:
@@ -175,12 +182,10 @@ class Across:
         return own[0].to(loss.dtype)
 
 
-def _kept(plan: Plan, graph: OperatorGraph) -> dict[str, AnsweringRanks]:
-    """Who answers for which elements of each parameter that has a gradient."""
+def _kept(plan: Plan, parameters: Sequence[Parameter]) -> dict[str, AnsweringRanks]:
+    """Who answers for which elements of each parameter."""
     holdings, found = Holdings(Script(plan)), {}
-    for parameter in graph.parameters:
-        if not parameter.trainable:
-            continue
+    for parameter in parameters:
         name, shape = parameter.tensor.name, parameter.tensor.shape
         copies: dict[tuple[Region, ...], list[int]] = {}
         for rank in range(plan.cluster.devices):

@@ -1,0 +1,204 @@
+"""A pipeline stage on an island (1F1B, Narayanan et al. 2019). Enters: the plan of the stage for
+one micro-batch, and what enters and leaves it. Leaves: its part of a step: gradients of its
+parameters, and on the last stage the loss.
+
+Each micro-batch is a call of its own whose passes are apart (`two_passes`): what enters comes from
+earlier stages, what leaves goes to later ones, and gradients come back the same way. With s the
+stage of S, min(K, S - s) of K micro-batches go forward before the first one comes back, so that no
+more of them are kept.
+
+The gradient of what enters is that of what its gate makes (`graph.stage_graph`), which autograd
+tells when it comes by. Gradients are summed inside of the island for each micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from meshwright.graph.stage_graph import GATE
+from meshwright.lower.boxes import shape_of
+from meshwright.lower.data_shares import data_shares
+from meshwright.lower.script import Instruction
+from meshwright.run.comm.stage_mail import StageLink, StageMail
+from meshwright.run.exec.across_islands import Across
+from meshwright.run.exec.executor import Executor
+from meshwright.run.exec.two_passes import TwoPasses, Waiting
+
+
+class StagePlace(NamedTuple):
+    """Which stage this is of how many, and of how many micro-batches."""
+
+    stage: int
+    stages: int
+    micro_batches: int
+    links: tuple[StageLink, ...]
+    """Of all stages."""
+
+    @property
+    def last(self) -> bool:
+        """Whether the loss is computed here."""
+        return self.stage == self.stages - 1
+
+
+class MicroBatch(NamedTuple):
+    """The model's own inputs of a micro-batch, and what its loss counts in that of the batch."""
+
+    inputs: Mapping[str, Tensor]
+    weight: float
+
+
+def one_forward_one_backward(
+    stage: int, stages: int, micro_batches: int
+) -> Iterator[tuple[bool, int]]:
+    """The passes of a stage in order: whether it is a forward one, and of which micro-batch.
+
+    >>> [("F" if forward else "B") + str(n) for forward, n in one_forward_one_backward(0, 2, 3)]
+    ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
+    """
+    first = min(micro_batches, stages - stage)
+    yield from ((True, number) for number in range(first))
+    for number in range(micro_batches):
+        yield False, number
+        if number + first < micro_batches:
+            yield True, number + first
+
+
+class StagePasses(TwoPasses):
+    """A stage's part of steps, beside an executor with its parameters."""
+
+    def __init__(
+        self, steps: Executor, place: StagePlace, mail: StageMail, tied: Sequence[Across]
+    ) -> None:
+        """Enter besides: what sums gradients of weights that other stages have, too."""
+        self._place, self._mail, self._tied = place, mail, tied
+        self._entering = [own for own in place.links if own.receiver == place.stage]
+        self._leaving = [own for own in place.links if own.sender == place.stage]
+        graph = steps.script.plan.graph
+        assert graph.loss is not None
+        made = dict.fromkeys(own.tensor for own in self._leaving)
+        flowing = dict.fromkeys(own.tensor for own in self._leaving if own.back)
+        self._made = [*made, graph.loss] if place.last else [*made]
+        self._gates = [own.gate for own in self._entering if own.back]
+        super().__init__(steps, [*self._made, *self._gates])
+        shares = data_shares(self.script)
+        self._outputs = self.gathering(shares, self._made)
+        self._wanted = list(flowing)
+        self._given_back = self.gathering(shares, self._wanted)
+        self._sent_back = {gate: self.gathering(shares, [gate]) for gate in self._gates}
+        self._came: dict[str, Tensor] = {}
+        """Gradients of what gates made, of the micro-batch that is under way."""
+        self._weight = 1.0
+        self.micro: Sequence[MicroBatch] = ()
+        """Of the step that is next."""
+
+    def step(
+        self, inputs: Mapping[str, Tensor], *, train: bool = True, training: bool = True
+    ) -> Tensor:
+        """The loss of the batch that `micro` has, of which `inputs` are not read."""
+        place = self._place
+        calls: dict[int, Waiting] = {}
+        totals: dict[str, Tensor] = {}
+        loss = torch.zeros((), dtype=torch.float64)
+        order = one_forward_one_backward(place.stage, place.stages, place.micro_batches)
+        for forward, number in order:
+            micro = self.micro[number]
+            if forward:
+                loss += micro.weight * self._forward(micro, train=train, training=training)
+                calls[number] = self.waiting()
+            elif train:
+                self._weight = micro.weight
+                self._backward(calls.pop(number))
+                self._add_up(totals)
+        for name, total in totals.items():
+            self.parameters.pieces[name].gradient = total
+        self.pulse(waiting=True)
+        for own in self._tied if train else ():
+            own.reduce(self, 1.0)
+        self._mail.finish()
+        found = self._mail.total(loss / self.script.plan.cluster.devices)
+        self.pulse()
+        return found
+
+    def _forward(self, micro: MicroBatch, *, train: bool, training: bool) -> float:
+        """Of one micro-batch; its loss on the last stage."""
+        arrived = {own.tensor: self._received(own, back=False) for own in self._entering}
+        self.there({**micro.inputs, **arrived}, train=train, training=training)
+        made = dict(zip(self._made, self.outputs(self._outputs, share=False), strict=True))
+        for own in self._leaving:
+            self._mail.send(own, made[own.tensor])
+        return made[self._made[-1]].item() if self._place.last else 0.0
+
+    def _backward(self, call: Waiting) -> None:
+        """Of one micro-batch."""
+        arriving: dict[str, Tensor] = {}
+        for own in self._leaving:
+            if own.back:
+                value = self._received(own, back=True)
+                known = arriving.get(own.tensor)
+                arriving[own.tensor] = value if known is None else known + value
+        self._came = {}
+        gradients = [arriving[name] for name in self._wanted]
+        self.back(call, gradients, self._given_back, share=False)
+        for own in self._entering:
+            if own.back:
+                self._mail.send(own, self._whole_gradient(own.gate), back=True)
+
+    def _whole_gradient(self, gate: str) -> Tensor:
+        """The gradient of what entered by a gate, put together on every rank."""
+        there, piece = self.script.wiring.made[gate].there, self._came.get(gate)
+        if piece is None and there.holds(self._here):
+            shape = shape_of(there.box(self._here))
+            piece = torch.zeros(shape, dtype=self._mover.dtype(gate), device=self.device)
+        came = {} if piece is None else {(gate, 0): piece.contiguous()}
+
+        def job() -> Tensor:
+            (found,) = self._sent_back[gate].gathered(came, share=False)
+            self.wire.finish()
+            return found
+
+        return self._await(self._lane.begin(job), "outputs")
+
+    def _add_up(self, totals: dict[str, Tensor]) -> None:
+        """Add the gradients of a micro-batch to those of the ones before."""
+        for name, piece in self.parameters.pieces.items():
+            if piece.gradient is not None and not name.startswith(GATE):
+                known = totals.get(name)
+                totals[name] = piece.gradient if known is None else known + piece.gradient
+            piece.gradient = None
+
+    def _run(self, own: Instruction, train: bool) -> None:
+        super()._run(own, train)
+        kept = self._tape.get((own.number, own.micro_batch))
+        if kept is None or not self._gates:
+            return
+        compiled = self._segment(own.number, own.micro_batch)
+        for (name, _), edge in zip(compiled.outputs, kept.outputs, strict=True):
+            if name in self._gates and edge is not None:
+                note = partial(self._note, name, edge.output_nr)
+                edge.node.register_prehook(note)
+
+    def _note(self, gate: str, place: int, gradients: Sequence[Tensor]) -> None:
+        self._came[gate] = gradients[place].detach()
+
+    def _gradient(self, name: str, micro: int) -> Tensor | None:
+        if name == self.script.plan.graph.loss and self._place.last:
+            return torch.full_like(self._losses[0], self._weight)
+        return super()._gradient(name, micro)
+
+    def _received(self, link: StageLink, *, back: bool) -> Tensor:
+        """What comes over a link, whole."""
+        self.pulse(waiting=True)
+        own = self._mail.receive(link, back=back).to(self.device)
+        self.pulse()
+
+        def job() -> Tensor:
+            found = self._mail.together(link, own, back=back)
+            self.wire.finish()
+            return found
+
+        return self._await(self._lane.begin(job), "outputs")
