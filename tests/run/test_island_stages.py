@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import random
-from functools import lru_cache
+from pathlib import Path
 
+import msgspec
 import pytest
+import torch
 
 from meshwright.base.errors import InputError
-from meshwright.capture.load import load_model
+from meshwright.capture.example import Step
+from meshwright.capture.load import load_example
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster, Link
-from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
-from meshwright.plan.island_plan import IslandPart, IslandPlan
+from meshwright.plan.island_plan import IslandPart, IslandPlan, save_island_plan
 from meshwright.plan.model import Options, Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.search.islands.cuts import cuts_of
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from support.island_bodies import STEPS, trained_on_islands
-from support.module_bodies import BATCH, errors_of, plain
+from support.island_plans import GPT, LENET, graph_of
+from support.island_plans import drawn as drawn_shares
+from support.module_bodies import BATCH, batch_of, errors_of, plain
+from support.typed import typed
 
 WIDTHS = {3: [(2, 1), (1, 2), (1, 1, 1)], 5: [(4, 1), (2, 3), (2, 1, 2)]}
-
-
-@lru_cache(maxsize=4)
-def graph_of(source: str) -> OperatorGraph:
-    return in_dtype(load_model(source, BATCH).graph, "float64")
 
 
 def drawn_stage(draw: random.Random, graph: OperatorGraph, devices: int, micro: int) -> Plan:
@@ -75,7 +76,7 @@ def drawn(source: str, widths: tuple[int, ...], number: int) -> IslandPlan:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("source", ["zoo:lenet/tiny", "zoo:gpt2-xl/tiny?dropout=0"])
+@pytest.mark.parametrize("source", [LENET, GPT])
 @pytest.mark.parametrize("ranks", WIDTHS)
 def test_stages_of_different_widths_equal_one_device(source: str, ranks: int) -> None:
     plans = [drawn(source, widths, number) for number, widths in enumerate(WIDTHS[ranks])]
@@ -94,3 +95,38 @@ def test_stages_of_different_widths_equal_one_device(source: str, ranks: int) ->
             other = found[rank]
             assert isinstance(other, list)
             assert other[number] == (first[number][0], None)
+
+
+def alone(source: str, steps: int) -> list[float]:
+    """What `run` trains, on one device."""
+    torch.manual_seed(0)
+    example = load_example(source, BATCH, torch.device("cpu"))
+    example.model.double()
+    batch, step = batch_of(example, graph_of(source)), Step(example)
+    optimizer = torch.optim.Adam(example.model.parameters(), 1e-3)
+    losses, count = [], len(batch) - len(example.targets)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = step(tuple(batch[:count]), {}, tuple(batch[count:]))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("kind", ["stages", "shares"])
+def test_the_verb_run_takes_plans_over_islands(kind: str, tmp_path: Path) -> None:
+    source = LENET
+    own = drawn(source, (2, 1), 1) if kind == "stages" else drawn_shares(source, 3, 0)
+    path = str(tmp_path / "plan.json")
+    save_island_plan(msgspec.structs.replace(own, model=source), path)
+    result = typed("run", path, "--steps", "2", "--json", PYTHONWARNINGS="ignore")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["measured"]["loss"] == pytest.approx(alone(source, 3), rel=1e-9)
+    assert len(found["measured"]["steps_s"]) == 2
+    assert found["predicted"]["step_s"] > 0
+    refused = typed("run", path, "--measure")
+    assert refused.returncode == 2
+    assert "--measure is given" in refused.stderr

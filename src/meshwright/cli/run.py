@@ -88,7 +88,31 @@ def run(
     from meshwright.base.errors import InputError
     from meshwright.base.units import Seconds
     from meshwright.plan.file import load_plan
+    from meshwright.plan.island_plan import is_island_plan
 
+    if is_island_plan(plan):
+        from meshwright.cli.run_islands import run_on_islands
+
+        unknown = {
+            "measure": measure,
+            "ranks-per-gpu": ranks_per_gpu is not None,
+            "against-one-device": against_one_device,
+            "compile": compiled,
+        }
+        run_on_islands(
+            plan,
+            model=model,
+            data=data,
+            steps=steps,
+            seed=seed,
+            rate=rate,
+            limit=limit,
+            backend=backend,
+            regular=unknown,
+            json=json,
+            told=_tell_step,
+        )
+        return
     loaded = load_plan(plan)
     source = model or loaded.model
     if not source:

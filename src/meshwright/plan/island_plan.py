@@ -80,17 +80,20 @@ class IslandPlan(msgspec.Struct, frozen=True, kw_only=True):
                 )
         for own in self.parts:
             samples = samples_of(own.plan.graph)
-            # What enters a later stage may have several rows for each sample.
-            rows = (
-                samples if samples is None or self.stages == 1 else samples % own.share or own.share
-            )
-            if own.share < 1 or rows not in (own.share, None):
+            if own.share < 1 or not self._is_for_its_share(own, samples):
                 raise InputError(
                     f"part {own.name!r} has a share of {own.share} and a plan for {samples}",
                     "plan it for its share",
                 )
         self._refuse_crowded()
         self._refuse_unknown_inputs()
+
+    def _is_for_its_share(self, own: IslandPart, samples: int | None) -> bool:
+        # Of one sample nobody can tell which dim it lies along.
+        if samples is None or own.share == 1:
+            return True
+        # What enters a later stage may have several rows for each sample.
+        return samples == own.share if self.stages == 1 else samples % own.share == 0
 
     def _refuse_unknown_inputs(self) -> None:
         graphs = [own.plan.graph for own in self.parts]

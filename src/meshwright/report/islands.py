@@ -4,6 +4,7 @@ Leaves: what the verbs `plan`, `explain` and `replan` show; every figure in it i
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -190,4 +191,33 @@ def plan_document(own: IslandCandidate) -> Document:
         "reduction_s": own.prediction.reduction,
         "transfer_s": own.prediction.transfer,
         "missing_bytes": own.prediction.missing,
+    }
+
+
+def describe_island_run(
+    plan: IslandPlan, predicted: Seconds, seconds: Sequence[float], losses: Sequence[float]
+) -> str:
+    """What was run, and how long a step took beside what was predicted."""
+    step = Seconds(statistics.median(seconds))
+    parts = "; ".join(_does(plan))
+    return (
+        f"Plan '{plan.origin}' on {plan.cluster.name} ({parts}): "
+        f"{counted(len(seconds), 'step')} measured after one to warm up, loss {losses[0]:.6g} -> "
+        f"{losses[-1]:.6g}.\n"
+        f"step: {format_seconds(step)} measured, {format_seconds(predicted)} predicted "
+        f"({step / predicted:.2f}x)."
+    )
+
+
+def island_run_document(
+    predicted: Seconds, seconds: Sequence[float], losses: Sequence[float]
+) -> Document:
+    """`run --json` of a plan over islands."""
+    return {
+        "predicted": {"step_s": predicted},
+        "measured": {
+            "step_s": statistics.median(seconds),
+            "steps_s": list(seconds),
+            "loss": list(losses),
+        },
     }

@@ -16,6 +16,7 @@ gradients, so it has the same parameters: a checkpoint of the first part's is th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -134,10 +135,11 @@ def parallelize_islands(
     plan: IslandPlan,
     *,
     device: torch.device | str = "cpu",
+    constants: Mapping[str, Tensor] | None = None,
     limit: Seconds = LIMIT,
 ) -> OnIslands | OnStages:
     """The model, run by a plan over islands on the ranks of the default process group, which
-    becomes that of this rank's part.
+    becomes that of this rank's part. `constants` are as for `parallelize`.
     """
     ranks = rank_parts(plan)
     total = sum(map(len, ranks))
@@ -168,7 +170,10 @@ def parallelize_islands(
     across = PrefixStore("meshwright/across", store)
     if plan.stages > 1:
         watch = Watchdog(PrefixStore("meshwright/watch", store), rank, total, limit=limit)
-        return on_stages(model, plan, ranks, rank, across, watch, device=device)
+        given = constants or {}
+        return on_stages(model, plan, ranks, rank, across, watch, device=device, constants=given)
     plans = [own.plan for own in plan.parts]
-    inner = parallelize(model, plans[number], device=device, limit=limit, dtensors=False)
+    inner = parallelize(
+        model, plans[number], device=device, constants=constants, limit=limit, dtensors=False
+    )
     return OnIslands(plan, number, inner, Across(plans, ranks, rank, across, backend))

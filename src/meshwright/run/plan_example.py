@@ -25,16 +25,21 @@ from meshwright.plan.model import Plan
 
 def fitting_example(plan: Plan, source: str) -> Example:
     """The model with weights and inputs of the plan's shapes, in the plan's dtypes."""
-    example = load_example(source, plan.batch, torch.device("cpu"))
-    if plan.batch is None and _misfit(example, plan.graph) and plan.graph.inputs[0].shape:
+    return example_fitting(plan.graph, plan.batch, source)
+
+
+def example_fitting(graph: OperatorGraph, batch: int | None, source: str) -> Example:
+    """The same for a graph, of which inputs, parameters and buffers are looked at."""
+    example = load_example(source, batch, torch.device("cpu"))
+    if batch is None and _misfit(example, graph) and graph.inputs[0].shape:
         # The plan was not saved by a verb, which would have said the batch; what is tried is
         # compared with the plan below, so that a wrong guess is never run.
-        example = load_example(source, plan.graph.inputs[0].shape[0], torch.device("cpu"))
-    misfit = _misfit(example, plan.graph)
+        example = load_example(source, graph.inputs[0].shape[0], torch.device("cpu"))
+    misfit = _misfit(example, graph)
     if misfit:
         raise InputError(f"{source!r} is not what was planned: {misfit}", "plan this model anew")
-    cast_as_planned(example.model, plan.graph)
-    return _with_planned_inputs(example, plan.graph)
+    cast_as_planned(example.model, graph)
+    return _with_planned_inputs(example, graph)
 
 
 def _misfit(example: Example, graph: OperatorGraph) -> str:

@@ -38,7 +38,7 @@ from meshwright.run.exec.stage_passes import MicroBatch, StagePasses, StagePlace
 from meshwright.run.health.watchdog import Watchdog
 from meshwright.run.launch.gpus import placed
 from meshwright.run.module_tree import Part, plant
-from meshwright.run.state.constants import constants_of
+from meshwright.run.state.constants import as_described, constants_of
 from meshwright.run.state.model_state import full_state, load_state, names_of, take_constants
 from meshwright.run.state.state_dicts import named_pieces
 from meshwright.run.world import first_ranks
@@ -187,6 +187,7 @@ def on_stages(
     watch: Watchdog,
     *,
     device: torch.device | str,
+    constants: Mapping[str, Tensor],
 ) -> OnStages:
     """The module of a rank whose default process group is that of its part."""
     _refuse(model, plan)
@@ -195,7 +196,8 @@ def on_stages(
     wire = Communicator()
     executor = Executor(parts[number], wire, dist.get_rank(), place, exact=False)
     executor.seed = first_ranks(torch.initial_seed(), place)
-    take_constants(executor, constants_of(model, parts[number].graph))
+    graph = parts[number].graph
+    take_constants(executor, constants_of(model, graph) | as_described(constants, graph))
     state = _state_of(model, plan, number)
     load_state(executor, state, keys=state)
     mail = StageMail(ranks, rank, PrefixStore("stages", store), wire)
