@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import torch
 from meshwright.base.errors import InputError
 from meshwright.capture.example import Step
 from meshwright.capture.load import load_example
+from meshwright.cluster.degraded import degraded
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster, Link
 from meshwright.graph.model import OperatorGraph
@@ -22,11 +24,12 @@ from meshwright.plan.model import Options, Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.search.islands.cuts import cuts_of
 from meshwright.sharding.layout import Layout, factors
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
-from support.island_bodies import STEPS, trained_on_islands
+from support.island_bodies import STEPS, trained_on_islands, went_on
 from support.island_plans import GPT, LENET, graph_of
 from support.island_plans import drawn as drawn_shares
-from support.module_bodies import BATCH, batch_of, errors_of, plain
+from support.module_bodies import BATCH, batch_of, errors_of, example_of, plain
 from support.typed import typed
 
 WIDTHS = {3: [(2, 1), (1, 2), (1, 1, 1)], 5: [(4, 1), (2, 3), (2, 1, 2)]}
@@ -130,3 +133,34 @@ def test_the_verb_run_takes_plans_over_islands(kind: str, tmp_path: Path) -> Non
     refused = typed("run", path, "--measure")
     assert refused.returncode == 2
     assert "--measure is given" in refused.stderr
+
+
+def data_parallel(unit: OpGroup, cluster: Cluster) -> Layout:
+    role = "sample" if "sample" in unit.extents else "replica"
+    return Layout((role,) * len(factors(cluster)))
+
+
+@pytest.mark.ranks
+def test_a_state_goes_on_under_any_other_plan_on_other_ranks() -> None:
+    """From islands that share the batch, of which one is lost, to a regular plan, to stages."""
+    graph = graph_of(GPT)
+    shares = drawn_shares(GPT, 3, 0)
+    left = degraded(shares.cluster, ["i1"])
+    assert isinstance(left, Cluster)
+    regular = Plan.of("left", graph, left, [data_parallel(own, left) for own in units(graph)])
+    state: dict[str, Any] | None = None
+    for plan, ranks in ((shares, 3), (regular, left.devices), (drawn(GPT, (1, 2), 0), 3)):
+        state = run_ranks(went_on, GPT, plan, state, graph, ranks=ranks)[0]  # type: ignore[assignment]
+        assert state is not None
+    example = example_of(GPT)
+    batch, step = batch_of(example, graph), Step(example)
+    optimizer = torch.optim.SGD(example.model.parameters(), 0.1)
+    count = len(batch) - len(example.targets)
+    for _ in range(3):
+        optimizer.zero_grad()
+        step(tuple(batch[:count]), {}, tuple(batch[count:])).backward()
+        optimizer.step()
+    expected = {key: own.numpy() for key, own in example.model.state_dict().items()}
+    assert state is not None
+    assert state.keys() == expected.keys()
+    assert errors_of(state, expected) < 1e-9

@@ -9,8 +9,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
+from meshwright import parallelize
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.island_plan import IslandPlan
+from meshwright.plan.model import Plan
 from meshwright.run.islands import parallelize_islands
 from support.module_bodies import batch_of, example_of
 
@@ -51,3 +53,19 @@ def _trained(
             losses.append(loss.item())
         state = model.whole_state()
     return losses, None if state is None else {key: own.numpy() for key, own in state.items()}
+
+
+def went_on(
+    source: str, plan: IslandPlan | Plan, state: dict[str, Any] | None, graph: OperatorGraph
+) -> dict[str, Any] | None:
+    """The state after a step by a plan, from a state or from the beginning."""
+    example = example_of(source)
+    if state is not None:
+        example.model.load_state_dict({key: torch.from_numpy(own) for key, own in state.items()})
+    run = parallelize if isinstance(plan, Plan) else parallelize_islands
+    with run(example.model, plan) as model:  # type: ignore[arg-type]
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model(*batch_of(example, graph)).backward()
+        optimizer.step()
+        left = model.whole_state()
+    return None if left is None else {key: own.numpy() for key, own in left.items()}

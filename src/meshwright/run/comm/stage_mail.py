@@ -80,7 +80,8 @@ class StageMail:
         self._ranks, self.rank, self._wire = tuple(ranks), rank, wire
         self._own = next(members for members in ranks if rank in members)
         patience = dist.distributed_c10d.default_pg_timeout
-        self._group = dist.ProcessGroupGloo(store, rank, sum(map(len, ranks)), patience)
+        made = dist.ProcessGroupGloo(store, rank, sum(map(len, ranks)), patience)
+        self._group: dist.ProcessGroup = made  # type: ignore[assignment]
         self._leaving: list[tuple[dist.Work, Tensor]] = []
 
     def send(self, link: StageLink, whole: Tensor, *, back: bool = False) -> None:
