@@ -27,7 +27,7 @@ from meshwright.plan.island_plan import (
 from meshwright.search.budget import Budget
 from meshwright.search.islands.cuts import cuts_of, partition
 from meshwright.search.islands.merged import merged
-from meshwright.search.islands.planner import _Search
+from meshwright.search.islands.planner import _Search, split_islands
 from meshwright.search.islands.question import IslandPlanned, IslandQuestion
 from meshwright.search.islands.shares import balanced, least_max, proportional
 from meshwright.sharding.loss_law import loss_law
@@ -54,7 +54,9 @@ def enumerated(search: _Search) -> float:
             for shares in product(range(1, batch), repeat=size):
                 if sum(shares) == batch:
                     search._share("enumerated", chosen, shares)
-        for chosen in permutations(machine.islands, size):
+    split = split_islands(machine)
+    for size in range(2, len(split) + 1):
+        for chosen in {*permutations(machine.islands, size), *permutations(split, size)}:
             cuts = [own.position for own in cuts_of(search.question.graph)]
             for micro in divisors(batch):
                 for ends in combinations(cuts, size - 1):
@@ -72,6 +74,8 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_the_search_equals_enumeration(name: str) -> None:
     search, found = searched(machine_of(*SMALL[name]))
+    most = max(len(own.plan.parts) for own in search.found)
+    assert most == len(split_islands(search.machine)), "nodes are stages by themselves, too"
     assert found.best.prediction.step == enumerated(search)
     steps = {own.plan.origin: own.prediction.step for own in found.alternatives}
     assert {"fast alone", "slow alone", "equal shares", "shares", "stages"} <= steps.keys()
@@ -80,6 +84,22 @@ def test_the_search_equals_enumeration(name: str) -> None:
     assert 0 < found.bound <= found.best.prediction.step
     assert predicted(found.best.plan) == found.best.prediction
     assert parse_island_plan(island_plan_bytes(found.best.plan)) == found.best.plan
+
+
+def test_nodes_of_an_island_are_stages_by_themselves() -> None:
+    """AMP's winner: three nodes of one kind and one of another follow each other."""
+    machine = machine_of(island("v", 3, 2), island("t", 1, 2, speed=0.5))
+    split = split_islands(machine)
+    assert [own.name for own in split] == ["v", "v", "v", "t"]
+    assert {own.cluster.hierarchy for own in split} == {(1, 2)}
+    question = IslandQuestion(graph=two_layers(BATCH), cluster=machine)
+    nothing = Budget(proposals=1)
+    search = _Search(question, nothing, NCCL, 0, 1, False, lambda _share, _doing: None)
+    orders = [[own.name for own in order] for order in search._orders()]
+    assert orders.count(["v", "v", "v", "t"]) == 1
+    assert orders.count(["t", "v", "v", "v"]) == 1
+    whole = [own for own in search._orders() if own[0].cluster.hierarchy == (3, 2)]
+    assert [[own.name for own in order] for order in whole] == [["v", "t"]]
 
 
 def test_fast_links_make_islands_share_and_slow_ones_leave_one_out() -> None:

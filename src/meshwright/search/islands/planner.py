@@ -7,7 +7,7 @@
     shares    every subset of islands shares the batch: equally for each device, as people do, then
               so that the slowest is the fastest possible (`shares`)
     stages    islands are pipeline stages, in every order, with layers by speed (`cuts`), whose cuts
-              are moved while that helps
+              are moved while that helps; then parts of them (an island's nodes as several stages)
 Each part is planned by the joint search of regular machines, once for each kind of island, run of
 operators and number of samples (`inner`): its cost grows with kinds of islands, not with devices.
 Every phase only adds candidates, so no answer is slower than dropping an island or equal shares.
@@ -25,7 +25,8 @@ import msgspec
 from meshwright.base.errors import InputError
 from meshwright.base.integers import divisors
 from meshwright.base.units import Seconds
-from meshwright.cluster.islands import Island
+from meshwright.cluster.islands import Island, IslandCluster
+from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.operator import PEAKS
 from meshwright.cost.tables import pricer_of
@@ -49,6 +50,9 @@ SUBSETS = 4
 
 ORDERS = 3
 """Islands that are stages in every order; more follow each other by memory."""
+
+PIECES = 4
+"""Parts of islands that are stages in every order; of more, islands are not split."""
 
 SMALL = 8
 """Ways to cut a graph that are all tried."""
@@ -249,17 +253,15 @@ class _Search:
                 self._staged(islands, micro, cuts)
 
     def _orders(self) -> Iterator[tuple[Island, ...]]:
-        """Islands in the order of stages, alike ones not twice."""
-        every, seen = self.machine.islands, set()
+        """Islands in the order of stages, then parts of them; alike orders not twice."""
+        every, split = self.machine.islands, split_islands(self.machine)
+        seen = set[tuple[Cluster, ...]]()
         if len(every) > ORDERS:
             yield tuple(sorted(every, key=lambda own: -own.cluster.device.memory))
-            return
-        for size in range(len(every), 1, -1):
-            for own in permutations(every, size):
-                kinds = tuple(island.cluster for island in own)
-                if kinds not in seen:
-                    seen.add(kinds)
-                    yield own
+        else:
+            yield from _unlike_orders(every, seen)
+        if len(every) < len(split) <= PIECES:
+            yield from _unlike_orders(split, seen)
 
     def _micro_batches(self, stages: int) -> list[int]:
         """Numbers of micro-batches that are worth a try, the most promising first."""
@@ -327,6 +329,31 @@ class _Search:
         candidate = IslandCandidate(plan, composed(plan, figures))
         self.found.append(candidate)
         return candidate
+
+
+def split_islands(machine: IslandCluster) -> tuple[Island, ...]:
+    """The islands, each cut along its outermost level (nodes), so that it can be several stages."""
+    found: list[Island] = []
+    for own in machine.islands:
+        outer, *inner = own.cluster.levels
+        if inner and outer.cardinality > 1:
+            one = own.cluster.resized({outer.name: 1})
+            found += [Island(name=own.name, cluster=one)] * outer.cardinality
+        else:
+            found.append(own)
+    return tuple(found)
+
+
+def _unlike_orders(
+    islands: Sequence[Island], seen: set[tuple[Cluster, ...]]
+) -> Iterator[tuple[Island, ...]]:
+    """All orders of two or more, of those that are alike by kind the first."""
+    for size in range(len(islands), 1, -1):
+        for own in permutations(islands, size):
+            kinds = tuple(island.cluster for island in own)
+            if kinds not in seen:
+                seen.add(kinds)
+                yield own
 
 
 def _neighbours(chosen: tuple[int, ...], cuts: Sequence[int]) -> Iterator[tuple[int, ...]]:
