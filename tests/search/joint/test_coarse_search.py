@@ -6,9 +6,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
+from meshwright.cluster.overhead import Overhead
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
@@ -30,6 +32,7 @@ from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.violations import violations
 from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
+from meshwright.simulate.memory.shard_bytes import communicators
 from support.baseline_graphs import convolutional, transformer
 
 FOUR = Cluster.named("flexflow-p100", node=2, gpu=2)
@@ -118,6 +121,38 @@ def test_where_there_is_little_room_those_that_should_fit_come_first() -> None:
         own = [getattr(sketch, key) for sketch, fit in zip(found, fits, strict=True) if fit is part]
         assert own == sorted(own)
     assert found[0].bytes < free.bytes
+
+
+OVERHEAD = Overhead(
+    context=Bytes(3 << 20), communicator=Bytes(1 << 20), unused=0.1, source="made up for this test"
+)
+HEAVY = replace(FOUR, device=replace(FOUR.device, overhead=OVERHEAD))
+
+
+def heavy(memory: int = ROOM) -> GraphContext:
+    own = PlanRequest(graph=GRAPH, cluster=HEAVY, memory=Bytes(memory))
+    return GraphContext(own, GRAPH, *tables(HEAVY))
+
+
+@pytest.mark.parametrize("stages", [(), (0,)])
+def test_the_framework_counts_as_in_a_simulation(stages: tuple[int, ...]) -> None:
+    own, frame = heavy(), framed(question(), stages, 2, MemorySaving(0, False))
+    sketch = own.sketch(frame, LayoutWeights(), fine=False)
+    bare = bench().sketch(frame, LayoutWeights(), fine=False)
+    groups = communicators(own.roles(sketch))
+    held = own.simulated("sketch", frame.options, own.roles(sketch)).prediction.memory
+    assert held.framework == OVERHEAD.held(held.total - held.framework, groups)
+    assert sketch.bytes - bare.bytes == OVERHEAD.held(round(bare.bytes), groups)
+    room = own.room(sketch)
+    assert OVERHEAD.held(ROOM, groups) == ROOM - LIBRARY - room
+
+
+def test_what_fits_only_without_the_framework_is_saved() -> None:
+    free, more = sketches(bench(), never)[0], sketches(heavy(), never)[0]
+    limit = int(free.bytes + more.bytes) // 2
+    assert free.bytes < limit < more.bytes
+    options = sketches(heavy(limit), never)[0].frame.options
+    assert options.zero or options.recompute or options.micro_batches > 1
 
 
 def test_with_no_room_at_all_every_frame_is_tried_with_every_saving() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from meshwright.cost.memory import LIBRARY
 from meshwright.search.joint.global_config import (
     GlobalConfig,
     MemorySaving,
@@ -28,7 +27,7 @@ FAR = 1.3
 """An estimate that is so many times the best is not looked into any further."""
 
 MEMORY = (0.5, 4.0)
-"""How much all the memory of a device besides that of libraries counts, in steps."""
+"""How much all the memory of a device that is left for tensors counts, in steps."""
 
 FIRST, ALIKE = 8, 3
 """Sketches that are simulated, and of those with the same stages and micro-batches."""
@@ -94,7 +93,7 @@ def _each(
         if bench.fits(sketch) or saving.zero in (2, 3):
             continue
         for share in MEMORY:
-            weight = share * sketch.estimate / max(1, bench.question.memory - LIBRARY)
+            weight = share * sketch.estimate / bench.room(sketch)
             yield bench.sketch(frame, LayoutWeights(sums=SUMS, memory=weight), fine=False)
 
 

@@ -39,6 +39,7 @@ from meshwright.sharding.units import units
 from meshwright.simulate.additive import AdditiveCosts
 from meshwright.simulate.additive_costs import Costs
 from meshwright.simulate.collective_table import CollectivePrices
+from meshwright.simulate.memory.shard_bytes import framework
 from meshwright.simulate.problem import codes_of, layouts_of
 from meshwright.simulate.simulation import simulate
 from meshwright.solvers.chain_partition import Staging
@@ -60,6 +61,7 @@ class CoarseSolution(NamedTuple):
     estimate: float
     """Nanoseconds of a step."""
     bytes: float
+    """On a device: tensors, libraries and the framework."""
     stage: tuple[int, ...]
     """Of each unit; none if there is no pipeline."""
 
@@ -110,6 +112,12 @@ class GraphContext:
     def fits(self, sketch: CoarseSolution) -> bool:
         """Whether a sketch should fit into memory."""
         return sketch.bytes <= self.question.memory
+
+    def room(self, sketch: CoarseSolution) -> float:
+        """Bytes of a device that are left for tensors beside a sketch's framework and libraries."""
+        limit = self.question.memory
+        besides = framework(self.question.cluster.device, self.roles(sketch), limit)
+        return max(1, limit - LIBRARY - besides)
 
     def order(self, sketch: CoarseSolution) -> tuple[bool, float, float]:
         """The order in which sketches are simulated."""
@@ -224,7 +232,9 @@ class GraphContext:
         cut = self._staged(frame, chosen, stages) if frame.stages else None
         estimate = _estimate(frame, stages, cut, totals, self._again(frame))
         stage = () if cut is None else cut.stage
-        return CoarseSolution(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
+        own = CoarseSolution(frame, chosen, estimate, totals.bytes + LIBRARY, stage)
+        besides = framework(self.question.cluster.device, self.roles(own), round(own.bytes))
+        return own._replace(bytes=own.bytes + besides)
 
     def _again(self, frame: GlobalConfig) -> float:
         """By what factor computing is longer if layers run again."""

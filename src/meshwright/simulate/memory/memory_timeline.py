@@ -16,7 +16,7 @@ device holds over time, and the fullest moment.
                arrive; at the end of the step the update's
     tied       a parameter that another stage reads: its copy there from its arrival to the end of
                the last use, and its gradient, added up there too, until it has been returned
-    framework  what is no tensor, where the device's description has an `Overhead`
+    framework  what is no tensor (`framework`)
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.base.units import Bytes, Seconds
-from meshwright.cluster.overhead import Overhead
 from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.model import Held
 from meshwright.sharding.reshard import Codes
@@ -36,8 +35,8 @@ from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.memory.shard_bytes import (
     ResidentBytes,
     ShardBytes,
-    communicators,
     devices,
+    framework,
     lying_each,
     parameters_of,
     ways,
@@ -84,7 +83,7 @@ def fullest(problem: StepModel, roles: Codes, timeline: Timeline) -> Held:
     curve = max(curves(problem, roles, timeline), key=lambda own: int(own.bytes.max()))
     moment, own = int(curve.bytes.argmax()), curve.standing
     return Held(
-        framework=_framework(problem, roles, int(curve.bytes.max())),
+        framework=framework(problem.cluster.device, roles, int(curve.bytes.max())),
         parameters=Bytes(round(own.parameters)),
         gradients=Bytes(int(curve.gradients[moment])),
         optimizer=Bytes(round(own.optimizer)),
@@ -98,16 +97,8 @@ def fullest(problem: StepModel, roles: Codes, timeline: Timeline) -> Held:
 def together(problem: StepModel, roles: Codes, timeline: Timeline) -> Bytes:
     """What all devices hold, each at its fullest moment; classes of devices are equally large."""
     each = [int(curve.bytes.max()) for curve in curves(problem, roles, timeline)]
-    each = [own + _framework(problem, roles, own) for own in each]
+    each = [own + framework(problem.cluster.device, roles, own) for own in each]
     return Bytes(sum(each) * problem.cluster.devices // len(each))
-
-
-def _framework(problem: StepModel, roles: Codes, tensors: int) -> Bytes:
-    """What a device holds beside so many bytes of tensors."""
-    overhead = problem.cluster.device.overhead
-    if not isinstance(overhead, Overhead):
-        return Bytes(0)
-    return overhead.held(tensors, communicators(roles))
 
 
 def within(problem: StepModel, memory: Bytes) -> Callable[[Codes], bool]:

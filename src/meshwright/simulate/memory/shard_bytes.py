@@ -19,6 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.base.units import Bytes
+from meshwright.cluster.model import Device
+from meshwright.cluster.overhead import Overhead
 from meshwright.cost.memory import LIBRARY, STATES, UPDATE
 from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.sharding.reshard import Codes
@@ -205,6 +208,15 @@ def communicators(roles: Codes) -> int:
         if role >= 0
     }
     return len(found) + int((roles < PARTIAL).any())
+
+
+def framework(device: Device, roles: Codes, tensors: int) -> Bytes:
+    """What a device holds beside so many bytes of tensors, where its description has an `Overhead`;
+    one law for the simulation and for what a search estimates.
+    """
+    if not isinstance(device.overhead, Overhead):
+        return Bytes(0)
+    return device.overhead.held(tensors, communicators(roles))
 
 
 def ways(states: Bytes8, degrees: Ints) -> Ints:
