@@ -31,7 +31,7 @@ from meshwright.plan.model import Plan
 from meshwright.sharding.layout import factors
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate
-from support.baseline_graphs import convolutional
+from support.baseline_graphs import WRITTEN, convolutional
 
 SIZES = "layers=4&hidden=32&heads=8&key_value_heads=4&inner=48&sequence=16&vocabulary=32"
 EIGHT = Cluster.named("flexflow-p100", node=2, gpu=4)
@@ -56,6 +56,25 @@ def gpt() -> OperatorGraph:
 
 def roles(plan: Plan, name: str) -> str:
     return str(plan.layout[name])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "config", "cut"),
+    [
+        (EIGHT, ParallelConfig(data=2, tensor=4), ("channel", "batch1", "dim1", "batch1", "inner")),
+        (TWELVE, ParallelConfig(data=4, context=3), ("row1", "row", "dim2", "row", "row1")),
+    ],
+)
+def test_attention_that_is_written_as_products_around_a_softmax(
+    cluster: Cluster, config: ParallelConfig, cut: tuple[str, ...]
+) -> None:
+    """Heads and positions are those of the scores."""
+    assert facts_of(WRITTEN) == Facts(
+        layers=2, heads=4, key_value_heads=4, positions=6, samples=8, experts=0
+    )
+    plan = configured(WRITTEN, cluster, config)
+    for name, split in zip(("0.q", "0.s", "0.p", "0.a", "0.o"), cut, strict=True):
+        assert set(roles(plan, name).split()) == {"sample", split}
 
 
 def test_facts() -> None:

@@ -77,6 +77,31 @@ def attention(text: str) -> OperatorGraph:
     return parse_graph("\n".join(["graph attention", f"input h0: {wide}", *lines, *last]))
 
 
+WRITTEN = attention(
+    "".join(f"parameter {w}{{i}}: float32[o=16, i=16]\n" for w in "qkvo")
+    + "".join(
+        f"""
+    operator {{i}}.{w}: {{i}}.{w}: float32[n=8, s=6, d=16] = linear({{x}}, {w}{{i}})
+    operator {{i}}.{w}u: {{i}}.{w}u: float32[n=8, s=6, h=4, e=4] = \
+unflatten({{i}}.{w}) {{{{dim=2, sizes=[4, 4]}}}}
+    operator {{i}}.{w}t: {{i}}.{w}t: float32[n=8, h=4, s=6, e=4] = \
+transpose({{i}}.{w}u) {{{{dim0=1, dim1=2}}}}
+    """
+        for w in "qkv"
+    )
+    + """
+    operator {i}.ke: {i}.ke: float32[n=8, h=4, e=4, s=6] = transpose({i}.kt) {{dim0=2, dim1=3}}
+    operator {i}.s: {i}.s: float32[n=8, h=4, s=6, t=6] = matmul({i}.qt, {i}.ke)
+    operator {i}.p: {i}.p: float32[n=8, h=4, s=6, t=6] = softmax({i}.s) {{dim=3}}
+    operator {i}.a: {i}.a: float32[n=8, h=4, s=6, e=4] = matmul({i}.p, {i}.vt)
+    operator {i}.at: {i}.at: float32[n=8, s=6, h=4, e=4] = transpose({i}.a) {{dim0=1, dim1=2}}
+    operator {i}.f: {i}.f: float32[n=8, s=6, d=16] = flatten({i}.at) {{start_dim=2}}
+    operator {i}.o: {i}.o: float32[n=8, s=6, d=16] = linear({i}.f, o{i})
+    operator {i}.r: {y}: float32[n=8, s=6, d=16] = add({i}.o, {x})
+    """
+)
+"""Attention written as matmul, softmax, matmul."""
+
 FUSED = attention(
     """
     parameter w{i}: float32[o=48, i=16]

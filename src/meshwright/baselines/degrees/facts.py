@@ -4,7 +4,7 @@ samples, experts; and where its layers begin. Knows nothing of machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
@@ -12,9 +12,15 @@ from meshwright.base.once import once
 from meshwright.baselines.tensor import ATTENTION
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
+from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 
-ATTENDING = (ATTENTION, "softmax")
+SOFTMAX = "softmax"
+ATTENDING = (ATTENTION, SOFTMAX)
+SCORES = ("dim1", "dim2", "dim3")
+"""The splits besides samples of a softmax over scores, as attention that is written out has it
+between its products: heads, queries, keys."""
+
 EXPERT = "expert"
 """The split of grouped products that cuts their experts."""
 
@@ -37,8 +43,9 @@ def facts_of(graph: OperatorGraph) -> Facts:
     """The counts of a graph with repeated attention layers."""
     heads, positions = {0}, {0}
     for extents in _extents(graph):
-        heads.update(extents.get("head", ()))
-        positions.update(extents.get("query", ()))
+        head, query = attended(extents)
+        heads.update(extents.get(head, ()))
+        positions.update(extents.get(query, ()))
     starts = layer_starts(graph)
     if len(starts) < 2 or heads == {0}:
         raise InputError(
@@ -58,10 +65,22 @@ def facts_of(graph: OperatorGraph) -> Facts:
     )
 
 
+def attends(unit: OpGroup) -> bool:
+    """Whether attention is computed in a unit."""
+    return any(member.call.kind in ATTENDING for member in unit.members)
+
+
+def attended(splits: Container[str]) -> tuple[str, str]:
+    """What cuts heads, and what cuts queries of an attention with some splits: those of the
+    operator, or of the scores' softmax where attention is written as products around it.
+    """
+    written = "head" not in splits and all(name in splits for name in SCORES)
+    return (SCORES[0], SCORES[1]) if written else ("head", "query")
+
+
 def _extents(graph: OperatorGraph) -> Iterator[dict[str, tuple[int, ...]]]:
     for unit in units(graph):
-        attends = any(member.call.kind in ATTENDING for member in unit.members)
-        if attends or EXPERT in unit.extents:
+        if attends(unit) or EXPERT in unit.extents:
             yield unit.extents
 
 

@@ -1,20 +1,20 @@
 """Which split of a unit cuts the positions of a sequence. Enters: units. Leaves: for each unit that
 has one its number.
 
-Attention names it: "query". From there it is followed along the wires, forwards and backwards: a
-unit takes part if under one split it takes, and makes, all the pieces beside it as they are. Keys
-and values are needed whole by every piece of the queries; they are gathered in front of attention.
+Attention has it: "query", or the rows of its scores (`facts.attended`). From there it is followed
+along the wires, forwards and backwards: a unit takes part if under one split it takes, and makes,
+all the pieces beside it as they are. Keys and values are needed whole by every piece of the
+queries; they are gathered in front of attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshwright.baselines.degrees.facts import attended, attends
 from meshwright.baselines.roles import named_split
 from meshwright.sharding.states import State
 from meshwright.sharding.unit import OpGroup
-
-QUERY = "query"
 
 
 def sequence_splits(parts: Sequence[OpGroup]) -> dict[int, int]:
@@ -22,8 +22,9 @@ def sequence_splits(parts: Sequence[OpGroup]) -> dict[int, int]:
     found: dict[int, int] = {}
     cut: dict[str, State] = {}
     for number, unit in enumerate(parts):
-        query = named_split(unit, QUERY)
-        if query is not None:
+        _, name = attended(unit.extents)
+        query = named_split(unit, name)
+        if attends(unit) and query is not None:
             _take(unit, number, query, found, cut)
     before = -1
     while before < len(found):
