@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.explain.evaluate_plan import judged
@@ -22,6 +23,7 @@ from meshwright.report.planned_documents import (
     machines_document,
     planned_document,
 )
+from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints
 from meshwright.sharding.layout import Layout, devices_of
 from meshwright.sharding.units import units
@@ -113,8 +115,21 @@ def test_work_that_is_done_twice_names_the_machine_that_would_do() -> None:
         "DP 2 inside the node, replicated 2 across nodes; "
         "all work is done more than once: 1 node x 2 GPUs would do"
     )
-    once = laid(transformer(), SMALL, {".add2": "sample sample", "": "replica sample"}, Options())
-    assert short_description(once).enough == {}
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        ((".up",), "76% of FLOPs are done more than once: for these 1 node x 2 GPUs would do"),
+        ((".up", ".down", ".o"), ""),
+    ],
+)
+def test_most_of_the_work_twice_is_said_and_less_is_not(cut: tuple[str, ...], said: str) -> None:
+    layouts = dict.fromkeys(cut, "sample sample") | {"": "replica sample"}
+    found = short_description(laid(transformer(), SMALL, layouts, Options()))
+    assert found.enough == ({"node": 1, "gpu": 2} if said else {})
+    assert str(found).endswith(said)
+    assert bool(said) == ("more than once" in str(found))
 
 
 def test_what_no_unit_uses_is_idle() -> None:
@@ -268,6 +283,19 @@ def test_nothing_fits() -> None:
         constraints=Constraints(rules=("*",)),
     )
     assert "fewer constraints" in report.describe_planned(answer(pinned))
+
+
+def test_where_activations_do_not_fit_more_micro_batches_would_help() -> None:
+    planned = answer(asked(convolutional(), SMALL, 1000))
+    memory = replace(planned.best.prediction.memory, activations=Bytes(1 << 40))
+    large = planned.best._replace(prediction=replace(planned.best.prediction, memory=memory))
+    many = Candidate(large.plan.changed(options=Options(micro_batches=3)), large.prediction)
+    told = [
+        report.describe_planned(planned._replace(best=own, front=(), baselines=()))
+        for own in (large, many)
+    ]
+    assert "more micro-batches than 1 (--fix micro-batches=3), a smaller batch" in told[0]
+    assert "what helps: a smaller batch (--batch)" in told[1]
 
 
 def test_documents() -> None:

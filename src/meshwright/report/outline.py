@@ -63,6 +63,10 @@ LEAST = 0.005
 WHOLE = 0.995
 """From this share on it is all of the work."""
 
+MOST = 0.5
+"""Above this share of the work that is replicated, people are told: they pay for devices that do it
+again."""
+
 Axes = dict[str, dict[str, int]]
 """For each axis and each level that it lies on how many ways it cuts there."""
 
@@ -106,9 +110,11 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     """What of the model has these axes."""
     levels: tuple[str, ...] = ()
     """Of the machine, the outermost first."""
+    again: float = 0.0
+    """The share of the work that some devices do again what others do."""
     enough: dict[str, int] = {}
-    """Where every unit is replicated along some factors: the sizes of a machine without them, on
-    which nothing would be computed twice."""
+    """Where most of the work is replicated along some factors: the sizes of a machine without
+    them."""
 
     @property
     def kinds(self) -> tuple[OutlineKind, ...]:
@@ -150,6 +156,7 @@ def short_description(plan: Plan, rewrites: tuple[str, ...] = ()) -> Outline:
         rewrites=rewrites,
         parts=first.parts,
         levels=levels,
+        again=_again(plan),
         enough=_enough(plan),
     )
 
@@ -191,7 +198,12 @@ def _decided(own: Outline) -> list[str]:
         words.append(f"on {counted(own.devices, 'device')}")
     if own.enough:
         machine = " x ".join(_instances(*level) for level in own.enough.items())
-        words.append(f"all work is done more than once: {machine} would do")
+        if own.again >= WHOLE:
+            words.append(f"all work is done more than once: {machine} would do")
+        else:
+            words.append(
+                f"{own.again:.0%} of FLOPs are done more than once: for these {machine} would do"
+            )
     if own.rewrites:
         words.append(f"rewritten by {_rules(own.rewrites)}")
     return words
@@ -303,10 +315,38 @@ def describe_layout(plan: Plan, unit: OpGroup, layout: Layout) -> str:
     return ", ".join(describe_axis(*own, levels) for own in axes) or "one device"
 
 
+def _again(plan: Plan) -> float:
+    """The share of the work that is replicated along some factor along which most of it is."""
+    copied = [f for f, share in enumerate(_copied(plan)) if share > MOST]
+    whole = sum(map(work, plan.units))
+    twice = (
+        work(unit)
+        for unit in plan.units
+        if any(plan.layout[unit.name].roles[f] == REPLICA for f in copied)
+    )
+    return sum(twice) / whole if whole and copied else float(bool(copied))
+
+
+def _copied(plan: Plan) -> list[float]:
+    """For each factor the share of the work that is replicated along it; of a graph that computes
+    nothing, of units.
+    """
+    whole = sum(map(work, plan.units))
+    shares = [work(unit) / whole if whole else 1 / len(plan.units) for unit in plan.units]
+    layouts = [plan.layout[unit.name].roles for unit in plan.units]
+    return [
+        math.fsum(
+            share for share, roles in zip(shares, layouts, strict=True) if roles[f] == REPLICA
+        )
+        for f in range(len(plan.factors))
+    ]
+
+
 def _enough(plan: Plan) -> dict[str, int]:
-    """The sizes of the machine without the factors along which every unit is replicated, if any."""
-    roles = zip(*(own.roles for own in plan.layout.values()), strict=True)
-    copied = [set(row) == {REPLICA} for row in roles]
+    """The sizes of the machine without the factors along which most of the work is replicated, if
+    any.
+    """
+    copied = [share > MOST for share in _copied(plan)]
     if not any(copied):
         return {}
     found = {level.name: level.cardinality for level in plan.cluster.levels}

@@ -7,8 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from rich.table import Table
 
+from meshwright.base.errors import InputError
 from meshwright.base.units import (
     counted,
     format_bytes,
@@ -19,7 +21,7 @@ from meshwright.base.units import (
 )
 from meshwright.explain.step_parts import StepParts
 from meshwright.graph.workload import workload
-from meshwright.plan.model import Held
+from meshwright.plan.model import Plan
 from meshwright.report.bands import describe_band
 from meshwright.report.outline import Outline, short_description
 from meshwright.report.predictions import (
@@ -42,6 +44,7 @@ from meshwright.report.throughput import (
     unit_of,
 )
 from meshwright.search.candidate import Candidate
+from meshwright.search.joint.global_config import micro_batches
 from meshwright.search.joint.question import PlanResult
 from meshwright.simulate.throughput import throughput
 
@@ -60,12 +63,15 @@ STOPPED = {
     "interrupted": "interrupted: this is the best so far",
 }
 
+ACTIVATIONS, WORKSPACE = "activations", "workspace"
+"""What micro-batches make smaller."""
+
 HELPS = {
     "parameters": "more devices to spread them over (--nodes, --gpus)",
     "gradients": "more devices to spread them over (--nodes, --gpus)",
     "optimizer": "an optimizer that remembers less (--optimizer) or more devices (--nodes, --gpus)",
-    "activations": "a smaller batch (--batch) or more devices (--nodes, --gpus)",
-    "workspace": "a smaller batch (--batch) or more devices (--nodes, --gpus)",
+    ACTIVATIONS: "a smaller batch (--batch) or more devices (--nodes, --gpus)",
+    WORKSPACE: "a smaller batch (--batch) or more devices (--nodes, --gpus)",
     "framework": "fewer groups of devices that talk, or another figure in [device.overhead]",
 }
 """By the largest part of what a device holds: what makes it smaller."""
@@ -198,7 +204,7 @@ def _lacking(planned: PlanResult) -> str:
         f"peak memory: NOTHING fits into {limit} a device. Of all plans that were simulated the "
         f"smallest holds {format_gibibytes(memory.total)} and lacks "
         f"{format_gibibytes(missing(planned, own))}. The largest part are {largest[0]}, "
-        f"{format_gibibytes(largest[1])}; what helps: {_help(planned, memory)}"
+        f"{format_gibibytes(largest[1])}; what helps: {_help(planned, own)}"
     )
 
 
@@ -208,10 +214,13 @@ def smallest(planned: PlanResult) -> Candidate:
     return min(known, key=lambda own: own.prediction.memory.total)
 
 
-def _help(planned: PlanResult, memory: Held) -> str:
-    parts = parts_of(memory)
-    words = [HELPS[max(parts, key=lambda name: parts[name])]]
-    asked = planned.question
+def _help(planned: PlanResult, own: Candidate) -> str:
+    parts, asked = parts_of(own.prediction.memory), planned.question
+    largest = max(parts, key=lambda name: parts[name])
+    words = [HELPS[largest]]
+    given, most = own.plan.options.micro_batches, _most_micro_batches(own.plan)
+    if largest in (ACTIVATIONS, WORKSPACE) and most > given:
+        words.insert(0, f"more micro-batches than {given} (--fix micro-batches={most})")
     if asked.memory < asked.cluster.device.memory:
         device = format_gibibytes(asked.cluster.device.memory)
         words.append(f"a higher limit (--memory; a device has {device})")
@@ -220,6 +229,17 @@ def _help(planned: PlanResult, memory: Held) -> str:
     if asked.constraints != type(asked.constraints)():
         words.append("fewer constraints")
     return ", ".join(words)
+
+
+def _most_micro_batches(plan: Plan) -> int:
+    """Into how many a plan's layouts can be cut."""
+    for count in reversed(micro_batches(plan.graph)):
+        try:
+            plan.changed(options=replace(plan.options, micro_batches=count))
+        except InputError:
+            continue
+        return count
+    return plan.options.micro_batches
 
 
 def table_of_front(planned: PlanResult) -> Table:
