@@ -6,9 +6,9 @@ The space, written from the definition; of `search` only the noun of a question 
     graphs    what rules without parallel operators make of the graph in at most `REWRITES` steps
     options   the values that the question fixes; of what it leaves open, every divisor of the batch
               as the number of micro-batches, ZeRO 0 to 3, recomputation or not, gradients summed up
-              one by one or (of graphs so small) all together
+              one by one or (of graphs so small) all together; every schedule of a pipeline
     layouts   every legal role of every factor for every unit, idle ones at every coordinate; with
-              several micro-batches only where the units of a stage stand next to each other
+              several micro-batches only where the schedule knows the way through the stages
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import SCHEDULES, Options, Plan
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes
@@ -95,16 +95,19 @@ def every_plan(question: PlanRequest) -> Iterator[Tried]:
         if not can_be_cut_by(graph, options.micro_batches):
             continue
         for pipeline, choices in stages(graph, question, options):
-            try:
-                problem = StepModel(
-                    graph, question.cluster, options,
-                    pipeline=pipeline, prices=prices, operators=operators,
-                )  # fmt: skip
-            except InputError:
-                continue  # It goes through a stage twice, which its schedule does not know.
-            for chosen in product(*choices):
-                problem.lay(problem.codes(chosen))
-                yield Tried(full.simulate(problem.tasks).makespan, problem, chosen)
+            places = {layout.coordinates() for layout in pipeline}
+            for schedule in SCHEDULES if len(places) > 1 else (options.schedule,):
+                scheduled = msgspec.structs.replace(options, schedule=schedule)
+                try:
+                    problem = StepModel(
+                        graph, question.cluster, scheduled,
+                        pipeline=pipeline, prices=prices, operators=operators,
+                    )  # fmt: skip
+                except InputError:
+                    continue  # It goes through a stage twice, which its schedule does not know.
+                for chosen in product(*choices):
+                    problem.lay(problem.codes(chosen))
+                    yield Tried(full.simulate(problem.tasks).makespan, problem, chosen)
 
 
 def size(question: PlanRequest) -> int:

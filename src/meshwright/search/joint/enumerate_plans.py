@@ -1,8 +1,8 @@
 """All plans of a small question. Enters: a question, the best plan so far. Leaves: the best of all.
 
 The space: every graph that rules make, every value of every option, every layout of every unit,
-idle ones at every coordinate. With several micro-batches the units of a stage must stand next to
-each other, and every way to give units to stages is a problem of its own. Problems are solved by
+idle ones at every coordinate. With several micro-batches every way to give units to stages, in
+every schedule that knows it, is a problem of its own. Problems are solved by
 trying all layouts or, if they are many, by branch and bound (`exhaustive`), with the best so far as
 the first to beat.
 """
@@ -24,7 +24,7 @@ from meshwright.exact.exhaustive import NEVER, exhaustive
 from meshwright.graph.canonical import Contents
 from meshwright.graph.layers import layer_count
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.model import SCHEDULES, Options
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
@@ -175,7 +175,7 @@ def _problems(
 ) -> Iterator[StepModel]:
     """The problems whose layouts are all those of a graph with some options."""
 
-    def problem(may: Allowed, pipeline: Sequence[Layout] = ()) -> StepModel:
+    def problem(options: Options, may: Allowed, pipeline: Sequence[Layout] = ()) -> StepModel:
         return StepModel(
             graph,
             question.cluster,
@@ -187,7 +187,7 @@ def _problems(
         )
 
     may = allowed(question.constraints, question.cluster)
-    whole = problem(may)
+    whole = problem(options, may)
     if options.micro_batches == 1:
         yield whole
         return
@@ -198,10 +198,12 @@ def _problems(
             for place in places
         ]
         role = _seated(may, dict(zip((unit.name for unit in whole.units), places, strict=True)))
-        try:
-            yield problem(may._replace(role=role), layouts)
-        except InputError:
-            continue  # It goes through a stage twice, which its schedule does not know.
+        for schedule in SCHEDULES if len(set(places)) > 1 else (options.schedule,):
+            scheduled = msgspec.structs.replace(options, schedule=schedule)
+            try:
+                yield problem(scheduled, may._replace(role=role), layouts)
+            except InputError:
+                continue  # It goes through a stage twice, which its schedule does not know.
 
 
 Seat = tuple[int | None, ...]
