@@ -3,26 +3,26 @@ configuration, prices. Leaves: `ConfigTrial`s, simulated.
 
     fixes         one setting changed: recomputation, ZeRO, micro-batches, a factor of the data axis
                   given to another axis
-    best          all degrees of tensor, pipeline and data that multiply to the devices, with the
-                  context as given; then of the fastest FINALISTS all settings besides degrees
+    best          of the grid of all degrees, micro-batches, ZeRO, recomputation and virtual stages
+                  (`baselines.degrees.grid`), as far as the framework's own file can say it
+                  (`sayable`); where the given one lies in it does not count
 
-Only what the framework's own file can say is tried (`allowed`). Work is counted in tasks, so that
-the same question has the same answer on every machine.
+Work is counted in tasks, so that the same question has the same answer on every machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import product
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from meshwright.base.integers import divisors, factorizations
+from meshwright.base.integers import divisors
 from meshwright.base.units import Bytes
-from meshwright.baselines.degrees.config import ParallelConfig
+from meshwright.baselines.degrees.config import INNERMOST_FIRST, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts, facts_of
+from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
 from meshwright.configs.written import Form
@@ -32,12 +32,11 @@ from meshwright.plan.model import Plan, Prediction
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
 
-FINALISTS = 3
 WORK = 12_000_000
-"""Tasks that are simulated, at most; some tens of seconds."""
+"""Tasks of a grid that are simulated, at most; some tens of seconds."""
 
-MOST_MICRO = 512
-"""Micro-batches that are tried, at most."""
+SCREENING = 0.5
+"""The share of it in which degrees are compared."""
 
 
 class ConfigTrial(NamedTuple):
@@ -46,6 +45,8 @@ class ConfigTrial(NamedTuple):
     config: ParallelConfig
     plan: Plan
     prediction: Prediction
+    tasks: int
+    """That were simulated."""
 
     def order(self, memory: Bytes) -> tuple[bool, float]:
         """What fits first, the fastest first; of what does not fit the smallest."""
@@ -70,7 +71,6 @@ class ConfigTrials:
         self.prices, self.operators = prices, operators
         self.facts = facts_of(graph)
         self._known: dict[ParallelConfig, ConfigTrial] = {}
-        self._tasks = 0
 
     @property
     def simulated(self) -> int:
@@ -81,8 +81,8 @@ class ConfigTrials:
         """What a configuration costs, in all detail."""
         plan = configured(self.graph, self.cluster, config)
         found = simulate(plan, self.prices, self.operators)
-        self._tasks += int(found.problem.tasks.live.sum())
-        self._known[config] = ConfigTrial(config, plan, found.prediction)
+        tasks = int(found.problem.tasks.live.sum())
+        self._known[config] = ConfigTrial(config, plan, found.prediction, tasks)
         return found
 
     def fixes(self, config: ParallelConfig) -> list[ConfigTrial]:
@@ -92,13 +92,27 @@ class ConfigTrials:
 
     def best(self, config: ParallelConfig) -> ConfigTrial | None:
         """The fastest that fits; if nothing does, the smallest."""
-        first = self._tried(degrees_of(config, self.facts, self.cluster.devices, self.form))
-        finalists: dict[object, ParallelConfig] = {}
-        for own in first:
-            finalists.setdefault(tuple(own.config.degrees.items()), own.config)
-        bases = list(finalists.values())[:FINALISTS]
-        settings = [own for base in bases for own in settings_of(base, self.facts, self.form)]
-        self._tried(settings)
+        base = ParallelConfig(
+            optimizer=config.optimizer, mixed=config.mixed, bucket=config.bucket,
+            early=config.early, folded=config.folded,
+        )  # fmt: skip
+        choices = ConfigChoices(base=base, zero=allowed(self.form, config))
+        judged: dict[ParallelConfig, int] = {}
+
+        def judge(own: ParallelConfig) -> ConfigOutcome | None:
+            if own.uneven and not config.uneven:
+                return None
+            for trial in self._tried((own,)):
+                judged[own] = trial.tasks
+                return ConfigOutcome(*trial.order(self.memory), trial.prediction.step)
+            return None
+
+        def worked(share: float) -> bool:
+            # What was simulated before the grid counts too: the answer is the same then.
+            return sum(judged.values()) > share * WORK
+
+        grid = Grid(self.graph, self.cluster, choices)
+        search_grid(grid, judge, lambda: worked(1.0), lambda: worked(SCREENING))
         every = sorted(self._known.values(), key=lambda own: own.order(self.memory))
         return every[0] if every else None
 
@@ -106,69 +120,26 @@ class ConfigTrials:
         found = []
         for config in configs:
             if config not in self._known:
-                late = self._tasks > WORK
                 said = sayable(self.form, config)
-                if late or not said or refusals(self.graph, self.cluster, config):
+                if not said or refusals(self.graph, self.cluster, config):
                     continue
                 self.simulation(config)
             found.append(self._known[config])
         return sorted(found, key=lambda own: own.order(self.memory))
 
 
-def degrees_of(
-    config: ParallelConfig, facts: Facts, devices: int, form: Form
-) -> Iterator[ParallelConfig]:
-    """All degrees of tensor, pipeline and data, saving memory as the framework's users do."""
-    zero = max(allowed(form, config), key=lambda stage: (stage == max(1, config.zero), stage))
-    for context in dict.fromkeys((config.context, 1)):
-        for tensor, pipeline, data in factorizations(devices // context, (devices,) * 3):
-            if facts.samples % data or facts.heads % tensor or devices % context:
-                continue
-            base = replace(
-                config, tensor=tensor, pipeline=pipeline, data=data, context=context, chunks=1,
-                stages=(), recompute_layers=0,
-                schedule="1f1b", sequence=tensor > 1, zero=zero, expert=_expert(config, data),
-            )  # fmt: skip
-            for recompute in (False, True):
-                own = replace(base, recompute=recompute)
-                yield replace(own, micro_batches=_micro_batches(own, config, facts))
-
-
-def _expert(config: ParallelConfig, data: int) -> int:
-    return config.expert if data % config.expert == 0 else 1
-
-
-def _micro_batches(own: ParallelConfig, given: ParallelConfig, facts: Facts) -> int:
-    """As many as keep the size of a micro-batch, or the most that samples allow."""
-    each = facts.samples // own.data
-    size = max(1, facts.samples // (given.data * given.micro_batches))
-    if own.pipeline > 1:
-        size = min(size, max(1, each // (4 * own.pipeline)))
-    return max(count for count in divisors(each) if count <= min(MOST_MICRO, -(-each // size)))
-
-
-def settings_of(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[ParallelConfig]:
-    """All settings besides degrees: recomputation, ZeRO, micro-batches, virtual stages."""
-    each = facts.samples // config.data
-    counts = [n for n in divisors(each) if n in _powers(config.micro_batches) and n <= MOST_MICRO]
-    layers = facts.layers // config.pipeline
-    chunks = [n for n in (1, 2, 4) if n == 1 or (config.pipeline > 1 and layers % n == 0)]
-    for recompute, zero, count, runs in product(
-        (False, True), allowed(form, config), counts, chunks
-    ):
-        stages = config.stages if runs == config.chunks else ()
-        yield replace(
-            config, recompute=recompute, zero=zero, micro_batches=count, chunks=runs, stages=stages
-        )
-
-
-def _powers(number: int) -> set[int]:
-    return {number * 4, number * 2, number, number // 2, number // 4} - {0}
-
-
 def sayable(form: Form, config: ParallelConfig) -> bool:
-    """Whether a framework's file can say it: torchtitan's mixed precision comes with FSDP."""
-    return form != "torchtitan" or not config.mixed or config.data * config.context > 1
+    """Whether a framework's file can say it: torchtitan's mixed precision comes with FSDP, only
+    Megatron has another order of axes, and plain degrees have none of experts.
+    """
+    match form:
+        case "torchtitan":
+            sharded = not config.mixed or config.data * config.context > 1
+            return sharded and config.order == INNERMOST_FIRST
+        case "megatron":
+            return True
+        case "options":
+            return config.expert == 1 and config.order == INNERMOST_FIRST
 
 
 def allowed(form: Form, config: ParallelConfig) -> tuple[int, ...]:
