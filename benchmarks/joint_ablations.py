@@ -29,7 +29,7 @@ from meshwright import baselines
 from meshwright.graph import pieces
 from meshwright.graph.model import OperatorGraph
 from meshwright.rewrite.graphs.patterns import RuleSet
-from meshwright.search.joint import graph_context, layout_dp, planner, rewrites
+from meshwright.search.joint import graph_context, layout_dp, phases, rewrites
 from meshwright.search.joint.segments import GraphSegment, segments
 from meshwright.sharding import unit
 from meshwright.sharding.reshard import Codes
@@ -84,7 +84,7 @@ def without_caches(patches: ExitStack) -> None:
 def without_dynamic_programming(patches: ExitStack) -> None:
     """Only walks."""
     for phase in ("frames", "algebra"):
-        patches.enter_context(patch.object(planner._Run, phase, lambda _: None))
+        patches.enter_context(patch.object(phases.SearchPhases, phase, lambda _: None))
     others = {name: own for name, own in baselines.BASELINES.items() if name != "optcnn"}
     patches.enter_context(patch.object(baselines, "BASELINES", others))
 

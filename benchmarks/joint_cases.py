@@ -20,7 +20,8 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
-from meshwright.search.joint.planner import SearchStatus, best_plan
+from meshwright.search.joint.phases import SearchStatus
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest
 
 

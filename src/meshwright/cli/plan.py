@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from meshwright.plan.model import Plan
     from meshwright.report.documents import Document
     from meshwright.search.budget import Budget
-    from meshwright.search.joint.planner import SearchStatus
+    from meshwright.search.joint.phases import SearchStatus
     from meshwright.search.joint.question import PlanRequest, PlanResult
     from meshwright.simulate.collective_table import CollectivePrices
 

@@ -64,7 +64,10 @@ def _search(planned: PlanResult) -> Document:
         "simulated": planned.simulated,
         "graphs": planned.graphs,
         "stopped": planned.stopped,
-        "history": [{"seconds": at, "step_s": step} for at, step in planned.history],
+        "history": [
+            {"seconds": own.seconds, "step_s": own.step, "phase": own.phase}
+            for own in planned.history
+        ],
     }
 
 

@@ -35,7 +35,7 @@ def progress_section(planned: PlanResult) -> Markup:
 def progress_document(planned: PlanResult) -> Document:
     """What progress.js draws."""
     return {
-        "history": [list(own) for own in planned.history],
+        "history": [[own.seconds, own.step] for own in planned.history],
         "seconds": planned.seconds,
         "bound": planned.bound,
         "step": planned.best.prediction.step,

@@ -3,8 +3,10 @@
 degrees    the best of all configurations by degrees of DP, TP, CP, PP and EP, with micro-batches,
            ZeRO, recomputation and virtual stages (`baselines.degrees.grid`), on the graph as it
            is; the best of them on graphs that compute the same
-relaid     hill climbing from the best plan, pipelined or not: all copies of a unit get another
-           role for one factor, in an order drawn from the seed, simulated whole
+climbed    hill climbing from a plan, pipelined or not: all copies of a unit get another role for
+           one factor, in an order drawn from the seed, simulated whole
+kicked     the best plan with some such roles drawn at random, to climb from elsewhere (iterated
+           local search, Lourenço, Martin & Stützle 2003)
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from meshwright.sharding.states import WHOLE, is_at
 GOAL = 0.05
 """A plan that is no farther from its bound is good enough: nothing is spent on a better one."""
 
-WHOLE_SIMULATION = 5000
-"""Proposals of a walk that a whole simulation counts as: some tenths of a second."""
+WHOLE_SIMULATION = 5
+"""Proposals of a walk, for each unit, that a whole simulation counts as."""
 
 BEST = 3
 """Configurations that are laid out on other graphs."""
+
+KICK = 3
+"""Roles that are drawn at once."""
 
 
 class Allowance:
@@ -45,7 +50,9 @@ class Allowance:
     def __init__(
         self, trials: Evaluator, optimality: Optimality, clock: Clock, proposals: int | None
     ) -> None:
-        self._each = math.inf if proposals is None else proposals // WHOLE_SIMULATION
+        self._each = math.inf
+        if proposals is not None:
+            self._each = proposals // (WHOLE_SIMULATION * len(trials.benches[0].units))
         self._trials, self._optimality, self._clock = trials, optimality, clock
         self._judged: CandidateEntry | None = None
         self._near = False
@@ -100,22 +107,35 @@ def choices(question: PlanRequest) -> ConfigChoices:
     )
 
 
-def relaid(trials: Evaluator, seed: int, enough: Callable[[], bool]) -> None:
-    """Climb from the best plan until no role of like units makes it better."""
-    drawn = random.Random(seed)
+def climbed(
+    trials: Evaluator, start: CandidateEntry, drawn: random.Random, enough: Callable[[], bool]
+) -> None:
+    """Climb from a plan until no role of like units makes it better."""
+    now: CandidateEntry = start
     before: CandidateEntry | None = None
-    while (best := trials.kept.best) is not before and best is not None:
-        before = best
-        moves = list(_moves(best))
+    while now is not before:
+        before = now
+        moves = list(_moves(now))
         drawn.shuffle(moves)
         for node, factor, role in moves:
             if enough():
                 return
-            now = trials.kept.best
-            assert now is not None
             roles = _moved(now, node, factor, role)
+            found = None
             if roles is not None:
-                trials.relaid(now, now.candidate.plan.options, roles)
+                found = trials.relaid(now, now.candidate.plan.options, roles)
+            if found is not None and trials.kept.score(found) < trials.kept.score(now):
+                now = found
+
+
+def kicked(trials: Evaluator, best: CandidateEntry, drawn: random.Random) -> CandidateEntry | None:
+    """A plan with KICK roles of like units drawn at random; None if it is known or cannot run."""
+    now, moves = best, list(_moves(best))
+    for node, factor, role in drawn.sample(moves, min(KICK, len(moves))):
+        roles = _moved(now, node, factor, role)
+        if roles is not None:
+            now = now._replace(roles=roles)
+    return trials.relaid(best, best.candidate.plan.options, now.roles)
 
 
 def _moves(entry: CandidateEntry) -> Iterator[tuple[int, int, int]]:

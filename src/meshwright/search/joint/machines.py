@@ -10,7 +10,8 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.search.budget import Budget
-from meshwright.search.joint.planner import Progress, best_plan
+from meshwright.search.joint.phases import Progress
+from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest, PlanResult
 
 

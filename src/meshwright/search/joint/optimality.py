@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from meshwright.base.units import Seconds
 from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.operator import OperatorPricer
+from meshwright.graph.model import OperatorGraph
 from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.graph_context import GraphContext
 from meshwright.search.joint.question import PlanRequest
@@ -23,14 +24,14 @@ TIGHT = 0.99
 
 
 class Optimality:
-    """The bounds of one question's graphs."""
+    """The bounds of one question's graphs, whatever is fixed."""
 
     def __init__(
         self, question: PlanRequest, prices: CollectivePrices, operators: OperatorPricer
     ) -> None:
         self._question, self._prices, self._operators = question, prices, operators
-        self._known: dict[tuple[int, int], tuple[float, float]] = {}
-        """By graph and micro-batches: seconds, and how many were asked for."""
+        self._known: dict[tuple[int, int], tuple[OperatorGraph, float, float]] = {}
+        """By graph and micro-batches: the graph, seconds, and how many were asked for."""
 
     def bound(self, best: CandidateEntry, benches: Sequence[GraphContext]) -> float:
         """Seconds that no plan of these graphs is faster than; those of the plan at most."""
@@ -62,16 +63,17 @@ class Optimality:
             or not best.candidate.fits(question.memory)
         ):
             return False
-        least = min((seconds for seconds, _ in self._known.values()), default=math.inf)
+        least = min((seconds for _, seconds, _ in self._known.values()), default=math.inf)
         if best.step > (1 + goal) * least:
             return False
         return self.gap(best, benches) <= goal
 
     def _of(self, bench: GraphContext, micro: int, wanted: float) -> float:
-        known, asked = self._known.get((id(bench), micro), (0.0, 0.0))
+        graph = bench.graph
+        _, known, asked = self._known.get((id(graph), micro), (graph, 0.0, 0.0))
         if max(known, asked) < wanted:
             found = lower_bound(
-                bench.graph,
+                graph,
                 self._question.cluster,
                 operators=self._operators,
                 backend=self._prices.pricer.backend,
@@ -80,5 +82,5 @@ class Optimality:
                 wanted=Seconds(wanted),
             )
             known = found.seconds
-            self._known[id(bench), micro] = known, wanted
+            self._known[id(graph), micro] = graph, known, wanted
         return known

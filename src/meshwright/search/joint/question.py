@@ -39,6 +39,17 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Operators and rules of the user's own."""
 
 
+class Improvement(NamedTuple):
+    """When the best plan of a search got better."""
+
+    seconds: float
+    """Of search."""
+    step: float
+    """Seconds."""
+    phase: str
+    """In which it was found."""
+
+
 @printed
 class PlanResult(NamedTuple):
     """The best plan, what it was chosen among, and how far from the best it can be."""
@@ -59,8 +70,8 @@ class PlanResult(NamedTuple):
     """The rules that made the plan's graph of the one that was asked about, with their places."""
     simulated: int
     """Plans that were simulated."""
-    history: tuple[tuple[float, float], ...]
-    """When the best got better: seconds of search, seconds of a step."""
+    history: tuple[Improvement, ...]
+    """When the best got better."""
     seconds: float
     stopped: Stopped
 

@@ -1,5 +1,5 @@
-"""Units that need not differ. Enters: the roles of a plan. Leaves: roles of a plan that costs
-hardly more, with as many copies of a layer's units laid out alike as that allows.
+"""Units that need not differ. Enters: a plan, the roles of its units. Leaves: roles of a plan that
+costs hardly more, with as many copies of a layer's units laid out alike as that allows.
 
 A walk leaves units wherever they do no harm. For every node of a field whose units differ, its
 roles in the order of how often they occur are tried for all of them, and the first that is cheap
@@ -13,7 +13,44 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from meshwright.base.errors import InputError
+from meshwright.search.candidate import Candidate
+from meshwright.search.joint.candidates import CandidateEntry
+from meshwright.search.joint.question import PlanRequest
+from meshwright.search.joint.violations import violations
 from meshwright.sharding.reshard import Codes
+
+UNTIDY = 1e-3
+"""The share of a step that layers laid out alike may cost."""
+
+
+def laid_alike(
+    question: PlanRequest,
+    best: CandidateEntry,
+    others: Sequence[Candidate],
+    late: Callable[[], bool],
+) -> Candidate | None:
+    """The best plan with copies of a layer laid out alike where a step gets no longer than that of
+    the fastest of some others, and by UNTIDY of it at most; None if there is no such plan.
+    """
+    fitting = [own.prediction.step for own in others if own.fits(question.memory)]
+    most = min((best.step * (1 + UNTIDY), *(own for own in fitting if own >= best.step)))
+    plan, found = best.candidate.plan, list[Candidate]()
+
+    def cheap(roles: Codes) -> bool:
+        if late():
+            return False
+        try:
+            tried = best.bench.simulated(plan.origin, plan.options, roles)
+        except InputError:
+            return False  # Layers alike would leave a stage of a pipeline twice.
+        good = tried.prediction.step <= most and tried.fits(question.memory)
+        good = good and not violations(tried.plan, question.constraints)
+        found.extend([tried] * good)
+        return good
+
+    tidied(best.roles, best.bench.node, cheap)
+    return found[-1] if found else None
 
 
 def tidied(roles: Codes, node: Sequence[int], cheap: Callable[[Codes], bool]) -> Codes:
