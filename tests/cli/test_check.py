@@ -138,7 +138,7 @@ def test_degrees_and_the_plan_of_the_search(verb: Verb, monkeypatch: pytest.Monk
     assert "\nplan: " in out
     assert asked["start"].origin.startswith("configuration: ")
     assert asked["memory"] == 4 << 30
-    assert "Change to:\n  --tensor 1" in out
+    assert "Change to:\n  --data 4\n  --tensor 1" in out
 
 
 def test_replicas_of_shards_count(verb: Verb, tmp_path: Path) -> None:

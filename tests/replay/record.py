@@ -85,8 +85,8 @@ def _of_search(planned: PlanResult) -> Iterator[str]:
     for own in planned.front:
         held = own.prediction.memory.total
         yield _line("front", _nanoseconds(own.prediction.step), held, own.plan.origin)
-    for own in planned.history:
-        yield _line("history", _nanoseconds(own.step))
+    for found in planned.history:
+        yield _line("history", _nanoseconds(found.step))
     yield _line("search", planned.graphs, planned.simulated, planned.stopped)
     yield _line("lower bound", planned.bound * 1e9, planned.gap)
     for text in planned.rewrites:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.model import Cluster
 from meshwright.search.budget import Budget
-from meshwright.search.joint import clock as clock_module
 from meshwright.search.joint import planner
 from meshwright.search.joint.clock import Clock
 from meshwright.search.joint.phases import SearchPhases
@@ -24,7 +25,7 @@ QUESTION = PlanRequest(
 
 def test_a_share_of_the_time_is_kept_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = [100.0]
-    monkeypatch.setattr(clock_module.time, "monotonic", lambda: moments[-1])
+    monkeypatch.setattr(time, "monotonic", lambda: moments[-1])
     clock = Clock(Budget(seconds=Seconds(10)), 0.1)
     late = clock.hurry(0.5)
     for moment, expected in (
