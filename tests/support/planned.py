@@ -9,7 +9,7 @@ from meshwright.baselines import applicable
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.search.candidate import Candidate, undominated
-from meshwright.search.joint.question import Improvement, PlanRequest, PlanResult, Stopped
+from meshwright.search.joint.question import PlanRequest, PlanResult, SearchImprovement, Stopped
 from meshwright.simulate.simulation import simulate
 
 
@@ -41,7 +41,7 @@ def answer(
         graphs=3,
         rewrites=rewrites,
         simulated=len(candidates),
-        history=(Improvement(0.5, best.prediction.step, "baselines"),),
+        history=(SearchImprovement(0.5, best.prediction.step, "baselines"),),
         seconds=2.0,
         stopped=stopped,
     )

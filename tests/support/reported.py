@@ -18,7 +18,7 @@ from meshwright.explain.evaluate_plan import judged
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan
 from meshwright.report.page.page import page
-from meshwright.search.joint.question import Improvement, PlanResult
+from meshwright.search.joint.question import PlanResult, SearchImprovement
 from meshwright.simulate.simulation import Simulation, simulate
 
 DECISIONS = (
@@ -60,7 +60,7 @@ def planned(model: str) -> PlanResult:
     found = judged(plan, baselines=model == "mlp", bound=small)
     step = found.best.prediction.step
     found_at = ((0.4, 2.0), (1.5, 1.2), (6.0, 1.0)) if model == "bert-large" else ()
-    history = tuple(Improvement(at, times * step, "walking") for at, times in found_at)
+    history = tuple(SearchImprovement(at, times * step, "walking") for at, times in found_at)
     return found._replace(history=history, seconds=10.0)
 
 

@@ -44,7 +44,7 @@ from meshwright.search.joint.constraints import MICRO_BATCHES
 from meshwright.search.joint.constraints import option as fixed_option
 from meshwright.search.joint.deepen import choices
 from meshwright.search.joint.phases import Progress, SearchStatus
-from meshwright.search.joint.question import Improvement, PlanRequest, PlanResult, Stopped
+from meshwright.search.joint.question import PlanRequest, PlanResult, SearchImprovement, Stopped
 from meshwright.search.joint.violations import violations
 from meshwright.search.joint.warm import warm_up
 from meshwright.sharding.layout import factors
@@ -171,7 +171,7 @@ class _Search:
         self._operators, self._progress = pricer_of(question.cluster.device), progress
         self.simulated: dict[object, Candidate] = {}
         self.best: Candidate | None = None
-        self.history: list[Improvement] = []
+        self.history: list[SearchImprovement] = []
 
     def run(self) -> Stopped:
         """Search until nothing is left or the budget is used up."""
@@ -256,7 +256,9 @@ class _Search:
         self.simulated[key] = found
         if self.best is None or self._outcome(found) < self._outcome(self.best):
             self.best = found
-            self.history.append(Improvement(self.clock.seconds, found.prediction.step, "degrees"))
+            self.history.append(
+                SearchImprovement(self.clock.seconds, found.prediction.step, "degrees")
+            )
         step = self.best.prediction.step
         doing = f"configurations for {self._target.name}"
         self._progress(SearchStatus(self.clock.used, step, len(self.simulated), doing))

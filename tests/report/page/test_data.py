@@ -25,7 +25,7 @@ from meshwright.report.page.operators import blocks, graph_document
 from meshwright.report.page.page import looks_like_report, page
 from meshwright.report.page.sums import sums_of
 from meshwright.report.page.timeline import coarser, rows_of, timeline_document
-from meshwright.search.joint.question import Improvement
+from meshwright.search.joint.question import SearchImprovement
 from meshwright.simulate.simulation import simulate
 from meshwright.simulate.tasks import loads
 from support.baseline_graphs import convolutional, transformer
@@ -176,7 +176,9 @@ def test_a_plan_that_was_not_searched_for_says_so(tmp_path: Any) -> None:
     text = page(found, (), simulate(plan))
     assert "There was no search" in text
     assert 'id="progress-chart"' not in text
-    searched = page(found._replace(history=(Improvement(1.0, 0.5, "walking"),)), (), simulate(plan))
+    searched = page(
+        found._replace(history=(SearchImprovement(1.0, 0.5, "walking"),)), (), simulate(plan)
+    )
     assert 'id="progress-chart"' in searched
     (tmp_path / "report.html").write_text(text)
     (tmp_path / "other.html").write_text("<html></html>")

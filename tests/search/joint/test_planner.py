@@ -22,7 +22,7 @@ from meshwright.graph.text import parse_graph
 from meshwright.plan.file import load_plan, save_plan
 from meshwright.plan.model import Options
 from meshwright.search.budget import Budget
-from meshwright.search.joint import planner as best
+from meshwright.search.joint import phases
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.machines import best_of_devices
 from meshwright.search.joint.metropolis_runs import walked
@@ -155,7 +155,7 @@ def test_a_small_graph_is_walked_from_its_baselines_too(monkeypatch: pytest.Monk
         heard.extend(starts)
         return walked(starts, *others)
 
-    monkeypatch.setattr(best, "walked", listening)
+    monkeypatch.setattr(phases, "walked", listening)
     best_plan(asked(SMALL[1], FOUR), FEW)
     near, afresh = ([own for own in heard if own.afresh == wide] for wide in (False, True))
     assert near

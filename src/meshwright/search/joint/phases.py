@@ -33,7 +33,7 @@ from meshwright.search.joint.interleave_move import interleaved
 from meshwright.search.joint.layout_dp import LayoutWeights
 from meshwright.search.joint.metropolis_runs import walked
 from meshwright.search.joint.optimality import Optimality
-from meshwright.search.joint.question import Improvement, PlanRequest
+from meshwright.search.joint.question import PlanRequest, SearchImprovement
 from meshwright.search.joint.recompute_layers import checkpointed
 from meshwright.search.joint.replicate_move import copied
 from meshwright.search.joint.rewrites import rewritten
@@ -98,7 +98,7 @@ class SearchPhases:
         self.named: list[tuple[str, Candidate]] = []
         self.started: Candidate | None = None
         self.refused: list[tuple[str, str]] = []
-        self.history: list[Improvement] = []
+        self.history: list[SearchImprovement] = []
         self.proved = False
         self.elsewhere = 0
         """Plans that searches inside of this one simulated."""
@@ -292,7 +292,7 @@ class SearchPhases:
 
     def _better(self, entry: CandidateEntry) -> None:
         """Remember and tell that there is a better plan."""
-        self.history.append(Improvement(self.clock.seconds, entry.step, self._doing))
+        self.history.append(SearchImprovement(self.clock.seconds, entry.step, self._doing))
         _log.debug("%s: %.6g s a step", entry.candidate.plan.origin, entry.step)
         self.tell("")
 

@@ -39,7 +39,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Operators and rules of the user's own."""
 
 
-class Improvement(NamedTuple):
+class SearchImprovement(NamedTuple):
     """When the best plan of a search got better."""
 
     seconds: float
@@ -70,7 +70,7 @@ class PlanResult(NamedTuple):
     """The rules that made the plan's graph of the one that was asked about, with their places."""
     simulated: int
     """Plans that were simulated."""
-    history: tuple[Improvement, ...]
+    history: tuple[SearchImprovement, ...]
     """When the best got better."""
     seconds: float
     stopped: Stopped
