@@ -85,7 +85,7 @@ def test_no_constraint_finds_a_better_plan_than_none() -> None:
     steps = {
         fixed: best_plan(
             replace(question, constraints=parse_constraints(fixes=fixed.split())),
-            Budget(proposals=10_000),
+            Budget(proposals=2_400),
         ).best.prediction.step
         for fixed in ("", "zero=0")
     }

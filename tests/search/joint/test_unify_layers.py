@@ -43,7 +43,7 @@ def test_a_plan_is_hardly_slower_for_it() -> None:
         cluster=Cluster.named("laptop"),
         memory=Bytes(4 << 30),
     )
-    found = planner.best_plan(question, Budget(proposals=2000))
+    found = planner.best_plan(question, Budget(proposals=1000))
     fastest = min(own.prediction.step for own in found.front)
     assert found.best.prediction.step <= (1 + UNTIDY) * fastest
     assert all(found.best.prediction.step <= own.prediction.step for _, own in found.baselines)
