@@ -8,7 +8,7 @@ import torch
 from meshwright.plan.model import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies
-from support.loop_plans import masking_plans, plan_of, staged
+from support.loop_plans import LINES, any_plans, masking_plans, plan_of, staged, twisted
 
 pytestmark = pytest.mark.ranks
 
@@ -51,6 +51,38 @@ def test_loops_are_those_of_one_device(ranks: int, alone: dict[str, list[float]]
             shares = SHARES.get(name, 1)
             assert own["shares"][:2] == (shares, 3 * bodies.BATCH // shares), name
             assert own["shares"][2] == pytest.approx(plain, rel=1e-9), name
+
+
+LINED = {
+    "sequence": plan_of("sequence", graph=LINES),
+    "sequence, zero 1": plan_of("sequence", options=Options(zero=1), graph=LINES),
+    "sequence, zero 3": plan_of("sequence", options=Options(zero=3), graph=LINES),
+}
+
+
+def test_loops_of_split_sequences_are_those_of_one_device() -> None:
+    alone = bodies.lined_alone()
+    for found in run_ranks(bodies.lined, LINED, ranks=2):
+        assert isinstance(found, dict)
+        for name, own in found.items():
+            for loop, numbers in alone.items():
+                assert own[loop] == pytest.approx(numbers, rel=1e-9), (name, loop)
+
+
+def test_loops_of_any_plan_are_those_of_one_device_or_refused(
+    alone: dict[str, list[float]],
+) -> None:
+    plans = [*any_plans(ranks=4, count=8), twisted(zero=0)]
+    for found in run_ranks(bodies.looped_or_refused, [*plans, twisted(zero=3)], ranks=4):
+        assert isinstance(found, list)
+        *right, refused = found
+        for own in right:
+            assert isinstance(own, dict), own
+            for loop, numbers in alone.items():
+                assert own[loop] == pytest.approx(numbers, rel=1e-9), loop
+        assert isinstance(refused, str)
+        assert "'layers.1.weight'" in refused
+        assert "dtensors=False" in refused
 
 
 def test_masks_are_the_same_by_every_plan() -> None:

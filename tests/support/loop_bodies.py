@@ -30,7 +30,11 @@ from meshwright.base.errors import InputError
 from meshwright.plan.model import Plan
 from meshwright.run.launch.gpus import device_of_rank
 
-BATCH, WIDTH, WORDS = 8, 12, 10
+BATCH, WIDTH = 8, 12
+WORDS = 11
+"""An odd vocabulary, as GPT-2's 50257."""
+LENGTH = 3
+"""Of a sequence, where there is one."""
 EMA: Any = get_ema_multi_avg_fn(0.5)  # type: ignore[no-untyped-call]
 
 
@@ -54,24 +58,40 @@ class Net(nn.Module):
         return out
 
 
+class Lines(Net):
+    """The same of sequences."""
+
+    def forward(self, tokens: Tensor, scale: Tensor) -> Tensor:
+        x = self.words(tokens) * scale[:, None, None]
+        for layer in self.layers:
+            x = x + self.drop(layer(x).tanh())
+        out: Tensor = self.head(self.norm(x.transpose(1, 2)).transpose(1, 2))
+        return out.transpose(1, 2)
+
+
 def net_of(rate: float = 0.0) -> Net:
     torch.manual_seed(1)
     return Net(rate).double()
 
 
-def batch_of(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def lines_of() -> Lines:
+    torch.manual_seed(1)
+    return Lines().double()
+
+
+def batch_of(seed: int = 0, *length: int) -> tuple[Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, WORDS, (BATCH,), generator=draw)
+    tokens = torch.randint(0, WORDS, (BATCH, *length), generator=draw)
     scale = torch.rand(BATCH, generator=draw, dtype=torch.float64)
-    return tokens, scale, torch.randint(0, WORDS, (BATCH,), generator=draw)
+    return tokens, scale, torch.randint(0, WORDS, (BATCH, *length), generator=draw)
 
 
 class Alone(nn.Module):
     """The plain model, called as a plan's module is."""
 
-    def __init__(self) -> None:
+    def __init__(self, net: Net | None = None) -> None:
         super().__init__()
-        self.net = net_of()
+        self.net = net_of() if net is None else net
 
     def forward(self, tokens: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(self.net(tokens, scale), targets)
@@ -102,15 +122,18 @@ def grouped(model: nn.Module) -> torch.optim.Optimizer:
             {"params": [p for p in own if p.dim() < 2], "weight_decay": 0.0},
         ],
         lr=0.1,
+        foreach=True,
     )
 
 
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer, clip: bool) -> list[float]:
+def trained(
+    model: nn.Module, optimizer: torch.optim.Optimizer, clip: bool, *length: int
+) -> list[float]:
     """Losses and, where gradients are clipped, their norms."""
     found = []
     for step in range(3):
         optimizer.zero_grad()
-        loss: Any = model(*batch_of(step))
+        loss: Any = model(*batch_of(step, *length))
         loss.backward()
         if clip:
             found.append(float(clip_grad_norm_(model.parameters(), 0.1)))
@@ -119,10 +142,12 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, clip: bool) -> l
     return found
 
 
-LOOPS: dict[str, Callable[[nn.Module], list[float]]] = {
-    "clipping": lambda model: trained(model, torch.optim.SGD(model.parameters(), 0.5), True),
-    "groups": lambda model: trained(model, grouped(model), False),
-    "lamb": lambda model: trained(model, Lamb(model.parameters(), 0.1), False),
+LOOPS: dict[str, Callable[..., list[float]]] = {
+    "clipping": lambda model, *length: trained(
+        model, torch.optim.SGD(model.parameters(), 0.5), True, *length
+    ),
+    "groups": lambda model, *length: trained(model, grouped(model), False, *length),
+    "lamb": lambda model, *length: trained(model, Lamb(model.parameters(), 0.1), False, *length),
 }
 
 
@@ -152,6 +177,29 @@ def _looped(plan: Plan) -> dict[str, Any]:
     found["averages"] = averages(plan)
     found["refused"] = refused(plan)
     found["shares"] = shared(plan)
+    return found
+
+
+def lined(plans: dict[str, Plan]) -> dict[str, dict[str, list[float]]]:
+    """What each loop gives of sequences, by each plan."""
+    return {
+        name: {kind: loop(parallelize(lines_of(), plan), LENGTH) for kind, loop in LOOPS.items()}
+        for name, plan in plans.items()
+    }
+
+
+def lined_alone() -> dict[str, list[float]]:
+    return {kind: loop(Alone(lines_of()), LENGTH) for kind, loop in LOOPS.items()}
+
+
+def looped_or_refused(plans: list[Plan]) -> list[dict[str, list[float]] | str]:
+    """What each loop gives by each plan, or what is said of it."""
+    found: list[dict[str, list[float]] | str] = []
+    for plan in plans:
+        try:
+            found.append({kind: loop(parallelize(net_of(), plan)) for kind, loop in LOOPS.items()})
+        except InputError as error:
+            found.append(str(error))
     return found
 
 

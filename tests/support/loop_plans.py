@@ -13,6 +13,7 @@ from meshwright.sharding.layout import Layout
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support import loop_bodies as bodies
+from support.state_bodies import Subject, random_plan
 
 
 def graph_of(rate: float = 0.0) -> OperatorGraph:
@@ -27,7 +28,22 @@ def graph_of(rate: float = 0.0) -> OperatorGraph:
     return load_graph(example).graph
 
 
+def lines_graph() -> OperatorGraph:
+    """The model of sequences."""
+    tokens, scale, targets = bodies.batch_of(0, bodies.LENGTH)
+    example = Example(
+        model=bodies.lines_of(),
+        inputs=(tokens, scale),
+        loss=functional.cross_entropy,
+        targets=(targets,),
+    )
+    return load_graph(example).graph
+
+
 GRAPH = graph_of()
+LINES = lines_graph()
+SEQUENCE = ("dim1", "row1", "length")
+"""What units call the dim of a sequence."""
 
 
 def plan_of(*roles: str, options: Options | None = None, graph: OperatorGraph = GRAPH) -> Plan:
@@ -41,6 +57,8 @@ def role_of(unit: OpGroup, role: str) -> str:
     """A role, as a unit calls it; what cannot be cut so is copied."""
     if role == "sample" and unit.samples is not None:
         return unit.splits[unit.samples].name
+    if role == "sequence":
+        role = next((own for own in SEQUENCE if own in unit.extents), "replica")
     return role if role in unit.extents else "replica"
 
 
@@ -53,6 +71,22 @@ def staged(inner: str = "", graph: OperatorGraph = GRAPH, options: Options | Non
         stage = f"@{int(number >= len(own) // 2)}"
         layouts.append(Layout((stage, role_of(unit, inner)) if inner else (stage,)))
     return Plan.of("by hand", graph, cluster, layouts, options)
+
+
+def twisted(zero: int) -> Plan:
+    """Two layers, each cut along the factor along which the other is copied (and sharded)."""
+    cluster = Cluster.named("laptop").resized({"process": 4})
+    layouts = []
+    for unit in units(GRAPH):
+        roles = role_of(unit, "channel"), role_of(unit, "sample")
+        layouts.append(Layout(roles[::-1] if unit.name.startswith("layers.1") else roles))
+    return Plan.of("by hand", GRAPH, cluster, layouts, Options(zero=zero))
+
+
+def any_plans(ranks: int, count: int) -> list[Plan]:
+    """Plans of random layouts, with every stage of ZeRO in turn."""
+    own = Subject(GRAPH, {}, {}, {})
+    return [random_plan(own, ranks, seed, Options(zero=seed % 4)) for seed in range(count)]
 
 
 def masking_plans() -> list[Plan]:

@@ -1,14 +1,27 @@
 """Gradient buckets and ZeRO's sharded parameters. Enters: wiring. Leaves: `Bucket`s of parameters,
 as the simulator prices them.
+
+A sharded parameter is cut as FSDP2 cuts: into whole rows of the first dim of which a piece has
+more than one, ceil(rows / ways) for each axis of the mesh in turn, so that the last shards are
+shorter or empty. That is what a DTensor can say. What has no dims is not sharded.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from meshwright.base.integers import from_digits
 from meshwright.lower.bundles import bucketed, bundles, layers_of
 from meshwright.lower.dataflow import Dataflow
+from meshwright.lower.machine import MeshSizes
+from meshwright.lower.parameter_axes import parameter_axes, shard_dim
 from meshwright.sharding.states import PARTIAL
+
+ElementRange = tuple[int, int]
+"""The first of some elements and the last + 1."""
 
 
 class BucketParameter(NamedTuple):
@@ -19,6 +32,35 @@ class BucketParameter(NamedTuple):
     """How its readers leave its gradient, by number; none if it does not learn."""
     shards: tuple[int, ...]
     """The factors along which it is sharded: where its gradient is a pending sum."""
+    axes: tuple[tuple[int, ...], ...] = ()
+    """The same factors by axes of the mesh, in the order in which these cut it."""
+    dim: int = 0
+    """The dim that they cut."""
+
+    def stretches(self, machine: MeshSizes, shape: Sequence[int]) -> tuple[ElementRange, ...]:
+        """The elements of a piece that each device along `shards` has, counted row by row.
+
+        >>> kept = BucketParameter("w", (0,), (0, 1), ((1,), (0,)))
+        >>> kept.stretches(MeshSizes((2, 2)), (7, 10))
+        ((0, 20), (40, 60), (20, 40), (60, 70))
+        """
+        row = math.prod(shape[self.dim + 1 :])
+        rows = [(0, math.prod(shape[: self.dim + 1]))]
+        for axis in self.axes:
+            ways = math.prod(machine.sizes[f] for f in axis)
+            rows = [part for own in rows for part in _chunks(*own, ways)]
+        order = [f for axis in self.axes for f in axis]
+        sizes = [machine.sizes[f] for f in order]
+        every = machine.along(self.shards, (0,) * len(machine.sizes))
+        numbers = (from_digits([here[f] for f in order], sizes) for here in every)
+        return tuple((rows[n][0] * row, rows[n][1] * row) for n in numbers)
+
+
+def _chunks(first: int, last: int, ways: int) -> list[ElementRange]:
+    """As `torch.chunk` and DTensor: equal ones, the last shorter or empty."""
+    each = -(-(last - first) // ways)
+    ends = [min(last, first + each * n) for n in range(ways + 1)]
+    return list(pairwise(ends))
 
 
 class Bucket(NamedTuple):
@@ -41,19 +83,34 @@ def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
         )
         if own.parameters
     ]
-    return tuple(
+    found = [
         Bucket(
             tuple(_kept(wiring, source.name, source.trained) for source in own.sources),
             tuple(sorted({leg.unit for leg in own.legs})),
         )
         for own in sorted(kept, key=lambda own: -min(leg.unit for leg in own.legs))
+    ]
+    if not plan.options.zero:
+        return tuple(found)
+    shards = {each.name: each.shards for own in found for each in own.parameters}
+    mesh = parameter_axes(wiring, shards)
+    return tuple(
+        own._replace(
+            parameters=tuple(
+                each._replace(axes=mesh.shards(each.name), dim=shard_dim(wiring, each.name))
+                if each.shards
+                else each
+                for each in own.parameters
+            )
+        )
+        for own in found
     )
 
 
 def _kept(wiring: Dataflow, name: str, trained: bool) -> BucketParameter:
     returns = tuple(n for n, own in enumerate(wiring.returns) if own.tensor == name)
     shards: tuple[int, ...] = ()
-    if trained and wiring.plan.options.zero and returns:
+    if trained and wiring.plan.options.zero and returns and wiring.made[name].there.shape:
         first = wiring.returns[returns[0]].lying.states
         shards = tuple(f for f, state in enumerate(first) if state == PARTIAL)
     return BucketParameter(name, returns if trained else (), shards)

@@ -2,9 +2,10 @@
 script. Leaves: `Holdings`: for every parameter and buffer what each device keeps, and one owner for
 each element.
 
-A device keeps a box of a parameter or, where parameters are sharded (ZeRO), a stretch of the box as
-a row of numbers, which is a few boxes again. Copies have one owner between them, and where boxes
-overlap the later ones own what is left, so that the shares of a tensor cover it once:
+A device keeps a box of a parameter or, where parameters are sharded (ZeRO), some rows of the box
+(`buckets`); of parameters that the module has otherwise that may be a few boxes again. Copies have
+one owner between them, and where boxes overlap the later ones own what is left, so that the shares
+of a tensor cover it once:
 
     for each element e of a tensor exactly one share (device, box) has e in box.
 
@@ -19,10 +20,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from meshwright.graph.pieces import Box
-from meshwright.lower.boxes import elements, full, overlap
+from meshwright.lower.boxes import elements, full, overlap, shape_of
 from meshwright.lower.machine import Coordinates
 from meshwright.lower.script import Script
-from meshwright.lower.sums import shard_sizes
 
 
 class Region(NamedTuple):
@@ -119,7 +119,7 @@ class Holdings:
             own.tensor.name: own.tensor.shape[1] for own in graph.parameters if own.stacked
         }
         """For each parameter that the module has with its first two dims as one the second."""
-        self._shards = {own.name: own.shards for b in script.buckets for own in b.parameters}
+        self._sharded = {o.name: o for b in script.buckets for o in b.parameters if o.shards}
         count = math.prod(machine.sizes)
         self.devices = {machine.coordinates(device): device for device in range(count)}
         """Every device by its coordinates."""
@@ -148,14 +148,13 @@ class Holdings:
         there, machine = self._wiring.made[name].there, self._wiring.machine
         if not there.holds(here):
             return ()
-        box, factors = there.box(here), self._shards.get(name, ())
-        members = list(machine.along(factors, here))
-        ends = (0, *accumulate(shard_sizes(elements(box), len(members))))
-        own = members.index(here)
+        box, kept = there.box(here), self._sharded.get(name)
+        first, last = 0, elements(box)
+        if kept is not None:
+            members = list(machine.along(kept.shards, here))
+            first, last = kept.stretches(machine, shape_of(box))[members.index(here)]
         boxes = [
-            stored
-            for part in stretch(box, ends[own], ends[own + 1])
-            for stored in self._stored(name, part)
+            stored for part in stretch(box, first, last) for stored in self._stored(name, part)
         ]
         places = accumulate(map(elements, boxes), initial=0)
         return tuple(map(Region, boxes, places))

@@ -2,14 +2,13 @@
 bucket, a device's coordinates. Leaves: `GradientSum`s over the same devices, and the returns that
 travel by themselves.
 
-A parameter that is sharded is cut once more, as a row of numbers, over the devices that would hold
-copies of its piece.
+A parameter that is sharded is cut once more, into whole rows, over the devices that would hold
+copies of its piece (`buckets`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
@@ -25,17 +24,6 @@ class GradientSum(NamedTuple):
     parameters: tuple[BucketParameter, ...]
     step: GroupCollective | None
     """The collective that sums them; None if every member gets the sum of its shard alone."""
-
-
-def shard_sizes(count: int, ways: int) -> tuple[int, ...]:
-    """Elements of each shard of a row: equal ones, the last shorter.
-
-    >>> shard_sizes(10, 4), shard_sizes(2, 3)
-    ((3, 3, 3, 1), (1, 1, 0))
-    """
-    each = -(-count // ways)
-    ends = [min(count, each * i) for i in range(ways + 1)]
-    return tuple(b - a for a, b in pairwise(ends))
 
 
 def sums(wiring: Dataflow, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:

@@ -18,12 +18,12 @@ from typing import assert_never
 
 from meshwright.cost.collective import Collective
 from meshwright.graph.model import ITEM_BYTES
-from meshwright.lower.boxes import elements
-from meshwright.lower.buckets import Bucket
+from meshwright.lower.boxes import elements, shape_of
+from meshwright.lower.buckets import Bucket, BucketParameter
 from meshwright.lower.chains import DeviceChains, sent, sent_whole
 from meshwright.lower.reductions import Numbers, Reductions
 from meshwright.lower.script import Instruction, Kind, Script
-from meshwright.lower.sums import GradientSum, alone, gathered, shard_sizes, sums
+from meshwright.lower.sums import GradientSum, alone, gathered, sums
 from meshwright.lower.tasks import Tasks
 from meshwright.lower.tensor_placement import TensorPlacement
 from meshwright.lower.tokens import sent_tokens
@@ -181,14 +181,16 @@ class _Traffic:
         return sent_tokens(calls, members.index(self._here), wanted if back else None)
 
     def _elements(self, parameter: str) -> int:
-        return elements(self._wiring.made[parameter].there.box(self._here))
+        return math.prod(self._shape(parameter))
+
+    def _shape(self, parameter: str) -> tuple[int, ...]:
+        return shape_of(self._wiring.made[parameter].there.box(self._here))
 
     def _gathered(self, bucket: Bucket) -> int:
         total = 0
         for alike in gathered(self._wiring, bucket, self._here):
-            shards = alike[0].shards
-            sizes = self._shards([kept.name for kept in alike], shards)
-            links = self._chains.gathered(shards, sizes[0])
+            sizes = self._shards(alike)
+            links = self._chains.gathered(alike[0].shards, sizes[0])
             total += sent(Collective.ALL_GATHER, links, sizes)
         return total
 
@@ -204,14 +206,15 @@ class _Traffic:
         names = [kept.name for kept in total.parameters]
         count, item = sum(map(self._elements, names)), self._item(names[0])
         if total.step is None:
-            shards = total.parameters[0].shards
-            links = self._chains.scattered(shards, count * item)
-            return sent(Collective.REDUCE_SCATTER, links, self._shards(names, shards))
+            links = self._chains.scattered(total.parameters[0].shards, count * item)
+            return sent(Collective.REDUCE_SCATTER, links, self._shards(total.parameters))
         return self._summed(total.step.inside, total.step.beside, count * item, count, item)
 
-    def _shards(self, names: Sequence[str], factors: Sequence[int]) -> list[int]:
+    def _shards(self, alike: Sequence[BucketParameter]) -> list[int]:
         """Bytes that each member has of a row of sharded pieces."""
-        machine, item = self._wiring.machine, self._item(names[0])
-        ways = math.prod(machine.sizes[factor] for factor in factors)
-        shards = (shard_sizes(self._elements(name), ways) for name in names)
+        machine, item = self._wiring.machine, self._item(alike[0].name)
+        shards = (
+            [last - first for first, last in kept.stretches(machine, self._shape(kept.name))]
+            for kept in alike
+        )
         return [sum(own) * item for own in zip(*shards, strict=True)]

@@ -29,6 +29,8 @@ from torch.nn import utils
 from torch.nn.utils import clip_grad
 
 from meshwright.base.errors import InputError
+from meshwright.run.exec.parameters import local_part
+from meshwright.run.state.gradient_norms import TINY
 
 
 class PiecedTensor(Protocol):
@@ -104,6 +106,30 @@ def _teach_norms() -> None:
     knowing.knows_pieces = True  # type: ignore[attr-defined]
     clip_grad._get_total_norm = knowing
     utils.get_total_norm = knowing
+    _teach_scaling()
+
+
+def _teach_scaling() -> None:
+    """Have gradients of several meshes (stages) scaled, which one call on DTensors cannot do."""
+    scale: Any = clip_grad._clip_grads_with_norm_
+
+    @wraps(scale)
+    def scaling(
+        parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+    ) -> None:
+        listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if _owner(listed) is None:
+            scale(listed, max_norm, total_norm, foreach)
+            return
+        norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
+        with torch.no_grad():
+            local = [local_part(own.grad) for own in listed if own.grad is not None]
+            rate = torch.clamp(float(max_norm) / (norm + TINY), max=1.0)
+            for gradient in local:
+                gradient.mul_(rate.to(gradient.device, gradient.dtype))
+
+    clip_grad._clip_grads_with_norm_ = scaling
+    utils.clip_grads_with_norm_ = scaling
 
 
 def _all_of(module: Any, gradients: Iterable[object]) -> bool:

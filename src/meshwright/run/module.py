@@ -350,10 +350,11 @@ def parallelize(
     by itself, by the names that the graph gives them. Random operators draw by the seed that the
     first rank's generator was given (`torch.manual_seed`), for each operator, step and sample
     the same on any plan; without `exact_random` each rank draws for itself, which is faster. Used
-    as a context, ranks watch each other; `limit` is how long one may stand still. Without
-    `dtensors` parameters are this rank's pieces as plain tensors. With `compile` what a rank
-    computes between communications is compiled by Inductor in the first step. With `outputs` calls
-    that compute a loss bring together what else the model returns (logits), on every rank.
+    as a context, ranks watch each other; `limit` is how long one may stand still. A plan whose
+    pieces no DTensor can say is refused; without `dtensors` parameters are this rank's pieces as
+    plain tensors, of which PyTorch's norms, dims and state dicts are wrong. With `compile` what a
+    rank computes between communications is compiled by Inductor in the first step. With `outputs`
+    calls that compute a loss bring together what else the model returns (logits), on every rank.
     """
     refuse_other_world(plan)
     place = placed(device)

@@ -21,7 +21,7 @@ from meshwright.sharding.unit import OpGroup, SharedStatistics
 from meshwright.sharding.units import units
 from meshwright.simulate.operator_table import MOST_SPLITS
 from meshwright.simulate.task_template import NONE, Bytes8, Floats
-from meshwright.simulate.tasks import Indices
+from meshwright.simulate.tasks import Flags, Indices, Ints
 
 
 class EdgeTables(NamedTuple):
@@ -33,6 +33,10 @@ class EdgeTables(NamedTuple):
     """[sources] the first reading of a tensor, or NONE."""
     width: Floats
     """[sources] bytes of an element."""
+    shape: Ints
+    """[sources, dims] elements along each dim, 1 beyond the last."""
+    stacked: Flags
+    """[sources] parameters that the module has with their first two dims as one."""
 
 
 @once
@@ -46,7 +50,10 @@ def joined(graph: OperatorGraph, micro_batches: int, bucket: int) -> EdgeTables:
     first = np.full(len(sources), NONE, np.int32)
     first[tables["leg_source"][::-1]] = np.arange(len(tables["leg_source"]))[::-1]
     width = [ITEM_BYTES[graph.specs[source.name].dtype] for source in sources]
-    return EdgeTables(carried, tables, first, np.array(width, np.float64))
+    together = {own.tensor.name for own in graph.parameters if own.stacked}
+    stacked = np.array([source.name in together for source in sources], np.bool_)
+    shape = _shapes([graph.specs[source.name].shape for source in sources])
+    return EdgeTables(carried, tables, first, np.array(width, np.float64), shape, stacked)
 
 
 def _micro(bundle: TensorEdge, own: tuple[OpGroup, ...], micro_batches: int) -> TensorEdge:
@@ -145,6 +152,13 @@ def _of_statistics(rows: list[tuple[SharedStatistics | None, ...]]) -> dict[str,
         "leg_rounds": rounds,
         "leg_cut_by": cut_by,
     }
+
+
+def _shapes(shapes: list[tuple[int, ...]]) -> Ints:
+    found = np.ones((len(shapes), max(map(len, shapes), default=0) + 1), np.int64)
+    for row, shape in zip(found, shapes, strict=True):
+        row[: len(shape)] = shape
+    return found
 
 
 def _starts(lists: Iterable[Sized]) -> Indices:

@@ -117,9 +117,8 @@ class GradientReducer:
             for i, part in enumerate(parts):
                 shards = torch.split(part, [s.sizes[i] for s in sharings])
                 for piece, sharing, shard in zip(pieces, sharings, shards, strict=True):
-                    first = sum(sharing.sizes[:i])
                     # Autograd does not look: what it keeps is gathered again before it is used.
-                    piece.data.data.view(-1)[first : first + sharing.sizes[i]].copy_(shard)
+                    sharing.shards(piece.data.data.view(-1))[i].copy_(shard)
 
     def _sum_together(self, own: GradientSum, left: Left, found: dict[str, Tensor]) -> None:
         pieces = self._pieces(own.parameters)
@@ -143,7 +142,7 @@ class GradientReducer:
     ) -> None:
         pieces = self._pieces(parameters)
         sharings = [_sharing(piece) for piece in pieces]
-        cuts = [torch.split(row, list(s.sizes)) for row, s in zip(rows, sharings, strict=True)]
+        cuts = [s.shards(row) for row, s in zip(rows, sharings, strict=True)]
         parts = [torch.cat(own) for own in zip(*cuts, strict=True)]
         own = chaining.reduce_scatter(self._wire, parts, self._scattering(parameters))
         sizes = [sharing.sizes[sharing.own] for sharing in sharings]

@@ -1,7 +1,7 @@
 """A rank's parameters. Enters: a script. Leaves: `Parameters`: this rank's piece of each, what the
 optimizer sees of it, and its gradient.
 
-A sharded parameter (ZeRO) is cut once more, as a row of numbers, over the devices that would hold
+A sharded parameter (ZeRO) is cut once more, into whole rows, over the devices that would hold
 copies: the optimizer sees the rank's shard, and the piece is gathered before it is used. With ZeRO
 1 and 2 the shard is a part of the piece, which stays; with ZeRO 3 it is apart, and the piece goes.
 """
@@ -19,24 +19,33 @@ from torch.distributed.tensor import DTensor, Placement
 
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.pieces import Box
-from meshwright.lower.boxes import elements, shape_of
+from meshwright.lower.boxes import shape_of
+from meshwright.lower.buckets import BucketParameter, ElementRange
 from meshwright.lower.machine import Coordinates
 from meshwright.lower.script import Script
-from meshwright.lower.sums import shard_sizes
 from meshwright.run.comm.resharding import Resharder
 
 
 class Sharing(NamedTuple):
     """How a piece is cut among devices."""
 
-    sizes: tuple[int, ...]
-    """Elements of each member's shard."""
+    stretches: tuple[ElementRange, ...]
+    """The elements of each member's shard."""
     own: int
     """This rank's place among them."""
 
     def shard(self, flat: Tensor) -> Tensor:
         """The shard of this rank."""
-        return torch.split(flat, list(self.sizes))[self.own]
+        return self.shards(flat)[self.own]
+
+    def shards(self, flat: Tensor) -> list[Tensor]:
+        """Each member's shard."""
+        return [flat[first:last] for first, last in self.stretches]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements of each member's shard."""
+        return [last - first for first, last in self.stretches]
 
 
 class ParameterPiece:
@@ -137,7 +146,7 @@ class Parameters:
 
     def _pieces(self) -> Iterator[tuple[str, ParameterPiece]]:
         wiring = self._script.wiring
-        shards = {own.name: own.shards for b in self._script.buckets for own in b.parameters}
+        kept = {own.name: own for b in self._script.buckets for own in b.parameters}
         for parameter in wiring.plan.graph.parameters:
             name, spec = parameter.tensor.name, parameter.tensor.spec
             made = wiring.made.get(name)
@@ -145,16 +154,15 @@ class Parameters:
                 continue
             box = made.there.box(self._here)
             data = torch.zeros(shape_of(box), dtype=torch_dtype(spec.dtype), device=self._device)
-            sharing = self._sharing(shards.get(name, ()), elements(box))
+            sharing = self._sharing(kept.get(name), shape_of(box))
             stays = self._script.plan.options.zero < 3
             yield (
                 name,
                 ParameterPiece(name, box, data, sharing, trained=parameter.trainable, stays=stays),
             )
 
-    def _sharing(self, factors: tuple[int, ...], count: int) -> Sharing | None:
-        if not factors:
+    def _sharing(self, kept: BucketParameter | None, shape: tuple[int, ...]) -> Sharing | None:
+        if kept is None or not kept.shards:
             return None
-        members = self._mover.members(factors)
-        sizes = shard_sizes(count, len(members))
-        return Sharing(sizes, members.index(self._mover.rank))
+        stretches = kept.stretches(self._script.wiring.machine, shape)
+        return Sharing(stretches, self._mover.members(kept.shards).index(self._mover.rank))

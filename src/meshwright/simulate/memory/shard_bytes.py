@@ -5,8 +5,9 @@ is told by `memory_timeline`.
 With d(u, s) how many ways the factors cut split s of unit u,
     ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
     copies(p)  = product of d over the splits that leave p's gradient as a pending sum
-    ZeRO       divides the optimizer's state and what is summed of gradients (1, 2) and parameters
-               (3) by copies                                                            `lying_each`
+    shard(p)   = ceil(rows / copies) / rows of a piece's rows: the largest that ZeRO gives a device
+    ZeRO       leaves of the optimizer's state and what is summed of gradients (1, 2) and of
+               parameters (3) a shard                                                   `lying_each`
 Gradients are added up over micro-batches whole, and summed over devices, and so cut, once a step.
 A tensor that several units keep in the same layout counts once, and so do views of one.
 """
@@ -271,7 +272,10 @@ def lying_each(problem: StepModel, sources: Ints, degrees: Ints) -> ParameterByt
         narrow = problem.joined.width[sources] == SIXTEEN_BITS
         held = np.where(narrow, own * software.gradient_bytes / SIXTEEN_BITS, held)
     trained = bones.trained[sources]
-    cut = np.where(trained, copies, 1) if options.zero else np.ones(len(own))
+    cut = np.ones(len(own))
+    if options.zero:
+        rows = _rows(problem, sources, degrees)
+        cut = np.where(trained, rows / -(-rows // copies), 1.0)
     return ParameterBytes(
         parameters=own / cut if options.zero == WHOLLY_SHARDED else own,
         gradients=np.where(trained, held, 0.0),
@@ -280,3 +284,15 @@ def lying_each(problem: StepModel, sources: Ints, degrees: Ints) -> ParameterByt
         update=np.where(trained, UPDATE[options.optimizer] * numbers / cut, 0.0),
         fetched=own - own / cut if options.zero == WHOLLY_SHARDED else np.zeros(len(own)),
     )
+
+
+def _rows(problem: StepModel, sources: Ints, degrees: Ints) -> Ints:
+    """[rows] of parameters: into what the largest pieces can be cut (`lower.buckets`)."""
+    shape, there = problem.joined.shape[sources], problem.bones.source_there[sources]
+    for split in range(there.shape[1]):
+        own = np.flatnonzero(there[:, split] >= 0)
+        dim = there[own, split].astype(np.int64)
+        shape[own, dim] = -(-shape[own, dim] // degrees[own, split])
+    first = (shape > 1).argmax(axis=1)
+    rows: Ints = shape[np.arange(len(shape)), first]
+    return np.where(problem.joined.stacked[sources], shape[:, :2].prod(axis=1), rows)

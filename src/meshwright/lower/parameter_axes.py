@@ -1,0 +1,138 @@
+"""The mesh axes of a plan's parameters (a DeviceMesh's dims). Enters: wiring, and the factors along
+which each parameter is sharded (ZeRO). Leaves: `ParameterAxis`es in an order, and what every
+parameter does along each.
+
+Neighbouring factors of a level are one axis where every parameter does the same on all of them.
+ZeRO cuts what operators have cut, wherever its factors are, and a DeviceMesh cuts in the order of
+its axes:
+    a before b  <=  some parameter has a dim that operators cut along a, and ZeRO along b
+Two parameters may ask for opposite orders; then no order is right, and the first is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from meshwright.lower.boxes import shape_of
+from meshwright.lower.dataflow import Dataflow
+from meshwright.sharding.layout import factors
+from meshwright.sharding.states import is_at
+
+
+class DimCut(NamedTuple):
+    """A dim of a parameter, as the module has it, is cut: by operators, or by ZeRO inside that."""
+
+    dim: int
+    zero: bool
+
+
+Along = DimCut | Literal["at"] | None
+"""What a parameter does along a factor: it is cut, at one coordinate, or copied."""
+
+
+class ParameterAxis(NamedTuple):
+    """An axis of the mesh."""
+
+    name: str
+    factors: tuple[int, ...]
+    size: int
+
+
+class ParameterAxes(NamedTuple):
+    """The mesh of a plan's parameters."""
+
+    axes: tuple[ParameterAxis, ...]
+    along: Mapping[str, tuple[Along, ...]]
+    """For each parameter, along each axis."""
+
+    def shards(self, name: str) -> tuple[tuple[int, ...], ...]:
+        """The factors of each axis along which ZeRO cuts a parameter, in the order of the cuts."""
+        return tuple(
+            axis.factors
+            for axis, own in zip(self.axes, self.along[name], strict=True)
+            if isinstance(own, DimCut) and own.zero
+        )
+
+
+def shard_dim(wiring: Dataflow, name: str) -> int:
+    """The dim of a parameter that ZeRO cuts: the first of which a piece has more than one.
+
+    A parameter that the module has with its first two dims as one is cut there.
+    """
+    there = wiring.made[name].there
+    if name in _stacked(wiring):
+        return 1
+    shape = shape_of(there.box(next(wiring.machine.present(there.states))))
+    return next((dim for dim, size in enumerate(shape) if size > 1), 0)
+
+
+def parameter_axes(wiring: Dataflow, shards: Mapping[str, Sequence[int]]) -> ParameterAxes:
+    """The axes of all parameters that operators read."""
+    read = [own.tensor.name for own in wiring.plan.graph.parameters]
+    roles = {
+        name: _roles(wiring, name, shards.get(name, ())) for name in read if name in wiring.made
+    }
+    axes = _ordered(_axes(wiring, list(roles.values())), list(roles.values()))
+    along = {name: tuple(own[axis.factors[0]] for axis in axes) for name, own in roles.items()}
+    return ParameterAxes(axes, along)
+
+
+def _stacked(wiring: Dataflow) -> frozenset[str]:
+    return frozenset(own.tensor.name for own in wiring.plan.graph.parameters if own.stacked)
+
+
+def _roles(wiring: Dataflow, name: str, shards: Sequence[int]) -> tuple[Along, ...]:
+    """What a parameter does along each factor."""
+    hidden = int(name in _stacked(wiring))
+    zero = DimCut(shard_dim(wiring, name) - hidden, True)
+    return tuple(
+        "at"
+        if is_at(state)
+        else DimCut(max(0, state - hidden), False)
+        if state >= 0
+        else zero
+        if factor in shards
+        else None
+        for factor, state in enumerate(wiring.made[name].there.states)
+    )
+
+
+def _axes(wiring: Dataflow, roles: Sequence[tuple[Along, ...]]) -> tuple[ParameterAxis, ...]:
+    """Neighbouring factors of a level make one axis where every parameter does the same on them."""
+    cluster = wiring.plan.cluster
+    own = factors(cluster)
+    runs = groupby(range(len(own)), lambda f: (own[f].level, *(role[f] for role in roles)))
+    together = [tuple(run) for _, run in runs]
+    levels = [cluster.levels[own[run[0]].level].name for run in together]
+    found, seen = list[ParameterAxis](), dict[str, int]()
+    for run, level in zip(together, levels, strict=True):
+        seen[level] = seen.get(level, -1) + 1
+        name = level if levels.count(level) == 1 else f"{level}{seen[level]}"
+        found.append(ParameterAxis(name, run, math.prod(own[f].size for f in run)))
+    return tuple(found)
+
+
+def _ordered(
+    axes: Sequence[ParameterAxis], roles: Sequence[tuple[Along, ...]]
+) -> tuple[ParameterAxis, ...]:
+    """The axes, those first inside of whose cuts others cut; else as the cluster has them."""
+    left, found = list(axes), list[ParameterAxis]()
+    while left:
+        free = (own for own in left if not any(_cuts_before(other, own, roles) for other in left))
+        found.append(next(free, left[0]))
+        left.remove(found[-1])
+    return tuple(found)
+
+
+def _cuts_before(
+    one: ParameterAxis, other: ParameterAxis, roles: Sequence[tuple[Along, ...]]
+) -> bool:
+    """Whether ZeRO cuts along `other` what an operator has cut along `one`."""
+    pairs = ((role[one.factors[0]], role[other.factors[0]]) for role in roles)
+    return any(
+        isinstance(a, DimCut) and isinstance(b, DimCut) and a.dim == b.dim and (not a.zero) & b.zero
+        for a, b in pairs
+    )
