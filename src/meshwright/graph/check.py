@@ -8,12 +8,15 @@ What guards are judged by has names and an order too, and reads no parameter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from meshwright.graph.counts import is_real
 from meshwright.graph.families import family_of, is_known
 from meshwright.graph.family import ShapeError
 from meshwright.graph.model import Call, OperatorGraph, Spec
+
+MISFITS = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What families raise over inputs and attributes for which they were not written."""
 
 
 def check(graph: OperatorGraph) -> tuple[str, ...]:
@@ -109,11 +112,38 @@ def _shapes(graph: OperatorGraph) -> Iterator[str]:
 def _shape_problem(call: Call) -> str | None:
     try:
         expected = family_of(call).outputs(call)
+        if expected == call.outputs:
+            return _arity_problem(call)
     except ShapeError as error:
         return f"{call.kind}: {error}"
-    if expected == call.outputs:
-        return None
+    except MISFITS as error:
+        return f"{call.kind} cannot have these inputs and attributes ({error})"
     return f"{call.kind} gives {_format(expected)}, not {_format(call.outputs)}"
+
+
+def _arity_problem(call: Call) -> str | None:
+    """What is wrong with how many inputs there are, of how many dims: all that a family tells of a
+    call is asked for once, so that it can be relied on later.
+    """
+    family, count = family_of(call), len(call.inputs)
+    wanted = (True,) * count
+    told = [len(family.gradient_flops(call)), *(len(own.inputs) for own in family.splits(call))]
+    if min(told) < count:
+        return f"{call.kind} has {count} inputs, of which it takes {min(told)}"
+    for split in family.splits(call):
+        if not (_cuts(split.inputs, call.inputs) and _cuts(split.outputs, call.outputs)):
+            return f"{call.kind} cuts dims that its inputs or outputs do not have"
+    family.flops(call), family.traffic(call), family.scratch(call)
+    family.saved(call, wanted), family.stages(call, wanted)
+    return None
+
+
+def _cuts(dims: Sequence[int | None], specs: Sequence[Spec | None]) -> bool:
+    """Whether dims to be cut are there."""
+    return all(
+        dim is None or (spec is not None and dim < len(spec.shape))
+        for dim, spec in zip(dims, specs, strict=False)
+    )
 
 
 def _format(specs: tuple[Spec, ...]) -> str:
