@@ -5,10 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
+from meshwright.lower.script import Script
+from meshwright.lower.traffic import sent_bytes_of
 from meshwright.plan.model import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies
-from support.loop_plans import LINES, any_plans, masking_plans, plan_of, staged, twisted
+from support.frozen_bodies import freezing
+from support.loop_plans import (
+    FROZEN,
+    GRAPH,
+    LINES,
+    any_plans,
+    masking_plans,
+    plan_of,
+    staged,
+    twisted,
+)
 
 pytestmark = pytest.mark.ranks
 
@@ -83,6 +95,44 @@ def test_loops_of_any_plan_are_those_of_one_device_or_refused(
         assert isinstance(refused, str)
         assert "'layers.1.weight'" in refused
         assert "dtensors=False" in refused
+
+
+def test_workers_load_the_share_of_their_rank() -> None:
+    names = ("dp 2", "tp 2", "zero 3")
+    model = bodies.Alone()
+    plain = bodies.trained(model, torch.optim.SGD(model.parameters(), 0.5), False)
+    for found in run_ranks(bodies.fed, {name: PLANS[name] for name in names}, ranks=2):
+        assert isinstance(found, dict)
+        for name, (shares, read, losses) in found.items():
+            assert (shares, read) == (SHARES.get(name, 1), 3 * bodies.BATCH // shares), name
+            assert losses == pytest.approx(plain, rel=1e-9), name
+
+
+FREEZING = {
+    "dp": (("sample",), 0),
+    "tp": (("channel",), 0),
+    "zero 1": (("sample",), 1),
+    "zero 3": (("sample",), 3),
+}
+
+
+def test_frozen_parameters_have_no_gradient_no_state_and_no_reduction() -> None:
+    plans, learning = (
+        {
+            name: plan_of(*roles, options=Options(zero=zero), graph=graph)
+            for name, (roles, zero) in FREEZING.items()
+        }
+        for graph in (FROZEN, GRAPH)
+    )
+    for rank, found in enumerate(run_ranks(freezing, plans, ranks=2)):
+        assert isinstance(found, dict)
+        for name, own in found.items():
+            learns = {key: not key.startswith("layers.0.") for key in own.gradients}
+            assert own.gradients == own.kept == learns, name
+            assert own.unchanged == {key: not value for key, value in learns.items()}, name
+            assert own.sent == sent_bytes_of(Script(plans[name]), rank), name
+            less = own.sent < sent_bytes_of(Script(learning[name]), rank)
+            assert less == (name != "tp"), "of a tensor-parallel layer nothing is reduced"
 
 
 def test_masks_are_the_same_by_every_plan() -> None:

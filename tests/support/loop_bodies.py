@@ -5,6 +5,7 @@ same loop on one device.
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -72,6 +73,13 @@ class Lines(Net):
 def net_of(rate: float = 0.0) -> Net:
     torch.manual_seed(1)
     return Net(rate).double()
+
+
+def frozen_net() -> Net:
+    """Its first layer does not learn."""
+    net = net_of()
+    net.layers[0].requires_grad_(False)
+    return net
 
 
 def lines_of() -> Lines:
@@ -302,22 +310,24 @@ class Samples(torch.utils.data.Dataset[tuple[Tensor, ...]]):
     def __init__(self) -> None:
         batches = zip(*(batch_of(seed) for seed in range(3)), strict=True)
         self.columns = tuple(torch.cat(own) for own in batches)
-        self.read: list[int] = []
+        self.read = multiprocessing.Value("i", 0)
+        """How many, in this process and in its workers."""
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
     def __getitem__(self, place: int) -> tuple[Tensor, ...]:
-        self.read.append(place)
+        with self.read.get_lock():
+            self.read.value += 1
         return tuple(own[place] for own in self.columns)
 
 
-def shared(plan: Plan) -> tuple[int, int, list[float]]:
+def shared(plan: Plan, workers: int = 0) -> tuple[int, int, list[float]]:
     """Shares of the data, samples that were read, and losses with a DistributedSampler."""
     samples, model = Samples(), parallelize(net_of(), plan)
     shares, own = model.data_share
     sampler: Any = DistributedSampler(samples, shares, own, shuffle=False)
-    loader = DataLoader(samples, BATCH // shares, sampler=sampler)
+    loader = DataLoader(samples, BATCH // shares, sampler=sampler, num_workers=workers)
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     losses = []
     for batch in loader:
@@ -326,7 +336,13 @@ def shared(plan: Plan) -> tuple[int, int, list[float]]:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return shares, len(samples.read), losses
+    return shares, samples.read.value, losses
+
+
+def fed(plans: dict[str, Plan]) -> dict[str, tuple[int, int, list[float]]]:
+    """The same with workers, which ranks of a test, being daemons, are not allowed."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    return {name: shared(plan, workers=2) for name, plan in plans.items()}
 
 
 def refused(plan: Plan) -> dict[str, str]:

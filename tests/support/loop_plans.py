@@ -18,30 +18,20 @@ from support.state_bodies import Subject, random_plan
 
 def graph_of(rate: float = 0.0) -> OperatorGraph:
     """The model, with so much dropout."""
-    tokens, scale, targets = bodies.batch_of()
-    example = Example(
-        model=bodies.net_of(rate),
-        inputs=(tokens, scale),
-        loss=functional.cross_entropy,
-        targets=(targets,),
-    )
-    return load_graph(example).graph
+    return _captured(bodies.net_of(rate))
 
 
-def lines_graph() -> OperatorGraph:
-    """The model of sequences."""
-    tokens, scale, targets = bodies.batch_of(0, bodies.LENGTH)
+def _captured(net: bodies.Net, *length: int) -> OperatorGraph:
+    tokens, scale, targets = bodies.batch_of(0, *length)
     example = Example(
-        model=bodies.lines_of(),
-        inputs=(tokens, scale),
-        loss=functional.cross_entropy,
-        targets=(targets,),
+        model=net, inputs=(tokens, scale), loss=functional.cross_entropy, targets=(targets,)
     )
     return load_graph(example).graph
 
 
 GRAPH = graph_of()
-LINES = lines_graph()
+LINES = _captured(bodies.lines_of(), bodies.LENGTH)
+FROZEN = _captured(bodies.frozen_net())
 SEQUENCE = ("dim1", "row1", "length")
 """What units call the dim of a sequence."""
 
