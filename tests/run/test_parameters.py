@@ -17,7 +17,9 @@ def test_memory_that_is_there_stays_where_it_is() -> None:
 
 
 def test_a_hidden_piece_has_no_memory_until_it_is_shown() -> None:
-    piece = ParameterPiece("w", ((0, 4),), torch.arange(4.0), Sharing(((0, 2), (2, 4)), 1), trained=True)
+    piece = ParameterPiece(
+        "w", ((0, 4),), torch.arange(4.0), Sharing(((0, 2), (2, 4)), 1), trained=True
+    )
     piece.hide()
     assert piece.data.untyped_storage().nbytes() == 0
     assert piece.seen.tolist() == [2, 3]
