@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,32 @@ def test_what_forward_notes_in_a_configuration_does_not_count() -> None:
     graph = capture(Example(model=Noting(), inputs=(torch.zeros(2, 4),)))
     assert graph.traced is not None
     assert graph.traced.difference(traced(Noting())) is None
+
+
+class Aliased(nn.Module):
+    """A configuration with two names, whose nested list forward writes into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings: dict[str, Any] = {"width": 4, "seen": []}
+        self.also = self.settings
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.settings["seen"].append(x.shape[0])
+        found: Tensor = self.layer(x)
+        return found
+
+
+def test_attributes_are_the_same_objects_after_a_capture() -> None:
+    model, fresh = Aliased(), modules_of(Aliased())
+    settings, seen = model.settings, model.settings["seen"]
+    graph = capture(Example(model=model, inputs=(torch.zeros(2, 4),)))
+    assert model.settings is model.also is settings
+    assert settings == {"width": 4, "seen": []}
+    assert settings["seen"] is seen
+    assert graph.traced is not None
+    assert graph.traced.modules == fresh
 
 
 def test_other_code_is_another_model() -> None:

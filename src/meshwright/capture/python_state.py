@@ -166,14 +166,57 @@ class ChangedAttributes:
 _ABSENT = object()
 
 
+@contextmanager
+def kept_as_they_are(model: nn.Module) -> Iterator[None]:
+    """Every attribute is the same object afterwards, with the same content.
+
+    `torch.export` gives modules copies of their containers, so that a dict that two of them share
+    (a configuration) would become two.
+    """
+    attributes = [
+        (vars(own), {name: value for name, value in vars(own).items() if name not in OF_TORCH})
+        for own in model.modules()
+    ]
+    contents = dict[int, tuple[object, object]]()
+    for _, values in attributes:
+        for value in values.values():
+            _note_contents(value, contents)
+    try:
+        yield
+    finally:
+        for container, content in contents.values():
+            _refill(container, content)
+        for own, values in attributes:
+            own.update(values)
+
+
+def _note_contents(value: object, contents: dict[int, tuple[object, object]]) -> None:
+    """What containers hold, through any depth; each with the container, which keeps its id."""
+    if id(value) in contents or not isinstance(value, dict | list | tuple | deque):
+        return
+    contents[id(value)] = value, _copied(value)
+    for own in value.values() if isinstance(value, dict) else value:
+        _note_contents(own, contents)
+
+
+def _refill(container: object, content: Any) -> None:
+    """Give a container its content again."""
+    match container:
+        case list():
+            container[:] = content
+        case deque():
+            container.clear()
+            container.extend(content)
+        case dict() | set():
+            container.clear()
+            container.update(content)
+
+
 def _put(own: Attribute, value: Any) -> None:
     attributes = vars(own.owner)
     match attributes.get(own.name), value:
-        case list() as kept, list():
-            kept[:] = value
-        case (dict() as kept, dict()) | (set() as kept, set()):
-            kept.clear()
-            kept.update(value)
+        case (list() as kept, list()) | (dict() as kept, dict()) | (set() as kept, set()):
+            _refill(kept, value)
         case _, _ if value is _ABSENT:
             attributes.pop(own.name, None)
         case _:

@@ -25,7 +25,7 @@ from meshwright.capture.faked import faked, is_on_meta
 from meshwright.capture.modes import Reads
 from meshwright.capture.plainly import plainly
 from meshwright.capture.python_random import watched
-from meshwright.capture.python_state import ChangedAttributes
+from meshwright.capture.python_state import ChangedAttributes, kept_as_they_are
 from meshwright.capture.reading import Number, ValueRead, ValueReader, values_needed
 from meshwright.capture.returning import taken_apart
 from meshwright.graph.returned import Returned
@@ -136,8 +136,8 @@ def replayed(example: Example, known: Known | None, sides: Sides) -> Trace:
     """The trace in which reads have these values; None if there are none."""
     step = _Watched(example, lambda: ValueReader(known, sides))
     arguments = _distinct((example.inputs, dict(example.named), example.targets))
-    memory, modes = ChangedAttributes(step, MODEL), Reads()
-    with silent(), faked(step, arguments) as given, memory.watched(), modes.noted():
+    memory, modes, kept = ChangedAttributes(step, MODEL), Reads(), kept_as_they_are(step)
+    with silent(), faked(step, arguments) as given, memory.watched(), modes.noted(), kept:
         program = torch.export.export(step, given, strict=False)
     reader = step.watch.reader
     return Trace(
