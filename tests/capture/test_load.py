@@ -74,6 +74,13 @@ def test_function_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "user_models")
 
 
+@pytest.mark.parametrize("function", ["good", "needs_numbers"])
+def test_the_user_s_generator_goes_on_as_before(function: str) -> None:
+    before = torch.get_rng_state()
+    load_model(user(function))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_mapping_with_a_loss() -> None:
     graph = load_model(user("with_loss")).graph
     assert graph.outputs == ("mean",)

@@ -35,6 +35,45 @@ def build(batch=4):
     return Waves(), (100 * torch.rand(batch),)
 """
 
+STRANGERS = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+torch.manual_seed(1234)
+
+class Lengths(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+    def forward(self, text, lengths):
+        longest = int(lengths.max())
+        mask = torch.arange(longest)[None] < lengths[:, None]
+        return self.out((self.words(text[:, :longest]) * mask[..., None]).sum(1))
+
+def lengths(batch=4):
+    inputs = torch.randint(0, 20, (batch, 99)), torch.randint(1, 100, (batch,))
+    return Lengths(), inputs, functional.cross_entropy, torch.randint(0, 3, (batch,))
+
+class Aliased(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cfg = self.also = {"width": 4}
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(x)
+
+def aliased(batch=4):
+    inputs = torch.randn(batch, 4)
+    return Aliased(), inputs, functional.cross_entropy, torch.randint(0, 3, (batch,))
+
+def synchronised(batch=4):
+    model, *rest = aliased(batch)
+    return nn.Sequential(nn.SyncBatchNorm(4), model.out), *rest
+"""
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
@@ -53,6 +92,27 @@ def test_whole_numbers_become_real_in_float64_on_both_sides(source: str) -> None
     assert found.one_device is not None
     assert found.one_device.dtype == "float64"
     assert found.one_device.loss_error < 1e-14
+    assert found.one_device.equal
+
+
+@pytest.mark.parametrize("function", ["lengths", "aliased", "synchronised"])
+def test_what_is_planned_runs_and_equals_one_device(tmp_path: Path, function: str) -> None:
+    """A guarded model whose example is drawn; a dict of two names; a norm over all ranks."""
+    (tmp_path / "strangers.py").write_text(STRANGERS)
+    source = f"{tmp_path}/strangers.py:{function}"
+    graph = load_model(source, 4).graph
+    cluster = Cluster.named("laptop").resized({"process": 2})
+    plan = Plan.of(
+        "any",
+        graph,
+        cluster,
+        [Layout(("sample" if "sample" in own.extents else "replica",)) for own in units(graph)],
+    )
+    task = TrainingTask(plan=plan.changed(batch=4), model=source, steps=1, one_device=True)
+    found = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
+    assert isinstance(found, Measurement)
+    assert found.one_device is not None
+    assert found.one_device.dtype == "float64"
     assert found.one_device.equal
 
 

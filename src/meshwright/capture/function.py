@@ -14,8 +14,8 @@ import importlib.util
 import inspect
 import sys
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -31,13 +31,18 @@ from meshwright.capture.example import Example
 from meshwright.capture.lines import user_line
 from meshwright.capture.options import Source, plain_value
 
+SEED = 0
+"""Of weights and inputs that a function draws, unless a run is told another."""
+
 _RETURNS = "return (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets)"
 
 
 def example_of_function(
     source: Source, batch: int | None, device: torch.device | None = None
 ) -> Example:
-    """What the function of a source returns, in training mode; on a device, or on meta tensors."""
+    """What the function of a source returns, in training mode; on a device, or on meta tensors if
+    its code allows, drawn as a run draws it.
+    """
     function = loaded_function(source)
     options: dict[str, Any] = {key: plain_value(value) for key, value in source.options}
     if batch is not None:
@@ -150,16 +155,28 @@ def _called(
     device: torch.device | None,
 ) -> object:
     if device is None:
-        with suppress(Exception), torch.device("meta"):
+        with suppress(Exception), seeded(), torch.device("meta"):
             return function(**options)
     try:
-        with nullcontext() if device is None else device:
+        with seeded() if device is None else device:
             return function(**options)
     except Exception as error:
         raise InputError(
             f"{source.function}() fails{user_line(error)}: {type(error).__name__}: {error}",
             _RETURNS,
         ) from error
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Draw as a run does, and leave the user's generator as it was.
+
+    What a model reads out of its inputs (`int(lengths.max())`) is a guard's: inputs that a run
+    draws must be those of the capture.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(SEED)
+        yield
 
 
 def _example(returned: object, source: Source) -> Example:

@@ -34,7 +34,7 @@ from meshwright.capture.defined import with_definitions
 from meshwright.capture.doubt import doubted
 from meshwright.capture.example import Example
 from meshwright.capture.export import Capture, captured
-from meshwright.capture.function import example_of_function
+from meshwright.capture.function import example_of_function, seeded
 from meshwright.capture.independence import with_independent_samples
 from meshwright.capture.mixtures import with_routed_experts
 from meshwright.capture.options import Source, parse_source
@@ -168,7 +168,9 @@ def _with_values(source: Source, batch: int | None, example: Example, name: str)
     except InputError:
         if has_values(example) or weight_bytes(example) > MOST_WEIGHTS:
             raise
-    return captured(load_example(source.text, batch, torch.device("cpu")), name)
+    with seeded():
+        example = load_example(source.text, batch, torch.device("cpu"))
+    return captured(example, name)
 
 
 def _settled(graph: OperatorGraph) -> OperatorGraph:

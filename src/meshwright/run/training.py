@@ -23,7 +23,7 @@ from meshwright.base.units import Seconds, counted
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.capture.example import Example
 from meshwright.capture.execute import values_of
-from meshwright.capture.function import loaded_function
+from meshwright.capture.function import SEED, loaded_function
 from meshwright.capture.options import parse_source
 from meshwright.plan.model import Measurement, Plan
 from meshwright.run.exec.compiled_segments import CompileReport
@@ -57,7 +57,7 @@ class TrainingTask(NamedTuple):
     data: str | None = None
     """A function that gives batches, as file.py:function; None: the model's example, repeated."""
     steps: int = 5
-    seed: int = 0
+    seed: int = SEED
     rate: float = 1e-3
     """The optimizer's learning rate."""
     measure: bool = False
@@ -131,6 +131,7 @@ def train(task: TrainingTask, told: RunListener | None = None) -> Measurement:
 
 def _prepared(task: TrainingTask) -> tuple[Example, dict[str, Tensor]]:
     """The model with its first weights, and the values of its graph."""
+    require_sources(task)  # A file may draw and seed when it is imported: that comes before.
     torch.manual_seed(task.seed)
     example = fitting_example(task.plan, task.model)
     return example, _values(example, task.plan)
