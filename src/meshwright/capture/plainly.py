@@ -2,7 +2,8 @@
 
 Enters: nothing, it is a context. Leaves: PyTorch as it was. `torch.vmap` and `flex_attention` are
 traced into the operators over whole batches that they compute by; `torch.compile` compiles nothing;
-checks of values become assertions, which guards judge in every step.
+checks of values become assertions, which guards judge in every step; SyncBatchNorm normalises the
+batch that it sees, which is the whole one: a plan's statistics are of all samples anyway.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch._higher_order_ops.flex_attention import math_attention
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 from torch.nn import functional
 from torch.nn.attention import flex_attention
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from meshwright.capture.attention_masks import as_in_training
@@ -129,6 +131,7 @@ _CHECK_WITH, _TO = torch._check_with, nn.Module.to
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (torch, "_check_with", _check_with),
     (nn.Module, "to", _to),
+    (nn.SyncBatchNorm, "forward", _BatchNorm.forward),
     (apis, "vmap_impl", _vmapped),
     (functional, "gaussian_nll_loss", _opened(functional.gaussian_nll_loss)),
     (flex_attention, "_validate_device", lambda *_: None),

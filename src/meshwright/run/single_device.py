@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -100,6 +101,7 @@ def train_alone(
     A batch has a tensor for each of the example's, in their order.
     """
     step = Step(example).to(device)
+    _unsynchronise(step)
     given, form = pytree.tree_flatten((example.inputs, dict(example.named), example.targets))
     optimizer = update(step.model.parameters())
     losses, gradients = list[float](), dict[str, Tensor]()
@@ -124,6 +126,13 @@ def _given(own: Tensor, example: Tensor, device: torch.device) -> Tensor:
     example does, since reentrant checkpoints ask.
     """
     return own.detach().to(device, copy=True).requires_grad_(example.requires_grad)
+
+
+def _unsynchronise(model: nn.Module) -> None:
+    """SyncBatchNorm asks all ranks, of which one alone trains here: it has the whole batch."""
+    for own in model.modules():
+        if isinstance(own, nn.SyncBatchNorm):
+            own.forward = partial(_BatchNorm.forward, own)  # type: ignore[method-assign]
 
 
 def _make_dense(model: nn.Module) -> None:
