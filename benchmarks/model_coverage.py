@@ -11,13 +11,14 @@
     python benchmarks/model_coverage.py --run --rows FILE    # keeps rows there: all anew, resumable
     python benchmarks/model_coverage.py --merge FILE         # takes rows from there instead of old
 
-Models are listed in benchmarks/coverage_models: classes of Transformers (`hf:CLASS/tiny`), and
-modules as people write them. Plans are for `slow_machine.toml`, on which it pays to split a tiny
-model. Each model is a row of benchmarks/model_coverage.jsonl that says how far it came and, if it
-failed, in one line why: 'sentence' is a refusal with its reason, 'traceback' is a defect, 'hang' is
-one that was ended after --limit seconds. Models come in an order that is as good as random, so that
-what is done when it is stopped is a sample of all. A class that the Transformers here does not have
-is left out.
+Models are listed in benchmarks/coverage_models: classes of Transformers (`hf:CLASS/tiny`), networks
+of timm and torchvision, and modules as people write them. Plans are for `slow_machine.toml`, on
+which it pays to split a tiny model. Each model is a row of benchmarks/model_coverage.jsonl that
+says how far it came, at which commit and, if it failed, in one line why: 'sentence' is a refusal
+with its reason, 'traceback' is a defect, 'hang' is one that was ended after --limit seconds. Models
+come in an order that is as good as random, so that what is done when it is stopped is a sample of
+all. A class that the Transformers here does not have is left out, as are networks of a library that
+is not installed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import subprocess
 import time
 import zlib
 from collections import defaultdict
@@ -41,8 +43,8 @@ HERE = Path(__file__).parent
 LISTS = HERE / "coverage_models"
 ROWS = HERE / "model_coverage.jsonl"
 STAGES = ("capture", "plan", "run")
-UNKNOWN = "has no class"
-"""What is said of a class that another Transformers has."""
+UNKNOWN = ("has no class", "No module named")
+"""What is said of a class that another Transformers has, and of a library that is not there."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,15 +67,22 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: dict[str, float] = {}
     """The largest relative differences."""
     failure: Failure | None = None
+    commit: str = ""
+    """At which its last stage was tried, with a + if there were changes; rows of before 2026-11-18
+    do not say."""
 
 
 def listed() -> list[Row]:
     """All models before anything was tried."""
     rows = [
         Row(name=name, family=f"Transformers: {family}", source=f"hf:{name}/tiny{mark}{rest}")
-        for family, classes in _families()
+        for family, classes in _lines("transformers.txt")
         for name, mark, rest in (one.partition("?") for one in classes)
     ]
+    for library, names in _lines("vision_libraries.txt"):
+        for name, _, side in (one.partition("@") for one in names):
+            source = f"{LISTS}/vision_libraries.py:{library}?name={name}&side={side}"
+            rows.append(Row(name=f"{library}.{name}", family=library, source=source))
     for file in sorted(LISTS.glob("*.py")):
         functions = re.findall(r"^def ([a-z]\w*)\(batch", file.read_text(), re.MULTILINE)
         family = file.stem.replace("_", " ")
@@ -81,19 +90,27 @@ def listed() -> list[Row]:
     return rows
 
 
-def _families() -> Iterable[tuple[str, list[str]]]:
-    for line in (LISTS / "transformers.txt").read_text().splitlines():
+def _lines(file: str) -> Iterable[tuple[str, list[str]]]:
+    """The lists of a file: a family, and names."""
+    for line in (LISTS / file).read_text().splitlines():
         if not line.startswith("#"):
-            family, _, classes = line.partition(":")
-            yield family, classes.split()
+            family, _, names = line.partition(":")
+            yield family, names.split()
 
 
-def advanced(row: Row, stages: Sequence[str], limit: float, plans: Path) -> Row:
-    """A row after the stages that it has not passed."""
+def commit() -> str:
+    """What is tried here."""
+    asked = ("git", "describe", "--always", "--exclude=*", "--dirty=+")
+    return subprocess.run(asked, cwd=HERE, capture_output=True, text=True).stdout.strip()
+
+
+def advanced(row: Row, stages: Sequence[str], limit: float, plans: Path, at: str) -> Row:
+    """A row after the stages that it has not passed, at a commit."""
     row = msgspec.structs.replace(row, failure=None)
     for stage in stages:
         if stage in row.done or (stage == "run" and not row.loss):
             continue
+        row = msgspec.structs.replace(row, commit=at)
         found = tried(stage, row.source, plans / f"{row.name}.json", limit)
         if isinstance(found, Failure):
             return msgspec.structs.replace(row, failure=found)
@@ -127,7 +144,7 @@ def proceed(asked: argparse.Namespace) -> None:
     fork_server(planning=asked.stage != "capture")
     asked.plans.mkdir(parents=True, exist_ok=True)
     rows, stages = kept(asked.rows), STAGES[: STAGES.index(asked.stage) + 1]
-    every, writing = listed(), Lock()
+    every, writing, at = listed(), Lock(), commit()
     last = time.monotonic() + 60 * asked.minutes
 
     def go_on(new: Row) -> None:
@@ -135,13 +152,14 @@ def proceed(asked: argparse.Namespace) -> None:
         began = time.monotonic()
         if began > last or (row.failure is not None and not asked.again):
             return
-        after = advanced(row, stages, asked.limit, asked.plans)
-        if after == row or (after.failure is not None and UNKNOWN in after.failure.said):
+        after = advanced(row, stages, asked.limit, asked.plans, at)
+        said = "" if after.failure is None else after.failure.said
+        if after == row or any(own in said for own in UNKNOWN):
             return
-        said = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
+        told = after.failure or ("" if after.equal is None else f"equal: {after.equal}")
         with writing:
             rows[row.name] = after
-            print(f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {said}", flush=True)
+            print(f"{time.monotonic() - began:6.1f} s {after.name} {after.done} {told}", flush=True)
             keep((rows[one.name] for one in every if one.name in rows), asked.rows)
 
     names = asked.only.lower().split(",")
