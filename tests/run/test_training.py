@@ -72,6 +72,19 @@ def aliased(batch=4):
 def synchronised(batch=4):
     model, *rest = aliased(batch)
     return nn.Sequential(nn.SyncBatchNorm(4), model.out), *rest
+
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        with torch.autocast(x.device.type, torch.bfloat16):
+            made = self.second(self.first(x).relu())
+        return made.float()
+
+def mixed(batch=4):
+    return Mixed(), *aliased(batch)[1:]
 """
 
 
@@ -95,9 +108,11 @@ def test_whole_numbers_become_real_in_float64_on_both_sides(source: str) -> None
     assert found.one_device.equal
 
 
-@pytest.mark.parametrize("function", ["lengths", "aliased", "synchronised"])
+@pytest.mark.parametrize("function", ["lengths", "aliased", "synchronised", "mixed"])
 def test_what_is_planned_runs_and_equals_one_device(tmp_path: Path, function: str) -> None:
-    """A guarded model whose example is drawn; a dict of two names; a norm over all ranks."""
+    """A guarded model whose example is drawn; a dict of two names; a norm over all ranks; a region
+    of autocast.
+    """
     (tmp_path / "strangers.py").write_text(STRANGERS)
     source = f"{tmp_path}/strangers.py:{function}"
     graph = load_model(source, 4).graph
@@ -112,7 +127,7 @@ def test_what_is_planned_runs_and_equals_one_device(tmp_path: Path, function: st
     found = run_ranks(train, task, ranks=2, timeout=Seconds(600))[0]
     assert isinstance(found, Measurement)
     assert found.one_device is not None
-    assert found.one_device.dtype == "float64"
+    assert found.one_device.dtype == ("bfloat16" if function == "mixed" else "float64")
     assert found.one_device.equal
 
 

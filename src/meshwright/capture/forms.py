@@ -5,10 +5,13 @@ Enters: a call of an operator that stands for several. Leaves: the one that fami
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from meshwright.capture.aten import Described, described
+from meshwright.capture.aten import Described, attribute, described
 from meshwright.capture.nodes import is_tensor, kind_of_node
 from meshwright.graph.model import Attributes
 
@@ -48,3 +51,13 @@ def equal_bags(call: Described[fx.Node]) -> Described[fx.Node]:
     if (steps.get("start", 0), steps.get("end"), steps.get("step", 1)) != (0, bags * size, size):
         return call
     return Described(call.kind, (table, matrix), call.attributes)
+
+
+def is_number(constant: object) -> TypeGuard[torch.Tensor]:
+    """Whether a constant of a program is one number."""
+    return isinstance(constant, torch.Tensor) and not constant.is_meta and constant.shape == ()
+
+
+def as_number(constant: torch.Tensor) -> Attributes:
+    """The attributes of the `scalar_tensor` that makes it."""
+    return (("dtype", attribute(constant.dtype)), ("s", attribute(constant.item())))

@@ -58,6 +58,12 @@ def source_of_view(node: fx.Node) -> fx.Node | None:
     return first if shares else None
 
 
+def root_of_view(node: fx.Node) -> fx.Node:
+    """The node whose memory a node shares by however many views."""
+    source = source_of_view(node)
+    return node if source is None else root_of_view(source)
+
+
 def _memory(node: fx.Node) -> set[int]:
     """The storages of a node's results."""
     tensors = (value for value in tensors_in(node.meta.get("val")) if torch.is_tensor(value))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import msgspec
 import torch
@@ -21,13 +20,15 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from meshwright.capture.aten import Described, attribute, described, tensors_in
+from meshwright.capture.autocast import Autocast, casts_of, refuse_casts, region_of
 from meshwright.capture.composites import Composites, arguments_of
-from meshwright.capture.forms import convolution_form, equal_bags
+from meshwright.capture.forms import as_number, convolution_form, equal_bags, is_number
 from meshwright.capture.names import Namer
 from meshwright.capture.nodes import (
     is_tensor,
     layer_of,
     memory_order,
+    root_of_view,
     source_of_view,
     spec_of,
     unsupported,
@@ -80,6 +81,10 @@ class Translation:
         """Tensors through which gradients flow to a parameter."""
         self._namer = Namer()
         self._composites = Composites()
+        self._autocast: Autocast | None = None
+        """The region of automatic mixed precision in which the walk is."""
+        self._weights: dict[tuple[str, Spec], str] = {}
+        """Parameters that it has cast, which `torch.autocast` casts once."""
         self._found: dict[fx.Node, tuple[str | None, ...]] = {}
         """The names of a node's results; None for one that is no tensor."""
         self._stale: set[fx.Node] = set()
@@ -110,8 +115,8 @@ class Translation:
             constant = self.program.constants.get(spec.target or "")
             if not is_tensor(node):
                 self._found[node] = (None,)
-            elif spec.kind is InputKind.CONSTANT_TENSOR and _is_number(constant):
-                number: Described[str] = Described("scalar_tensor", (), _as_number(constant))
+            elif spec.kind is InputKind.CONSTANT_TENSOR and is_number(constant):
+                number: Described[str] = Described("scalar_tensor", (), as_number(constant))
                 self._found[node] = self._add(number, [spec_of(node, constant)], "")
             else:
                 own = (given or node.name).removeprefix(f"{self.root}." if self.root else "")
@@ -167,8 +172,9 @@ class Translation:
         if parts is None:
             self._take_call(node, overload, specs)
         else:
+            refuse_casts(node, self._autocast)
             owner = self.program.graph_module
-            self._found[node] = tuple(self._inlined(parts, arguments_of(node), owner))
+            self._found[node] = tuple(self._inlined(parts, arguments_of(node), owner, None))
         written = written_by(node)
         if written is not None:
             self._write(written, node)
@@ -187,7 +193,8 @@ class Translation:
         call = described(overload, node.args, node.kwargs, is_tensor)
         if call.kind == "embedding_bag":
             call = equal_bags(call)
-        inputs = tuple(None if n is None else self._name(n) for n in call.inputs)
+        casts = casts_of(node, self._autocast)
+        inputs = tuple(None if n is None else self._cast(n, casts.get(n)) for n in call.inputs)
         match call.kind, inputs:
             case (("copy" | "fill"), (str(target), str(value))):
                 return self._assigned(target, value, layer_of(node, self.root))
@@ -214,6 +221,19 @@ class Translation:
                 # Tensors of shape (0,) take no part, whatever the shape of the others.
                 inputs = tuple(name for name in inputs if name and self.specs[name].shape != (0,))
         return Described(call.kind, inputs, call.attributes)
+
+    def _cast(self, node: fx.Node, dtype: torch.dtype | None) -> str:
+        """The name of an operand, in the dtype to which it is cast first."""
+        name = self._name(node)
+        if dtype is None:
+            return name
+        spec = Spec(str(attribute(dtype)), self.specs[name].shape)
+        known = self._weights.get((name, spec))
+        call = Described("to", (name,), (("dtype", spec.dtype),))
+        cast = known or self._add(call, [spec], layer_of(node, self.root))[0]
+        if name in self.parameters:
+            self._weights[name, spec] = cast
+        return cast
 
     def _of_number(
         self, kind: str, attributes: dict[str, Value], other: str, node: fx.Node
@@ -284,7 +304,7 @@ class Translation:
             written = source
             chain.add(source)
         self._stale |= {
-            node for node in self._found if _root_of_view(node) is written and node not in chain
+            node for node in self._found if root_of_view(node) is written and node not in chain
         }
 
     def _written_through(
@@ -319,43 +339,35 @@ class Translation:
 
     def _take_region(self, node: fx.Node, owner: torch.nn.Module) -> None:
         """Operators inside a traced context manager stand in a module of their own."""
-        assert isinstance(node.target, HigherOrderOperator)
-        match node.target.__name__:
-            case "wrap_with_set_grad_enabled":
-                (enabled, region), given = node.args[:2], node.args[2:]
-                detached = not enabled
-            case "wrap_with_autocast":
-                (_, _, enabled, _, region), given = node.args[:5], node.args[5:]
-                detached = False
-                if enabled:
-                    raise unsupported(node, "automatic mixed precision", "cast the model instead")
-            case other:
-                raise unsupported(node, f"{other!r}", "compute both ways and use torch.where")
-        assert isinstance(region, fx.Node)
-        assert isinstance(region.target, str)
-        module = owner.get_submodule(region.target)
+        region = region_of(node, self._autocast)
+        module = owner.get_submodule(str(region.module.target))
         assert isinstance(module, fx.GraphModule)
         entering = [
             (argument, self._name(argument))
-            for argument in given
+            for argument in region.given
             if isinstance(argument, fx.Node) and is_tensor(argument)
         ]
         layer = layer_of(node, self.root)
+        results = self._inlined(module.graph, region.given, module, region.autocast)
         self._found[node] = tuple(
-            self._detached(name, layer) if detached else name
-            for name in self._inlined(module.graph, given, module)
+            self._detached(name, layer) if region.detached else name for name in results
         )
         inside = [own for own in module.graph.nodes if own.op == "placeholder" and is_tensor(own)]
-        for inner, (outside, before) in zip(inside, entering, strict=True):
+        for inner, (outer, before) in zip(inside, entering, strict=True):
             if self._name(inner) != before:
                 writer = next(own for own in module.graph.nodes if written_by(own) is not None)
-                self._write_out(outside, before, self._name(inner), writer, detached)
+                self._write_out(outer, before, self._name(inner), writer, region.detached)
 
     def _inlined(
-        self, graph: fx.Graph, given: Sequence[object], owner: torch.nn.Module
+        self,
+        graph: fx.Graph,
+        given: Sequence[object],
+        owner: torch.nn.Module,
+        autocast: Autocast | None,
     ) -> list[str]:
         """The results of a graph within the graph, its operators taken as if they stood here."""
         arguments, results = iter(given), list[str]()
+        outside, self._autocast = self._autocast, autocast
         for inner in graph.nodes:
             if inner.op == "placeholder":
                 argument = next(arguments)
@@ -364,6 +376,9 @@ class Translation:
                 results = [self._name(result) for result in tensors_in(inner.args[0])]
             else:
                 self._take(inner, owner)
+        self._autocast = outside
+        if outside is None:
+            self._weights.clear()
         return results
 
     def _write_out(
@@ -382,16 +397,3 @@ class Translation:
         if name not in self.learnt:
             return name
         return self._add(Described("detach", (name,), ()), [self.specs[name]], layer)[0]
-
-
-def _is_number(constant: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(constant, torch.Tensor) and not constant.is_meta and constant.shape == ()
-
-
-def _as_number(constant: torch.Tensor) -> Attributes:
-    return (("dtype", attribute(constant.dtype)), ("s", attribute(constant.item())))
-
-
-def _root_of_view(node: fx.Node) -> fx.Node:
-    source = source_of_view(node)
-    return node if source is None else _root_of_view(source)

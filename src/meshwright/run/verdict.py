@@ -40,6 +40,8 @@ ROUNDING: Mapping[str, float] = {
 }
 """A gradient below this share of the largest of the model is taken for rounding."""
 
+HALVES = {"bfloat16", "float16"}
+
 SMALL = 1e-4
 """A gradient's error is relative to its largest number, or to this share of the largest of all:
 sums from which a small gradient is left over carry the rounding of what cancelled."""
@@ -54,8 +56,11 @@ def compared_plan(plan: Plan) -> Plan:
 
 
 def dtype_of(plan: Plan) -> str:
-    """The dtype that says how exact a plan is: the least exact of its parameters."""
-    dtypes = {own.tensor.dtype for own in plan.graph.parameters} & set(TOLERANCES)
+    """The dtype that says how exact a plan is: the least exact of its parameters, or of what it
+    computes in less than float32 (`torch.autocast`).
+    """
+    computed = {own.dtype for own in plan.graph.definitions()} & HALVES
+    dtypes = {own.tensor.dtype for own in plan.graph.parameters} & set(TOLERANCES) | computed
     return max(dtypes, key=lambda dtype: TOLERANCES[dtype].loss, default="float32")
 
 
