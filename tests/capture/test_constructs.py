@@ -246,6 +246,49 @@ def test_what_no_trace_tells_is_a_sentence(
         capture(Example(model=Function(function), inputs=(torch.randn(4, SIZE),)))
 
 
+class Whole(nn.Module):
+    """A layer with a part that no trace tells of."""
+
+    adjacent: Tensor
+
+    def __init__(self, part: nn.Module | None = None, adjacent: Tensor | None = None) -> None:
+        super().__init__()
+        self.linear, self.part = nn.Linear(SIZE, SIZE), part
+        self.register_buffer("adjacent", adjacent)
+
+    def forward(self, x: Tensor) -> Any:
+        made = self.linear(x)
+        return torch.sparse.mm(self.adjacent, made) if self.part is None else self.part(made)
+
+
+class Nested(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nested.nested_tensor(list(x)).to_padded_tensor(0.0)
+
+
+class Rows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(x.to_sparse_csr(), x.T)
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (lambda: Whole(adjacent=torch.eye(4).to_sparse()), r"'adjacent' .* is sparse \(sparse_coo"),
+        (lambda: Whole(torch.jit.script(nn.Linear(SIZE, SIZE))), "'part' .* compiled by torch.jit"),
+        (lambda: Whole(Nested()), "makes nested tensors at"),
+        (lambda: Whole(Rows()), "computes with sparse tensors"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_construct_that_is_not_captured_is_named(
+    model: Callable[[], nn.Module], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem) as caught:
+        capture(Example(model=model(), inputs=(torch.randn(4, SIZE),)))
+    assert "without Meshwright" not in caught.value.remedy
+
+
 def test_a_broken_program_is_a_sentence_and_no_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ from meshwright.capture.state_writes import (
     refuse_state_writes,
 )
 from meshwright.capture.tracing import Trace, replayed, traced
+from meshwright.capture.untraced import untraced
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.traced import Alike, Traced
 
@@ -215,6 +216,9 @@ def _sentence(error: Exception, title: str, example: Example) -> InputError:
             f"model {title!r} computes with NumPy{place}, which no graph tells",
             "compute it with torch",
         )
+    construct = untraced(error, example, title, place)
+    if construct is not None:
+        return construct
     what = str(error).strip().splitlines()
     return InputError(
         f"model {title!r} fails on its example inputs {_summary(example)}{place}: "
