@@ -221,6 +221,8 @@ def test_nothing_fits_is_said_with_what_is_missing(search: Search, run: Run) -> 
     code, out, _ = run(*PLAN, "--memory", "1 MiB")
     assert code == 0
     assert "NOTHING fits into 1 MiB a device" in out
+    assert "it does not fit: plan anew with what helps" in out
+    assert "torchrun" not in out
     found = json.loads(run(*PLAN, "--memory", "1 MiB", "--json")[1])
     assert not found["fits"]
     assert found["missing_bytes"] == found["memory_bytes"] - (1 << 20)

@@ -187,8 +187,7 @@ def plan(
     parts = _parts(found, prices, how, pareto)
     if explain:
         parts += _explained(found[0], decisions, prices, top)
-    ranks = found[0].question.cluster.devices
-    print_parts(*parts, _next(path, report, trace, before, ranks, target))
+    print_parts(*parts, _next(path, report, trace, before, _trained(found[0], path), target))
 
 
 class _How(NamedTuple):
@@ -270,7 +269,7 @@ def _next(
     report: str | None,
     trace: str | None,
     before: str,
-    ranks: int,
+    trained: str,
     target: str | None,
 ) -> str:
     """Where everything is, and what to do with it."""
@@ -283,9 +282,21 @@ def _next(
             *export,
             f"  meshwright explain {path}   why, where the time goes, what would help",
             f"  meshwright report {path}    the same as an HTML page",
-            f"  torchrun ... -m meshwright run {path}   train by it on {ranks} ranks",
+            trained,
         )
     )
+
+
+def _trained(found: PlanResult, path: str) -> str:
+    """How to train by a plan, or why not."""
+    if not found.best.fits(found.question.memory):
+        return (
+            "  it does not fit: plan anew with what helps, see above, before you run or export it"
+        )
+    if found.question.graph.loss is None:
+        return "  it has no loss: capture the model with one to train by a plan"
+    ranks = found.question.cluster.devices
+    return f"  torchrun ... -m meshwright run {path}   train by it on {ranks} ranks"
 
 
 def _parts(
