@@ -117,6 +117,10 @@ def remembered(own: Any, y: Tensor) -> Any:
         (shortened, r"writes into its parameter 'words\.weight' at .*leave max_norm out"),
         (followed, r"buffer 'instance\.running_mean' at .*leave track_running_stats out"),
         (averaged_over_all, r"buffer 'mean\.num_batches_tracked' at .*give the .* a momentum"),
+        (
+            lambda own, y: own.norm(y),
+            r"normalises more than once at .*test_state\.py:\d+ by 'norm'",
+        ),
         (counted, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
         (scheduled, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
         (initialised, r"forward reads 'first', .* at .*test_state\.py:\d+"),

@@ -43,6 +43,7 @@ PARAMETRIZED = ".parametrizations."
 FOLLOWED = (
     "leave spectral_norm out, and divide the weight by its norm in the loop after each update"
 )
+ONCE = "call it once, on all that it normalises, or give each call a normalisation of its own"
 COUNTED = "give the normalisation a momentum, which is the same in every step"
 REMEDY = "give it to the model as an input, and write it in the loop, outside of the model"
 
@@ -54,6 +55,13 @@ def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
         spec = entering.get(written.name)
         if spec is not None and spec.kind in WORDS and not _passes(spec, program, node):
             name = (spec.target or written.name).removeprefix(f"{root}." if root else "")
+            if _is_counter(spec, program) and _only_counts(node):
+                raise InputError(
+                    f"the model normalises more than once{place(node)} by "
+                    f"{name.removesuffix(COUNTER).rstrip('.')!r}, and a plan follows the running "
+                    "statistics of one call",
+                    ONCE,
+                )
             raise InputError(
                 f"the model writes into its {WORDS[spec.kind]} {name!r}{place(node)}; "
                 f"no later step of a plan would see it",
@@ -91,6 +99,11 @@ def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:
     owner, _, name = (spec.target or "").rpartition(".")
     beside = f"{owner}.{STATISTIC}" if owner else STATISTIC
     return name == COUNTER and beside in program.graph_signature.buffers
+
+
+def _only_counts(write: fx.Node) -> bool:
+    """Whether nobody reads a counter but who counts on, as each further call of its module does."""
+    return all(written_by(user) is write and _only_counts(user) for user in write.users)
 
 
 def _writes(module: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
