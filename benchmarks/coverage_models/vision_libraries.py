@@ -33,7 +33,7 @@ def torchvision(name: str, side: int, batch: int = 8) -> Built:
 def _classifier(model: nn.Module, side: int, batch: int) -> Built:
     for own in model.modules():
         if isinstance(own, nn.Dropout) or type(own).__name__ == "StochasticDepth":
-            own.p = 0.0
+            vars(own)["p"] = 0.0
     return model, (torch.randn(batch, 3, side, side),), _loss, (_targets(batch),)
 
 

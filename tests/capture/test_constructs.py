@@ -268,7 +268,8 @@ class Nested(nn.Module):
 
 class Rows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.sparse.mm(x.to_sparse_csr(), x.T)
+        made: Tensor = torch.sparse.mm(x.to_sparse_csr(), x.T)
+        return made
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Autocast(NamedTuple):
     dtype: torch.dtype
 
 
-class Region(NamedTuple):
+class ContextRegion(NamedTuple):
     """What a traced context manager (`wrap_with_...`) has around its operators."""
 
     module: fx.Node
@@ -48,7 +48,7 @@ class Region(NamedTuple):
     autocast: Autocast | None
 
 
-def region_of(node: fx.Node, outside: Autocast | None) -> Region:
+def region_of(node: fx.Node, outside: Autocast | None) -> ContextRegion:
     """The region that a node stands for, within what is in force outside of it."""
     name = getattr(node.target, "__name__", str(node.target))
     if name == "wrap_with_set_grad_enabled":
@@ -60,7 +60,7 @@ def region_of(node: fx.Node, outside: Autocast | None) -> Region:
     else:
         raise unsupported(node, f"{name!r}", "compute both ways and use torch.where")
     assert isinstance(module, fx.Node)
-    return Region(module, given, detached, autocast)
+    return ContextRegion(module, given, detached, autocast)
 
 
 def _in_force(
@@ -138,11 +138,11 @@ def _computed(
     return casts, seen.computed
 
 
-class _Seen(TorchDispatchMode):
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operators that a call runs: casts, and what else computes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.casts: list[tuple[int, torch.dtype]] = []
         self.computed: list[object] = []
 
