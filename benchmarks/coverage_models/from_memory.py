@@ -529,7 +529,7 @@ class Points(nn.Module):
         return self.head(self.f(y).amax(-1)), loss
 
 
-def pointnet(batch: int = 8) -> Built:
+def pointnet_transform(batch: int = 8) -> Built:
     def loss(output: Any, targets: Any) -> Any:
         return functional.cross_entropy(output[0], targets) + 0.001 * output[1]
 
