@@ -93,25 +93,16 @@ def run(
     if is_island_plan(plan):
         from meshwright.cli.run_islands import run_on_islands
 
-        unknown = {
-            "measure": measure,
-            "ranks-per-gpu": ranks_per_gpu is not None,
-            "against-one-device": against_one_device,
-            "compile": compiled,
-        }
         run_on_islands(
-            plan,
-            model=model,
-            data=data,
-            steps=steps,
-            seed=seed,
-            rate=rate,
-            limit=limit,
-            backend=backend,
-            regular=unknown,
-            json=json,
-            told=_tell_step,
-        )
+            plan, model=model, data=data, steps=steps, seed=seed, rate=rate, limit=limit,
+            backend=backend, json=json, told=_tell_step,
+            regular={
+                "measure": measure,
+                "ranks-per-gpu": ranks_per_gpu is not None,
+                "against-one-device": against_one_device,
+                "compile": compiled,
+            },
+        )  # fmt: skip
         return
     loaded = load_plan(plan)
     source = model or loaded.model

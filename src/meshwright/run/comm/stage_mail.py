@@ -11,6 +11,7 @@ smaller part. Gradients go back the same way. What is sent is under way until `f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,6 @@ from torch.distributed.distributed_c10d import Store
 from meshwright.capture.dtypes import torch_dtype
 from meshwright.graph.model import OperatorGraph, Spec
 from meshwright.graph.stage_graph import GATE
-from meshwright.lower.sums import shard_sizes
 from meshwright.run.comm.communicator import Communicator
 
 THERE, BACK = 0, 1
@@ -137,7 +137,9 @@ class StageMail:
 
     def _sizes(self, link: StageLink) -> tuple[int, ...]:
         widest = max(len(self._ranks[link.sender]), len(self._ranks[link.receiver]))
-        return shard_sizes(link.spec.elements, widest)
+        each = -(-link.spec.elements // widest)
+        ends = (min(link.spec.elements, each * n) for n in range(widest + 1))
+        return tuple(end - begin for begin, end in pairwise(ends))
 
     def _pairs(self, link: StageLink, back: bool) -> list[tuple[int, int]]:
         """For each chunk who sends it, and to whom."""
