@@ -1,5 +1,6 @@
 """Training on islands (uneven data parallelism with exact gradients). Enters: a module and an
-`IslandPlan` of one stage, on every rank. Leaves: a module that gives the loss of the whole batch.
+`IslandPlan`, on every rank. Leaves: a module that gives the loss of the whole batch. Of several
+stages see `run.stages`.
 
     with parallelize_islands(model, plan) as model:
         optimizer = torch.optim.AdamW(model.parameters())
