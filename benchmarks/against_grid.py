@@ -16,7 +16,7 @@ takes longer than the best so far, it is left out and counted (`skipped`). A gri
 `plan` has its default budget, seed 0. The bound of a result is its own step at most; `raw` is the
 bound of the plan's own graph and micro-batches, found anew and not capped: a step below it would
 prove a bound wrong. Rows are kept in benchmarks/against_grid.jsonl, each with the commit it was
-computed on: delete lines to compute them anew. The first seven have neither (before c3a5ae0, and
+computed on: delete lines to compute them anew. Four rows have neither (from before c3a5ae0, and
 before the fitted rates of DGX machines): they are stale, and the table says so.
 """
 
