@@ -200,7 +200,8 @@ OPTIMIZERS = {"momentum": momentum, "adam": adam}
 
 
 def _part(piece: ParameterPiece, values: Tensor) -> Part:
-    first = 0 if piece.sharing is None else sum(piece.sharing.sizes[: piece.sharing.own])
+    sharing = piece.sharing
+    first = 0 if sharing is None else sharing.stretches[sharing.own][0]
     return Part(piece.box, first, values.cpu().numpy().copy())
 
 

@@ -112,18 +112,30 @@ class Parts:
                 dtype = self.problem.graph.specs[source.name].dtype
                 wide = own * max(1.0, 4 / ITEM_BYTES[dtype])
                 numbers, copy = (wide, wide) if options.mixed else (own, 0.0)
-                sharded = options.zero and source.trained and copies > 1
-                whole = not (sharded and options.zero == 3)
-                self.parameters[unit] += own if whole else own / copies
-                self.fetched[source.name] = 0.0 if whole else own - own / copies
+                rows = self._rows(unit, source)
+                sharded = options.zero and source.trained
+                cut = rows / math.ceil(rows / copies) if sharded else 1.0
+                whole = options.zero < 3
+                self.parameters[unit] += own if whole else own / cut
+                self.fetched[source.name] = 0.0 if whole else own - own / cut
                 self.gradients[source.name] = own if source.trained else 0.0
                 self.summed[source.name] = 0.0
                 if source.trained:
-                    self.summed[source.name] = own / copies if sharded else own
+                    self.summed[source.name] = own / cut
                     state = STATES[options.optimizer] * numbers + copy
-                    self.optimizer[unit] += state / (copies if options.zero >= 1 else 1)
-                    updated = UPDATE[options.optimizer] * numbers
-                    self.update[unit] += updated / (copies if options.zero >= 1 else 1)
+                    self.optimizer[unit] += state / cut
+                    self.update[unit] += UPDATE[options.optimizer] * numbers / cut
+
+    def _rows(self, unit: int, source: EdgeProducer) -> int:
+        """Rows of the largest piece of a parameter, which are what ZeRO deals to devices."""
+        shape = list(self.problem.graph.specs[source.name].shape)
+        for split, state in enumerate(source.port.there):
+            if state >= 0:
+                shape[state] = math.ceil(shape[state] / self._degree(unit, split))
+        graph = self.problem.graph
+        if any(own.stacked for own in graph.parameters if own.tensor.name == source.name):
+            return shape[0] * shape[1]
+        return next((size for size in shape if size > 1), 1)
 
     @cached_property
     def _inputs(self) -> float:

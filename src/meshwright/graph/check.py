@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from meshwright.base.errors import InputError
 from meshwright.graph.counts import is_real
 from meshwright.graph.families import family_of, is_known
 from meshwright.graph.family import ShapeError
@@ -116,6 +117,8 @@ def _shape_problem(call: Call) -> str | None:
             return _arity_problem(call)
     except ShapeError as error:
         return f"{call.kind}: {error}"
+    except InputError:
+        raise  # A line of a user's own operator: the sentence names what is wrong in it.
     except MISFITS as error:
         return f"{call.kind} cannot have these inputs and attributes ({error})"
     return f"{call.kind} gives {_format(expected)}, not {_format(call.outputs)}"
