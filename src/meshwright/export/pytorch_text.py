@@ -311,6 +311,8 @@ def main():
     if asked.save:
         save(training, asked.save)
     dist.destroy_process_group()
+    if not gpu:
+        os._exit(0)  # gloo's threads may outlive their groups, and abort while Python ends
 
 
 if __name__ == "__main__":
