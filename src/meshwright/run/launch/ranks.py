@@ -1,9 +1,9 @@
 """Ranks on this machine. Enters: a function that can be imported, and how many ranks run it.
 Leaves: what each of them returned, in the order of the ranks.
 
-Ranks are forked from a server that has imported torch and done nothing else, which takes a
-twentieth of a second for each instead of two. Users start theirs with torchrun; what runs in a rank
-does not know the difference.
+Ranks are forked from a server that has imported what they need and done nothing else, which takes
+a twentieth of a second for each instead of four. Users start theirs with torchrun; what runs in a
+rank does not know the difference.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.run.launch.thread_affinity import keep_to_a_core, keep_to_a_share
 
-PRELOADED = (
-    "meshwright.run.launch.quiet",
-    "torch",
-    "torch.distributed",
-    "torch.distributed.tensor",
-    "meshwright.capture.kernels",
-)
+PRELOADED = ("meshwright.run.launch.quiet", "meshwright.run.preloaded")
 """What ranks need not import themselves, in this order."""
 
 PATIENCE = Seconds(300.0)
