@@ -32,6 +32,10 @@ VirtualOption = Annotated[
 ]
 MicroBatchesOption = Annotated[int | None, typer.Option(min=1, help="Micro-batches of a step.")]
 ZeroOption = Annotated[int | None, typer.Option(min=0, max=3, help="Stage of ZeRO.")]
+ShardWithinOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Devices in a row that ZeRO shards among, with copies beyond (HSDP)."),
+]
 RecomputeOption = Annotated[
     bool, typer.Option("--recompute", "--ac", help="Activation checkpointing of layers.")
 ]

@@ -29,6 +29,7 @@ from meshwright.configs.written import Form
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Plan, Prediction
+from meshwright.sharding.layout import level_neighbourhoods
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import Simulation, simulate
 
@@ -96,7 +97,8 @@ class ConfigTrials:
             optimizer=config.optimizer, mixed=config.mixed, bucket=config.bucket,
             early=config.early, folded=config.folded,
         )  # fmt: skip
-        choices = ConfigChoices(base=base, zero=allowed(self.form, config))
+        within = (0, *level_neighbourhoods(self.cluster))
+        choices = ConfigChoices(base=base, zero=allowed(self.form, config), within=within)
         judged: dict[ParallelConfig, int] = {}
 
         def judge(own: ParallelConfig) -> ConfigOutcome | None:
@@ -160,6 +162,8 @@ def changed(config: ParallelConfig, facts: Facts, form: Form) -> Iterator[Parall
     for zero in allowed(form, config):
         if zero > config.zero:
             yield replace(config, zero=zero)
+    if config.shard_within:
+        yield replace(config, shard_within=0)
     for count in divisors(facts.samples // max(1, config.data)):
         if count in (2 * config.micro_batches, 4 * config.micro_batches):
             yield replace(config, micro_batches=count)

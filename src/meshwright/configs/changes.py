@@ -57,6 +57,8 @@ def _megatron(config: ParallelConfig, samples: int) -> Iterator[Setting]:
         yield "--sequence-parallel", ""
     if config.zero:
         yield "--use-distributed-optimizer", ""
+    if config.replicas > 1:
+        yield "--num-distributed-optimizer-instances", str(config.replicas)
     if config.zero > 1:
         yield "--use-megatron-fsdp", ""
         strategy = {2: "optim_grads", 3: "optim_grads_params"}[config.zero]
@@ -72,8 +74,9 @@ def _megatron(config: ParallelConfig, samples: int) -> Iterator[Setting]:
 def _torchtitan(config: ParallelConfig, samples: int) -> Iterator[Setting]:
     micro_batch = _micro_batch(config, samples)
     sharded = config.zero > 0
-    yield "parallelism.data_parallel_replicate_degree", str(1 if sharded else config.data)
-    yield "parallelism.data_parallel_shard_degree", str(config.data if sharded else 1)
+    replicate = config.replicas if sharded else config.data
+    yield "parallelism.data_parallel_replicate_degree", str(replicate)
+    yield "parallelism.data_parallel_shard_degree", str(config.data // replicate)
     yield "parallelism.tensor_parallel_degree", str(config.tensor)
     yield "parallelism.context_parallel_degree", str(config.context)
     yield "parallelism.pipeline_parallel_degree", str(config.pipeline)
@@ -103,6 +106,8 @@ def _options(config: ParallelConfig, samples: int) -> Iterator[Setting]:
         yield "--virtual", str(config.chunks)
     yield "--micro-batches", str(config.micro_batches)
     yield "--zero", str(config.zero)
+    if config.shard_within:
+        yield "--shard-within", str(config.shard_within)
     if config.recompute:
         yield "--recompute", ""
 

@@ -20,7 +20,7 @@ from meshwright.baselines.degrees.refusals import refusals
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.software import running
 from meshwright.configs.better import ConfigTrial, ConfigTrials
-from meshwright.configs.changes import changes, settings
+from meshwright.configs.changes import changes
 from meshwright.configs.written import Written, settled
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
@@ -72,30 +72,15 @@ class Checked(NamedTuple):
     """The best plan of the joint search; None if nobody asked."""
 
     @property
-    def copies(self) -> Bytes:
-        """What HSDP holds besides: shards are as many times as large as there are replicas."""
-        if self.simulation is None:
-            return Bytes(0)
-        own = self.simulation.prediction.memory
-        sharded = own.parameters + own.gradients + own.optimizer
-        return Bytes((self.written.replicas - 1) * sharded)
-
-    @property
     def missing(self) -> int:
         """By how many bytes a device is too small; 0 if it fits or does not run."""
         if self.simulation is None:
             return 0
-        held = self.simulation.prediction.memory.total + self.copies
-        return max(0, held - self.memory)
+        return max(0, self.simulation.prediction.memory.total - self.memory)
 
     def changes(self, to: ConfigTrial) -> tuple[str, ...]:
-        """What to write into the file instead; nothing that is tried has replicas of shards."""
-        form, samples = self.written.form, self.facts.samples
-        found = changes(form, self.config, to.config, samples)
-        if self.written.replicas == 1:
-            return found
-        kept = [line for line in settings(form, to.config, samples) if "data_parallel" in line]
-        return tuple(dict.fromkeys((*kept, *found)))
+        """What to write into the file instead."""
+        return changes(self.written.form, self.config, to.config, self.facts.samples)
 
     @property
     def good(self) -> bool:

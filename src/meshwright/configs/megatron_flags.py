@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError, nearest
-from meshwright.base.integers import parse_whole
+from meshwright.base.integers import divisors, parse_whole
 from meshwright.baselines.degrees.config import (
     INNERMOST_FIRST,
     PIPELINE_INSIDE,
@@ -36,10 +36,11 @@ DEGREES = (
     "expert-model-parallel-size",
 )  # fmt: skip
 LAYOUT = "pipeline-model-parallel-layout"
+INSTANCES = "num-distributed-optimizer-instances"
 COUNTED = {
     *DEGREES, *SIZES, "num-layers-per-virtual-pipeline-stage",
     "num-virtual-stages-per-pipeline-rank", LAYOUT, "sequence-parallel",
-    "use-distributed-optimizer",
+    "use-distributed-optimizer", INSTANCES,
     "data-parallel-sharding-strategy", "use-tp-pp-dp-mapping", "recompute-granularity",
     "recompute-method", "recompute-num-layers",
     "recompute-activations", "micro-batch-size", "global-batch-size", "bf16", "fp16", "optimizer",
@@ -49,8 +50,8 @@ COUNTED = {
 SILENT = {
     "use-megatron-fsdp", "use-custom-fsdp", "use-torch-fsdp2", "recompute-modules",
     "overlap-p2p-communication", "no-overlap-p2p-communication", "cp-comm-type",
-    "no-async-tensor-model-parallel-allreduce", "num-distributed-optimizer-instances",
-    "data-parallel-random-init", "moe-router-topk", "moe-grouped-gemm",
+    "no-async-tensor-model-parallel-allreduce", "data-parallel-random-init",
+    "moe-router-topk", "moe-grouped-gemm",
 }  # fmt: skip
 """About parallelism, known, and not counted."""
 
@@ -127,6 +128,7 @@ def read_megatron(text: str, devices: int) -> Written:
         early=flags.has("overlap-param-gather"),
         order=PIPELINE_INSIDE if flags.has("use-tp-pp-dp-mapping") else INNERMOST_FIRST,
     )
+    config = config.with_replicas(_replicas(flags, config))
     if stages and min(stages) > 0:
         config = with_stages(config, stages)
     each = flags.whole("num-layers-per-virtual-pipeline-stage", 0)
@@ -193,6 +195,17 @@ def _zero(flags: _Flags) -> int:
             )
         return SHARDING[strategy]
     return 1 if flags.has("use-distributed-optimizer") else 0
+
+
+def _replicas(flags: _Flags, config: ParallelConfig) -> int:
+    """Copies of what ZeRO shards."""
+    copies = flags.whole(INSTANCES, 1) if config.zero else 1
+    if copies < 1 or config.data % copies:
+        raise InputError(
+            f"--{INSTANCES} is {copies}, which does not divide data {config.data}",
+            f"give one of {', '.join(map(str, divisors(config.data)))}",
+        )
+    return copies
 
 
 def _stages(flags: _Flags) -> tuple[int, ...]:

@@ -1,9 +1,10 @@
 """The strategies that people train with today: DDP, FSDP with and without activation checkpointing,
-tensor x data parallelism, Megatron's 3D recipe, context and expert parallelism. Enters: a graph, a
-cluster, a memory limit. Leaves: `Recipes`: a simulated plan for each that applies, and why others
-do not.
+HSDP, tensor x data parallelism, Megatron's 3D recipe, context and expert parallelism. Enters: a
+graph, a cluster, a memory limit. Leaves: `Recipes`: a simulated plan for each that applies, and why
+others do not.
 
     DDP, FSDP           samples on all devices; ZeRO 0 and 3
+    HSDP                the same with shards inside machines and copies of them across (Zhao 2023)
     TP x DP             tensor parallelism as wide as a machine and the heads allow, sequence
                         parallelism, optimizer in shards (Shoeybi 2019, Korthikanti 2022)
     Megatron 3D         the same with the fewest pipeline stages that fit (Narayanan 2021)
@@ -13,8 +14,7 @@ do not.
 Each has as few micro-batches as fit (`_Trials.fitted`): activations take less as micro-batches
 rise, so the first trial tells how many the second needs. A pipeline has four for each stage at
 least, as far as samples go. What frameworks run has no reduction programs, and sums the gradients
-of a layer together: `judge` prices what people write so too. HSDP is missing: a plan
-shards over all replicas or none.
+of a layer together: `judge` prices what people write so too.
 """
 
 from __future__ import annotations
@@ -188,6 +188,8 @@ def _strategies(
     yield "DDP", ways.data(0, "DDP", recompute=False)
     yield "FSDP (ZeRO 3)", ways.data(3, "FSDP (ZeRO 3)", recompute=False)
     yield "FSDP + AC", ways.data(3, "FSDP + AC", recompute=True)
+    if 1 < ways.machine < cluster.devices:
+        yield "HSDP", ways.hybrid()
     yield "TP x DP", ways.tensor()
     yield "TP x PP x DP", ways.pipeline()
     if facts.positions >= LONG or facts.samples % cluster.devices:
@@ -243,6 +245,11 @@ class _Transformer:
     def data(self, zero: int, name: str, *, recompute: bool) -> Iterator[_Way]:
         """Samples on all devices."""
         yield self._way(name, replace(self.base, zero=zero), (recompute,))
+
+    def hybrid(self) -> Iterator[_Way]:
+        """Samples on all devices, shards inside machines, copies of them across."""
+        config = replace(self.base, zero=3, shard_within=self.machine)
+        yield self._way(f"HSDP {self.machine} x {config.replicas}", config, (False, True))
 
     def tensor(self) -> Iterator[_Way]:
         """Tensor parallelism inside machines, data parallelism across."""

@@ -146,10 +146,6 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
                      "again")  # fmt: skip
     if degrees.pipeline > 1 and name not in ALIKE:
         notes.append(f"schedule {name} is priced as Interleaved1F1B, whose bubble is larger")
-    if degrees.replicate > 1 and degrees.shard > 1:
-        notes.append(f"a step is priced with shards over all {degrees.replicate * degrees.shard} "
-                     f"devices of the data axis; HSDP's {degrees.replicate} replicas count for "
-                     "memory only")  # fmt: skip
     layers_each, parts = None, _parts(parallelism)
     if parts and len(parts) % degrees.pipeline == 0:
         chunks = len(parts) // degrees.pipeline
@@ -171,13 +167,14 @@ def _laid_out(degrees: _Degrees, tables: Mapping[str, Table]) -> Written:
         optimizer="sgd" if OPTIMIZERS.get(optimizer) == "sgd" else "adam",
         mixed=mixed,
     )
+    if sharded:
+        config = config.with_replicas(degrees.replicate)
     if parts and len(parts) == config.pipeline * config.chunks:
         config = with_stages(config, parts)
     return Written(
         form="torchtitan",
         config=config,
         dtype=dtype,
-        replicas=degrees.replicate if sharded else 1,
         layers_each=layers_each,
         notes=tuple(notes),
         software=_software(tables, mixed, SELECTIVE if mode not in ("none", "full") else 1.0),

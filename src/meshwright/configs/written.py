@@ -27,8 +27,6 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """Samples in a step; None: as many as the model has by itself."""
     dtype: str | None = None
     """Of the parameters; None: as the model has them."""
-    replicas: int = 1
-    """Copies of what is sharded (HSDP), among the devices of the data axis."""
     layers_each: int | None = None
     """Layers of a virtual stage."""
     model: str | None = None

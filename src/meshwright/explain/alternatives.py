@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from meshwright.plan.model import Plan
-from meshwright.sharding.layout import IDLE, REPLICA, Layout
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, level_neighbourhoods
 from meshwright.sharding.unit import SAMPLE, OpGroup
 
 
@@ -39,12 +39,25 @@ def alternatives(plan: Plan) -> Iterator[Alternatives]:
     yield _of_option(plan, "micro-batches", own.micro_batches, "micro_batches", counts)
     yield _of_option(plan, "recompute", own.recompute, "recompute", [not own.recompute])
     others = [stage for stage in range(4) if stage != own.zero]
-    yield _of_option(plan, "zero", own.zero, "zero", others)
+    yield Alternatives(
+        "zero",
+        str(own.zero),
+        tuple((str(stage), partial(_with_zero, plan, stage)) for stage in others),
+        fixable=True,
+    )
+    within = (0, *level_neighbourhoods(plan.cluster))
+    if own.zero and len(within) > 1:
+        among = [devices for devices in within if devices != own.shard_within]
+        yield _of_option(plan, "shard-within", own.shard_within, "shard_within", among)
     staged = staged_factors(plan)
     if staged:
         fewer = str(_places(plan, staged[:-1])), partial(_fewer_stages, plan, staged[-1])
         yield Alternatives("stages", str(_places(plan, staged)), (fewer,), fixable=True)
     yield from _placements(plan)
+
+
+def _with_zero(plan: Plan, stage: int) -> Plan:
+    return plan.changed(options=plan.options.with_zero(stage))
 
 
 def staged_factors(plan: Plan) -> list[int]:

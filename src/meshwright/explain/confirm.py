@@ -25,6 +25,7 @@ from meshwright.search.budget import Budget
 from meshwright.search.joint.constraints import (
     MICRO_BATCHES,
     RECOMPUTE,
+    SHARD_WITHIN,
     ZERO,
     Constraints,
     parse_constraints,
@@ -128,7 +129,7 @@ def start_under(plan: Plan, constraints: Constraints) -> Plan | None:
     fixed = {
         name.replace("-", "_"): value == "yes" if name == RECOMPUTE else int(value)
         for name, value in constraints.fixed
-        if name in (MICRO_BATCHES, ZERO, RECOMPUTE)
+        if name in (MICRO_BATCHES, ZERO, SHARD_WITHIN, RECOMPUTE)
     }
     pinned = {unit.name: pins_of(constraints, unit)[-1:] for unit in plan.units}
     rows = tuple(
@@ -136,7 +137,8 @@ def start_under(plan: Plan, constraints: Constraints) -> Plan | None:
     )
     if not fixed and rows == plan.layouts:
         return plan
+    kept = plan.options.with_zero(int(fixed.get("zero", plan.options.zero)))
     try:
-        return plan.changed(options=msgspec.structs.replace(plan.options, **fixed), layouts=rows)
+        return plan.changed(options=msgspec.structs.replace(kept, **fixed), layouts=rows)
     except InputError:  # A layout that so many micro-batches are too small for, or any coordinate.
         return None

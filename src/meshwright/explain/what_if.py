@@ -153,7 +153,7 @@ def _roomier(plan: Plan, memory: Bytes) -> _Outcome:
     counts = [own.micro_batches >> n for n in range(own.micro_batches.bit_length())]
     tried: list[_Tried] = []
     for count, zero, again in product(counts, range(own.zero + 1), {own.recompute, False}):
-        options = replace(own, micro_batches=count, zero=zero, recompute=again)
+        options = replace(own.with_zero(zero), micro_batches=count, recompute=again)
         if options == own:
             continue
         try:

@@ -95,5 +95,5 @@ def _said(config: ParallelConfig) -> tuple[object, ...]:
     """What every reader must give back."""
     return (
         config.degrees, config.expert, config.chunks, config.stages, config.micro_batches,
-        config.zero, config.recompute, config.recompute_layers,
+        config.zero, config.replicas, config.recompute, config.recompute_layers,
     )  # fmt: skip

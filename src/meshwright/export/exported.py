@@ -50,6 +50,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The forms of parallelism that it has."""
     zero: tuple[int, ...]
     """Stages of ZeRO."""
+    hybrid: bool = True
+    """Whether ZeRO can shard among fewer devices than all of the data axis (HSDP)."""
     orders: tuple[tuple[Axis, ...], ...] = ()
     """How it can number ranks, innermost axis first; nothing: in any way."""
     schedules: tuple[Schedule, ...] = ("1f1b",)
@@ -98,6 +100,7 @@ TARGETS = {
             what="a Mesh, and a PartitionSpec for every parameter",
             axes=("tensor", "data"),
             zero=(0, 3),
+            hybrid=False,
             transformers=False,
         ),
         Target(
@@ -105,6 +108,7 @@ TARGETS = {
             what="DeepSpeed's JSON configuration",
             axes=("data",),
             zero=(0, 1, 2, 3),
+            hybrid=False,
             orders=(INNERMOST_FIRST,),
             transformers=False,
         ),

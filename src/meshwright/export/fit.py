@@ -8,7 +8,7 @@ to the tensor axis; a stage of ZeRO becomes the next that holds less, else the l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from meshwright.baselines.degrees.refusals import undivided
 from meshwright.cluster.model import Cluster
 from meshwright.export.exported import Target
 from meshwright.export.uniform import Uniform
-from meshwright.sharding.layout import factors
+from meshwright.sharding.layout import factors, sharding
 
 
 class Fitted(NamedTuple):
@@ -46,7 +46,16 @@ def fitted(own: Uniform, target: Target, cluster: Cluster, facts: Facts | None) 
     own = _with_axes(own, target, cluster, facts, lost)
     config = _with_layers(_with_options(own.config, target, lost), target, facts, lost)
     config, ordered = _placed(config, own, target, cluster)
+    config = _with_neighbourhood(config, target, ordered, lost)
     return Fitted(config, own.taken, ordered, tuple(lost))
+
+
+def sharded_factors(
+    config: ParallelConfig, taken: Mapping[Axis, tuple[int, ...]], cluster: Cluster
+) -> tuple[int, ...]:
+    """The factors of the data axis along which ZeRO shards."""
+    along = sharding(factors(cluster), config.shard_within)
+    return tuple(f for f in taken["data"] if config.zero and along[f])
 
 
 def _with_axes(
@@ -104,7 +113,7 @@ def _with_options(config: ParallelConfig, target: Target, lost: list[str]) -> Pa
         stage = min(more) if more else max(target.zero)
         words = "parameters stay whole" if stage < 3 else "parameters are gathered for each use"
         lost.append(f"ZeRO {config.zero} becomes ZeRO {stage} ({words})")
-        config = replace(config, zero=stage)
+        config = config.with_zero(stage, config.shard_within)
     if config.optimizer == "momentum" and target.name in ("megatron", "torchtitan"):
         lost.append("SGD with momentum is written as sgd")
         config = replace(config, optimizer="sgd")
@@ -147,7 +156,7 @@ def _for_torchtitan(config: ParallelConfig, lost: list[str]) -> ParallelConfig:
     """FSDP shards over data and context together; DDP and full float32 go without it."""
     sharing = config.data * config.context
     if sharing == 1:
-        config = replace(config, zero=0)
+        config = config.with_zero(0, 0)
     elif config.zero == 0 and (config.context > 1 or config.tensor * config.pipeline > 1):
         lost.append("ZeRO 0 becomes ZeRO 2: torchtitan's DDP goes with no other parallelism")
         config = replace(config, zero=2)
@@ -155,6 +164,20 @@ def _for_torchtitan(config: ParallelConfig, lost: list[str]) -> ParallelConfig:
         lost.append("mixed precision: torchtitan has it with FSDP only, so this trains in float32")
         config = replace(config, mixed=False)
     return config
+
+
+def _with_neighbourhood(
+    config: ParallelConfig, target: Target, ordered: bool, lost: list[str]
+) -> ParallelConfig:
+    """The devices among which ZeRO shards, where a target can say them: those of a mesh of any
+    order, or a part of its data axis.
+    """
+    devices, across = config.shard_within, config.inside_data * config.data
+    part = ordered and not (devices and (devices % config.inside_data or across % devices))
+    if not devices or (target.hybrid and (part or not target.orders)):
+        return config
+    lost.append(f"{config.options.sharded} becomes ZeRO {config.zero} over the whole data axis")
+    return replace(config, shard_within=0)
 
 
 def _placed(

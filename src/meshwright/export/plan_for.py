@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from meshwright.baselines.data import data_parallel
 from meshwright.baselines.degrees.config import Axis, ParallelConfig
 from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.facts import Facts
-from meshwright.baselines.degrees.grid import ConfigOutcome, Grid, search_grid
+from meshwright.baselines.degrees.grid import ConfigChoices, ConfigOutcome, Grid, search_grid
 from meshwright.baselines.degrees.placed import factors_of, rows_of
 from meshwright.baselines.degrees.refusals import refusals
 from meshwright.configs.find_plan import recipes_for
@@ -187,9 +188,21 @@ class _Search:
     def _enough(self) -> bool:
         return self.clock.enough() or len(self.simulated) >= self._most
 
+    def _allowed(self) -> ConfigChoices:
+        """What may be chosen and the target can say."""
+        allowed, target = choices(self._question), self._target
+        if target.hybrid:
+            return allowed
+        if 0 not in allowed.within:
+            raise InputError(
+                f"ZeRO is to shard within {allowed.within[0]} devices, and {target.name} shards "
+                "over all of the data axis",
+                "fix shard-within=0, or nothing",
+            )
+        return allowed._replace(within=(0,))
+
     def _by_degrees(self, facts: Facts) -> None:
-        question, target = self._question, self._target
-        allowed = choices(question)
+        question, target, allowed = self._question, self._target, self._allowed()
         zero = tuple(stage for stage in allowed.zero if stage in target.zero)
         if not zero:
             raise InputError(
@@ -235,16 +248,17 @@ class _Search:
                 self._add(plan.options, plan)
 
     def _settings(self, base: Plan, target: Target) -> Iterator[Plan]:
-        question, allowed = self._question, choices(self._question)
+        question, allowed = self._question, self._allowed()
         ways = math.prod(factor.size for factor in factors(question.cluster))
         counts = divisors(max(1, workload(question.graph).samples // ways))
         wanted = fixed_option(question.constraints, MICRO_BATCHES)
         for micro in counts if wanted is None else (wanted,):
             for zero in (stage for stage in allowed.zero if stage in target.zero):
-                for recompute in allowed.recompute:
+                within = allowed.within if zero else (0,)
+                for recompute, devices in product(allowed.recompute, within):
                     options = replace(
-                        question.training, zero=zero, micro_batches=micro, recompute=recompute,
-                        bucket=LAYERWISE,
+                        question.training, zero=zero, shard_within=devices, micro_batches=micro,
+                        recompute=recompute, bucket=LAYERWISE,
                     )  # fmt: skip
                     try:
                         yield base.changed(options=options)

@@ -10,6 +10,7 @@ recomputation   checkpoint_wrapper for each layer
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 from meshwright.base.errors import InputError
@@ -21,6 +22,7 @@ from meshwright.export import pytorch_tensor_text as tensor_text
 from meshwright.export import pytorch_text as text
 from meshwright.export import pytorch_weights_text as weights_text
 from meshwright.export.exported import ExportWriting, Files
+from meshwright.export.fit import sharded_factors
 from meshwright.export.modules import (
     Style,
     ends_of,
@@ -166,17 +168,17 @@ def _samples(own: ExportWriting) -> int:
 
 def _constants(own: ExportWriting) -> str:
     config = own.config
-    replicate, shard = (config.data, 1) if config.zero == 0 else (1, config.data)
+    shard = math.prod(factors(own.plan.cluster)[f].size for f in _sharded_factors(own))
     lines = [
         "PIPELINE, REPLICATE, SHARD, TENSOR = "
-        f"{config.pipeline}, {replicate}, {shard}, {config.tensor}",
+        f"{config.pipeline}, {config.data // shard}, {shard}, {config.tensor}",
         f"MICRO_BATCHES = {config.micro_batches}",
         f"SAMPLES = {_samples(own)}  # of all ranks in a step",
         "OWN_SAMPLES = SAMPLES // (REPLICATE * SHARD)",
     ]
     if _in_steps(own):
         machine, steps = factors(own.plan.cluster), _data_steps(own)
-        held = [machine[factor] for factor in own.taken["data"]]
+        held = [machine[factor] for factor in _sharded_factors(own)]
         levels = own.plan.cluster.levels
         lines.append(
             steps_text.CONSTANTS.format(
@@ -297,8 +299,12 @@ def _tensor(own: ExportWriting) -> tuple[str, ...]:
     )
 
 
+def _sharded_factors(own: ExportWriting) -> tuple[int, ...]:
+    return sharded_factors(own.config, own.taken, own.plan.cluster)
+
+
 def _data_steps(own: ExportWriting) -> DataSteps:
-    return data_steps(own.plan, own.taken["data"], own.config.zero)
+    return data_steps(own.plan, _sharded_factors(own), own.config.zero)
 
 
 def _in_steps(own: ExportWriting) -> bool:
@@ -315,7 +321,8 @@ def _shard(own: ExportWriting) -> str:
             f', "mp_policy": MixedPrecisionPolicy(param_dtype=torch.{dtype}, '
             "reduce_dtype=torch.float32)"
         )
-    axes = '("replicate", "shard")' if config.zero == 0 else '"shard"'
+    copied = len(_sharded_factors(own)) < len(own.taken["data"])
+    axes = '("replicate", "shard")' if copied else '"shard"'
     return text.SHARD.format(
         words=WORDS[config.zero],
         axes=axes,

@@ -1,4 +1,4 @@
-"""Reductions in steps for FSDP2. Enters: a plan, the mesh factors of the data axis. Leaves: the
+"""Reductions in steps for FSDP2. Enters: a plan, the mesh factors of its shards. Leaves: the
 steps in which its gradients are reduce-scattered and its parameters gathered, and the script's text
 that carries them out through `set_custom_reduce_scatter` and `set_custom_all_gather`.
 
@@ -19,14 +19,14 @@ Steps = tuple[tuple[int, ...], ...]
 
 
 class DataSteps(NamedTuple):
-    """Steps by positions among the factors of the data axis; nothing where one collective does."""
+    """Steps by positions among the factors of shards; nothing where one collective does."""
 
     scatter: Steps
     gather: Steps
 
 
 def data_steps(plan: Plan, taken: tuple[int, ...], zero: int) -> DataSteps:
-    """The steps of the largest reduction and gathering over the data axis that a plan has."""
+    """The steps of the largest reduction and gathering over some factors that a plan has."""
     if zero < 2:
         return DataSteps((), ())
     scatter, gather = (
@@ -44,14 +44,14 @@ def _steps(plan: Plan, kind: str, taken: tuple[int, ...]) -> Steps:
     return tuple(tuple(taken.index(factor) for factor in step) for step in largest.steps)
 
 
-CONSTANTS = """DATA_FACTORS = {sizes}  # of the data axis: {words}
+CONSTANTS = """DATA_FACTORS = {sizes}  # of the shards: {words}
 SCATTER_STEPS = {scatter}  # the factors of each step, by their place; none: one collective
 GATHER_STEPS = {gather}"""
 
 TEXT = '''
 class InSteps:
-    """A collective over the data axis in steps, each among the ranks that differ along some
-    factors of the axis, as the plan has it."""
+    """A collective over the shards in steps, each among the ranks that differ along some of
+    their factors, as the plan has it."""
 
     def __init__(self, mesh, steps):
         ranks = mesh.mesh.reshape(PIPELINE * REPLICATE, *DATA_FACTORS, TENSOR)

@@ -19,7 +19,7 @@ from meshwright.cost.collective import Collective
 from meshwright.export.as_run import as_run, machine_of
 from meshwright.export.dims import dims_of
 from meshwright.export.exported import Exported, ExportWriting, Files, target_named
-from meshwright.export.fit import Fitted, fitted, ranks_of
+from meshwright.export.fit import Fitted, fitted, ranks_of, sharded_factors
 from meshwright.export.jax_mesh import left_whole, write_jax
 from meshwright.export.libraries import write_accelerate, write_deepspeed
 from meshwright.export.lost import Over, lost_of, lost_stages
@@ -101,13 +101,10 @@ def exported(plan: Plan, graph: OperatorGraph, target: str) -> Exported:
 
 def _carried(plan: Plan, fit: Fitted) -> dict[str, Over]:
     """The collectives over the data axis that the script carries out in the plan's steps."""
-    steps = data_steps(plan, fit.taken["data"], fit.config.zero)
+    sharded = sharded_factors(fit.config, fit.taken, plan.cluster)
+    steps = data_steps(plan, sharded, fit.config.zero)
     kinds = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
-    return {
-        kind.value: frozenset(fit.taken["data"])
-        for kind, own in zip(kinds, steps, strict=True)
-        if own
-    }
+    return {kind.value: frozenset(sharded) for kind, own in zip(kinds, steps, strict=True) if own}
 
 
 def _with_stages(
@@ -157,7 +154,7 @@ def known_facts(graph: OperatorGraph) -> Facts | None:
 def plan_of(graph: OperatorGraph, cluster: Cluster, fit: Fitted, facts: Facts | None) -> Plan:
     """The plan that a configuration means."""
     if facts is not None:
-        return configured(graph, cluster, fit.config, None if fit.ordered else fit.taken)
+        return configured(graph, cluster, fit.config, fit.taken)
     return replace(data_parallel(graph, cluster), options=fit.config.options)
 
 

@@ -18,10 +18,21 @@ from meshwright.lower.bundles import bucketed, bundles, layers_of
 from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.machine import MeshSizes
 from meshwright.lower.parameter_axes import parameter_axes, shard_dim
-from meshwright.sharding.states import PARTIAL
+from meshwright.sharding.states import PARTIAL, is_at
 
 ElementRange = tuple[int, int]
 """The first of some elements and the last + 1."""
+
+
+class CopySum(NamedTuple):
+    """The sum of shards over the devices that hold copies of them, where ZeRO shards within fewer
+    than all.
+    """
+
+    inside: tuple[int, ...]
+    """The factors that are summed over."""
+    beside: tuple[int, ...]
+    """Those along which the same runs side by side."""
 
 
 class BucketParameter(NamedTuple):
@@ -32,6 +43,8 @@ class BucketParameter(NamedTuple):
     """How its readers leave its gradient, by number; none if it does not learn."""
     shards: tuple[int, ...]
     """The factors along which it is sharded: where its gradient is a pending sum."""
+    copies: CopySum | None = None
+    """What sums its shards once more, if others hold copies of them."""
     axes: tuple[tuple[int, ...], ...] = ()
     """The same factors by axes of the mesh, in the order in which these cut it."""
     dim: int = 0
@@ -109,8 +122,15 @@ def buckets(wiring: Dataflow) -> tuple[Bucket, ...]:
 
 def _kept(wiring: Dataflow, name: str, trained: bool) -> BucketParameter:
     returns = tuple(n for n, own in enumerate(wiring.returns) if own.tensor == name)
-    shards: tuple[int, ...] = ()
-    if trained and wiring.plan.options.zero and returns and wiring.made[name].there.shape:
-        first = wiring.returns[returns[0]].lying.states
-        shards = tuple(f for f, state in enumerate(first) if state == PARTIAL)
-    return BucketParameter(name, returns if trained else (), shards)
+    if not trained:
+        return BucketParameter(name, (), ())
+    if not (wiring.plan.options.zero and returns and wiring.made[name].there.shape):
+        return BucketParameter(name, returns, ())
+    first = wiring.returns[returns[0]].lying.states
+    summed = tuple(f for f, state in enumerate(first) if state == PARTIAL)
+    shards = tuple(f for f in summed if wiring.plan.sharding[f])
+    copied = tuple(f for f in summed if f not in shards)
+    if not (shards and copied):
+        return BucketParameter(name, returns, shards)
+    beside = (f for f, state in enumerate(first) if not is_at(state) and f not in copied)
+    return BucketParameter(name, returns, shards, CopySum(copied, tuple(beside)))

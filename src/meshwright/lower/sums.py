@@ -3,7 +3,8 @@ bucket, a device's coordinates. Leaves: `GradientSum`s over the same devices, an
 travel by themselves.
 
 A parameter that is sharded is cut once more, into whole rows, over the devices that would hold
-copies of its piece (`buckets`).
+copies of its piece (`buckets`), or over those of them that are near each other; what is summed
+there is then summed between the copies of each shard (HSDP).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshwright.cost.collective import Collective
-from meshwright.lower.buckets import Bucket, BucketParameter
+from meshwright.lower.buckets import Bucket, BucketParameter, CopySum
 from meshwright.lower.dataflow import Dataflow
 from meshwright.lower.machine import Coordinates
 from meshwright.lower.transfers import GroupCollective, Step
@@ -24,22 +25,28 @@ class GradientSum(NamedTuple):
     parameters: tuple[BucketParameter, ...]
     step: GroupCollective | None
     """The collective that sums them; None if every member gets the sum of its shard alone."""
+    copies: CopySum | None = None
+    """What sums its shard once more, over those that have a copy of it."""
 
 
 def sums(wiring: Dataflow, bucket: Bucket, here: Coordinates) -> tuple[GradientSum, ...]:
     """What a device sums of a bucket, in an order that does not depend on what it has."""
     found: dict[tuple[str, ...], list[tuple[BucketParameter, GroupCollective | None]]] = {}
+    key: tuple[str, ...]
     for kept in bucket.parameters:
         if not kept.returns or not wiring.made[kept.name].there.holds(here):
             continue
         dtype = wiring.plan.graph.specs[kept.name].dtype
         if kept.shards:
-            found.setdefault(("", str(kept.shards), dtype), []).append((kept, None))
+            key = "", f"{kept.shards} {kept.copies}", dtype
+            found.setdefault(key, []).append((kept, None))
         elif (step := _single(wiring.returns[kept.returns[0]].steps)) is not None:
             key = str(step.inside), str(step.beside), dtype
             found.setdefault(key, []).append((kept, step))
     return tuple(
-        GradientSum(tuple(kept for kept, _ in own), own[0][1]) for _, own in sorted(found.items())
+        GradientSum(tuple(kept for kept, _ in own), step, first.copies)
+        for _, own in sorted(found.items())
+        for first, step in own[:1]
     )
 
 

@@ -207,8 +207,17 @@ class _Traffic:
         count, item = sum(map(self._elements, names)), self._item(names[0])
         if total.step is None:
             links = self._chains.scattered(total.parameters[0].shards, count * item)
-            return sent(Collective.REDUCE_SCATTER, links, self._shards(total.parameters))
+            sizes = self._shards(total.parameters)
+            between = self._between_copies(total, sizes, item) if total.copies else 0
+            return sent(Collective.REDUCE_SCATTER, links, sizes) + between
         return self._summed(total.step.inside, total.step.beside, count * item, count, item)
+
+    def _between_copies(self, total: GradientSum, sizes: Sequence[int], item: int) -> int:
+        """For the sum of a device's shard over those that have a copy of it."""
+        assert total.copies is not None
+        members = list(self._wiring.machine.along(total.parameters[0].shards, self._here))
+        own = sizes[members.index(self._here)]
+        return self._summed(*total.copies, max(sizes), own // item, item) if own else 0
 
     def _shards(self, alike: Sequence[BucketParameter]) -> list[int]:
         """Bytes that each member has of a row of sharded pieces."""

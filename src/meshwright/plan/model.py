@@ -31,7 +31,14 @@ from meshwright.cost.backend import NCCL, backend_named
 from meshwright.cost.memory import OPTIMIZERS, Optimizer
 from meshwright.graph.layers import run_again
 from meshwright.graph.model import OperatorGraph
-from meshwright.sharding.layout import Layout, MeshFactor, checked_layout, factors
+from meshwright.sharding.layout import (
+    Layout,
+    MeshFactor,
+    checked_layout,
+    factors,
+    neighbourhoods,
+    sharding,
+)
 from meshwright.sharding.micro_batches import cut_by_micro_batches
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import cut_alike, units
@@ -59,6 +66,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many layers, if not of all (0), evenly spread over the graph (`run_again`)."""
     zero: int = 0
     """Sharding of what is copied: 1 the optimizer's state, 2 also gradients, 3 also parameters."""
+    shard_within: int = 0
+    """Among how many devices in a row it is sharded, with copies beyond (HSDP: as many as a node
+    has); 0: among all."""
     bucket: Bytes = Bytes(0)
     """Gradients of at least so many bytes are reduced together; 0: those of each unit by itself;
     LAYERWISE: those of each repeated layer, as FSDP's units and about as Megatron's buckets are."""
@@ -80,6 +90,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.zero not in range(4):
             raise InputError(f"the ZeRO stage is {self.zero}", "give 0, 1, 2 or 3")
+        if self.shard_within and not self.zero:
+            raise InputError(
+                f"ZeRO 0 shards nothing within {self.shard_within} devices",
+                "give a ZeRO stage too, or leave the devices out",
+            )
+
+    @property
+    def sharded(self) -> str:
+        """What is sharded among whom, in a few words."""
+        among = f" within {self.shard_within} devices (HSDP)" if self.shard_within else ""
+        return f"ZeRO {self.zero}{among}"
+
+    def with_zero(self, stage: int) -> Options:
+        """The same with another stage of ZeRO."""
+        within = self.shard_within if stage else 0
+        return msgspec.structs.replace(self, zero=stage, shard_within=within)
 
     @property
     def recomputed(self) -> str:
@@ -163,6 +189,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 "give every unit one, or take the graph that it was made for",
             )
         cut_by_micro_batches(self.graph, self.options.micro_batches)
+        self._refuse_other_neighbourhoods()
         alike, checked = cut_alike(self.graph), set[tuple[int, Layout]]()
         for unit, kind in zip(self.units, alike, strict=True):
             layout = self.layout[unit.name]
@@ -171,6 +198,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             checked.add((kind, layout))
             checked_layout(layout, unit.extents, self.factors, f"unit {unit.name!r}")
             self._refuse_too_small_micro_batches(unit, layout)
+
+    def _refuse_other_neighbourhoods(self) -> None:
+        devices, known = self.options.shard_within, neighbourhoods(self.factors)
+        if devices and devices not in known:
+            counts = ", ".join(map(str, known)) or "nothing"
+            raise InputError(
+                f"ZeRO shards within {devices} devices, which are none of {self.cluster.name}'s "
+                "neighbourhoods",
+                f"give {counts}, or 0 for all devices",
+            )
 
     def _refuse_too_small_micro_batches(self, unit: OpGroup, layout: Layout) -> None:
         degrees, micro = layout.degrees(self.factors), self.options.micro_batches
@@ -195,7 +232,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     " x ".join(levels),
                 ),
                 ("micro-batches", f"{own.micro_batches} ({own.schedule})"),
-                ("optimizer", f"{own.optimizer}, ZeRO {own.zero}"),
+                ("optimizer", f"{own.optimizer}, {own.sharded}"),
                 ("activation checkpointing", own.recomputed),
                 ("reduction programs", str(len(self.programs))),
                 ("collectives in steps", str(sum(len(own.steps) > 1 for own in self.chains))),
@@ -219,6 +256,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def factors(self) -> tuple[MeshFactor, ...]:
         """The factors of the cluster."""
         return factors(self.cluster)
+
+    @cached_property
+    def sharding(self) -> tuple[bool, ...]:
+        """Along which factors ZeRO shards what would be copied."""
+        return sharding(self.factors, self.options.shard_within)
 
     @cached_property
     def layout(self) -> Mapping[str, Layout]:

@@ -71,9 +71,7 @@ def describe_fitting(checked: Checked) -> str:
     assert checked.simulation is not None
     memory = checked.simulation.prediction.memory
     parts = ", ".join(f"{name} {format_gibibytes(n)}" for name, n in parts_of(memory).items())
-    if checked.copies:
-        parts += f", HSDP's copies of shards {format_gibibytes(checked.copies)}"
-    peak = describe_peak(memory, checked.memory, checked.copies)
+    peak = describe_peak(memory, checked.memory)
     if not checked.missing:
         return f"It fits: {peak}: {parts}."
     missing = format_gibibytes(checked.missing)

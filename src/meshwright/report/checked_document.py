@@ -33,7 +33,6 @@ def checked_document(checked: Checked, model: str) -> Document:
     if simulation is not None:
         document |= prediction_document(simulation.plan, simulation.prediction, checked.missing)
         document |= parts_document(step_parts(simulation))
-        document["hsdp_bytes"] = checked.copies
         document["loads"] = [own._asdict() for own in checked.loads]
     document["fixes"] = [_trial(checked, own) for own in checked.fixes]
     document["best"] = None if checked.best is None else _trial(checked, checked.best)

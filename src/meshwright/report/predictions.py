@@ -72,9 +72,9 @@ def refused_document(refused: Iterable[tuple[str, str]]) -> list[Document]:
     return [{"name": name, "reason": reason} for name, reason in refused]
 
 
-def describe_peak(memory: Held, limit: int, more: int = 0) -> str:
-    """The peak of memory beside what a device has, where and when; `more` bytes come besides."""
-    holds = f"{format_gibibytes(memory.total + more)} of {format_gibibytes(limit)}"
+def describe_peak(memory: Held, limit: int) -> str:
+    """The peak of memory beside what a device has, where and when."""
+    holds = f"{format_gibibytes(memory.total)} of {format_gibibytes(limit)}"
     return (
         f"peak memory: {holds} ({memory.device}, t = {format_seconds(memory.seconds)}, predicted)"
     )

@@ -11,9 +11,10 @@ multiplying the factors that share a role and a level. Nothing here knows of byt
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import combinations_with_replacement, groupby, product
+from itertools import accumulate, combinations_with_replacement, groupby, product
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +45,36 @@ def factors(cluster: Cluster) -> tuple[MeshFactor, ...]:
         for level, cardinality in enumerate(cluster.hierarchy)
         for size in prime_factors(cardinality)
     )
+
+
+def neighbourhoods(own: Sequence[MeshFactor]) -> tuple[int, ...]:
+    """Of how many devices in a row each mesh dimension has several, the fewest first.
+
+    >>> neighbourhoods(factors(Cluster.named("dgx-h100", node=2)))
+    (2, 4, 8)
+    """
+    sizes = [factor.size for factor in reversed(own)]
+    return tuple(accumulate(sizes[:-1], operator.mul))
+
+
+def level_neighbourhoods(cluster: Cluster) -> tuple[int, ...]:
+    """Those that are whole levels, as the GPUs of a node.
+
+    >>> level_neighbourhoods(Cluster.named("dgx-h100", node=4))
+    (8,)
+    """
+    sizes = [cardinality for cardinality in reversed(cluster.hierarchy) if cardinality > 1]
+    return tuple(accumulate(sizes[:-1], operator.mul))
+
+
+def sharding(own: Sequence[MeshFactor], devices: int) -> tuple[bool, ...]:
+    """Which factors lie inside of so many devices in a row; all for 0.
+
+    >>> sharding(factors(Cluster.named("dgx-h100", node=2)), 8)
+    (False, True, True, True)
+    """
+    behind = [math.prod(factor.size for factor in own[f:]) for f in range(len(own))]
+    return tuple(not devices or count <= devices for count in behind)
 
 
 class Layout(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
 from meshwright.plan.model import Options
 from meshwright.sharding.allowed import ANYTHING, Allowed
-from meshwright.sharding.layout import factors
+from meshwright.sharding.layout import factors, sharding
 from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes, resharding
 from meshwright.sharding.states import PARTIAL, State
 from meshwright.sharding.unit import BoundaryTensor
@@ -75,7 +75,9 @@ class AdditiveCosts:
         options: Options,
         allowed: Allowed = ANYTHING,
     ) -> None:
-        """Of the options micro-batches and the optimizer count; ZeRO is asked for."""
+        """Of the options micro-batches, the optimizer and among whom ZeRO shards count; its stage
+        is asked for.
+        """
         self.graph, self.cluster, self.options = graph, cluster, options
         self.units, self.factors = units(graph), factors(cluster)
         self.prices = prices
@@ -96,7 +98,9 @@ class AdditiveCosts:
         for leg in (own for bundle in self.bundles for own in bundle.legs):
             if leg.port.halo or leg.port.statistics or leg.port.exchanged:
                 self._beside.setdefault(leg.unit, []).append(leg.port)
-        shared = ("costing", operators, micro, options.optimizer)
+        self.shards = np.array(sharding(self.factors, options.shard_within), np.bool_)
+        """[factors] whether ZeRO shards along a factor."""
+        shared = ("costing", operators, micro, options.optimizer, options.shard_within)
         self.known: _Known = prices.shared.setdefault(shared, _Known())
         self.kind = self._kinds()
         self.joints = tuple(self._joints())
@@ -266,7 +270,7 @@ class AdditiveCosts:
             if not source.trained or leg.port.back is None:
                 continue
             home, made = _states(source.port.there, roles), _states(leg.port.back, roles)
-            held = np.where(made == PARTIAL, np.int8(SHARD), home) if zero else home
+            held = np.where(self.shards & (made == PARTIAL), np.int8(SHARD), home) if zero else home
             sums += self._rows(made, held, source.bytes)
             if zero in (1, 2):
                 sums += self._rows(held, home, source.bytes)

@@ -55,6 +55,8 @@ class AssignmentRates(NamedTuple):
     launch: float
     """Nanoseconds for an update of nothing."""
     zero: int
+    shards: Flags
+    """[factors] whether ZeRO shards along a factor."""
     again: Flags
     """[units] whether a unit runs again in the backward pass."""
     early: bool
@@ -195,7 +197,7 @@ def _lay_way(
             source, unit = leg_source[leg], leg_unit[leg]
             home, reading = (made, needed) if there else (needed, made)
             if sharded:
-                home_of(bones, b, source, roles, zero, home)
+                home_of(bones, b, source, roles, rates.shards, home)
             else:
                 states_of(source_state, source, roles, source_maker[source], home)
             states_of(leg_state, leg, roles, unit, reading)
@@ -295,14 +297,14 @@ def _lay_update(
         if not bones.trained[source]:
             continue
         trained = True
-        home_of(bones, b, source, roles, rates.zero, made)
+        home_of(bones, b, source, roles, rates.shards, made)
         own = bones.source_bytes[source]
         for f in range(len(made)):
             if made[f] >= 0:
                 own /= sizes[f]
         bytes_here += own
         if 0 < rates.zero < 3 and not rates.early:
-            home_of(bones, b, source, roles, 0, needed)
+            states_of(bones.source_there, source, roles, bones.source_maker[source], needed)
             count = resharding(
                 made, needed, sizes, bones.source_bytes[source],
                 room.scratch, room.operation, room.held,

@@ -222,18 +222,20 @@ def differ(one: Codes, other: Codes) -> bool:
 
 
 @compiled
-def home_of(bones: TaskTemplate, b: int, source: int, roles: Codes, zero: int, out: Codes) -> None:
+def home_of(
+    bones: TaskTemplate, b: int, source: int, roles: Codes, shards: Flags, out: Codes
+) -> None:
     """How a source lies: as it is made, or, sharded, as the optimizer holds it."""
     maker, back = bones.source_maker[source], bones.leg_back
     states_of(bones.source_there, source, roles, maker, out)
-    if not (bones.parameters[b] and zero > 0 and bones.trained[source]):
+    if not (bones.parameters[b] and bones.trained[source]):
         return
     leg = bones.leg_start[b]
     while bones.leg_source[leg] != source:
         leg += 1
     for f in range(roles.shape[1]):
         role = roles[maker, f]
-        if role >= 0 and back[leg, role] == PARTIAL:
+        if shards[f] and role >= 0 and back[leg, role] == PARTIAL:
             out[f] = SHARD
 
 

@@ -192,7 +192,11 @@ class _Telling:
         if not (bundle.parameters and source.trained) or leg.port.back is None:
             return plain
         gradient = self._states(source.maker, leg.port.back)
-        return tuple(SHARD if g == PARTIAL else p for p, g in zip(plain, gradient, strict=True))
+        shards = self._problem.rates.shards.tolist()
+        return tuple(
+            SHARD if own and g == PARTIAL else p
+            for own, p, g in zip(shards, plain, gradient, strict=True)
+        )
 
     def _steps(self, made: States, needed: States, size: float) -> list[_Step]:
         key = made, needed, size

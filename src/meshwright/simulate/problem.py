@@ -25,7 +25,7 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
 from meshwright.plan.model import Options, Plan
 from meshwright.sharding.allowed import ANYTHING, Allowed
-from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
+from meshwright.sharding.layout import IDLE, REPLICA, Layout, MeshFactor, factors, sharding
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at, coordinate_of, is_at
 from meshwright.sharding.unit import OpGroup
@@ -89,6 +89,7 @@ class StepModel:
             update=traffic / moving * NANO,
             launch=rates.launch * NANO,
             zero=self.options.zero,
+            shards=_sharding(self.factors, self.options),
             again=_again(graph, self.units, self.options),
             early=self.options.early,
             buckets=bool(self.options.bucket),
@@ -196,6 +197,11 @@ def _layout(unit: OpGroup, roles: Codes) -> Layout:
             for role in map(int, roles)
         )
     )
+
+
+def _sharding(own: Sequence[MeshFactor], options: Options) -> Flags:
+    """Along which factors ZeRO shards, if there is any."""
+    return np.array(sharding(own, options.shard_within), np.bool_) & (options.zero > 0)
 
 
 def _again(graph: OperatorGraph, own: tuple[OpGroup, ...], options: Options) -> Flags:

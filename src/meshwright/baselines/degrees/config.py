@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -50,6 +51,8 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     micro_batches: int = 1
     schedule: Schedule = "1f1b"
     zero: int = 0
+    shard_within: int = 0
+    """As `Options.shard_within`."""
     recompute: bool = False
     recompute_layers: int = 0
     """As `Options.recompute_layers`."""
@@ -98,6 +101,30 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
         return math.prod(self.degrees.values())
 
     @property
+    def inside_data(self) -> int:
+        """Devices in a row that hold the same samples: those of the axes inside of data's."""
+        inside = takewhile(lambda axis: axis != "data", self.order)
+        return math.prod(self.degrees[axis] for axis in inside)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of what ZeRO shards (HSDP)."""
+        return max(1, self.inside_data * self.data // (self.shard_within or self.devices))
+
+    def with_replicas(self, copies: int) -> ParallelConfig:
+        """The same with so many copies of what ZeRO shards, which divide the data axis.
+
+        >>> ParallelConfig(data=8, zero=3).with_replicas(2).shard_within
+        4
+        """
+        within = self.inside_data * self.data // copies
+        return msgspec.structs.replace(self, shard_within=within if copies > 1 else 0)
+
+    def with_zero(self, stage: int, within: int) -> ParallelConfig:
+        """The same with another stage of ZeRO, within so many devices if it shards anything."""
+        return msgspec.structs.replace(self, zero=stage, shard_within=within if stage else 0)
+
+    @property
     def options(self) -> Options:
         """What is decided for the whole graph."""
         return Options(
@@ -108,6 +135,7 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
             recompute=self.recompute,
             recompute_layers=self.recompute_layers if self.recompute else 0,
             zero=self.zero,
+            shard_within=self.shard_within,
             bucket=self.bucket,
             early=self.early,
         )
@@ -132,7 +160,7 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.sequence and self.tensor > 1:
             words.append("sequence parallel")
         if self.zero:
-            words.append(f"ZeRO {self.zero}")
+            words.append(self.options.sharded)
         if self.recompute:
             some = f" of {counted(self.recompute_layers, 'layer')}" if self.recompute_layers else ""
             words.append(f"activation checkpointing{some}")

@@ -64,6 +64,8 @@ class ConfigChoices(NamedTuple):
     base: ParallelConfig
     """What is not chosen: the optimizer, precision."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    within: tuple[int, ...] = (0,)
+    """As `Options.shard_within`, the usual one first."""
     recompute: tuple[bool, ...] = (False, True)
     micro_batches: int | None = None
     stages: int | None = None
@@ -103,10 +105,9 @@ class Grid:
                 own = replace(
                     choices.base, data=data, tensor=tensor, context=context, pipeline=pipeline,
                     expert=expert, chunks=1, stages=(), micro_batches=1, recompute_layers=0,
-                    sequence=tensor > 1,
-                    zero=self.zeros(data * context)[0], recompute=choices.recompute[0],
+                    sequence=tensor > 1, recompute=choices.recompute[0],
                     uneven=bool(facts.layers % pipeline),
-                )  # fmt: skip
+                ).with_zero(self.zeros(data * context)[0], choices.within[0])  # fmt: skip
                 counts = self.counts(own)
                 if not counts:
                     continue
@@ -149,20 +150,33 @@ class Grid:
         zero = max(self.zeros(config.data * config.context))
         last = self.counts(config)[-1]
         for recompute in self._choices.recompute:
-            own = replace(config, zero=zero, recompute=recompute, micro_batches=last)
+            own = replace(config, recompute=recompute, micro_batches=last)
+            own = own.with_zero(zero, self._choices.within[0])
             yield own if self.allows(own) else replace(own, chunks=1)
 
     def near(self, config: ParallelConfig) -> Iterator[ParallelConfig]:
         """Configurations that differ in a setting or two."""
-        zeros = [z for z in self.zeros(config.data * config.context) if z != config.zero]
+        usual = config.shard_within or self._choices.within[0]
+        zeros = [
+            config.with_zero(stage, usual)
+            for stage in self.zeros(config.data * config.context)
+            if stage != config.zero
+        ]
         others = [r for r in self._choices.recompute if r != config.recompute]
         fewer, more = self._beside(config)
         yield from (*fewer[:1], *more[:1])
-        yield from (replace(config, zero=zero) for zero in zeros)
+        yield from zeros
+        if config.zero:
+            others_within = (own for own in self._choices.within if own != config.shard_within)
+            yield from (replace(config, shard_within=own) for own in others_within)
         yield from self._virtual(config)
         for recompute in others:
             yield from (replace(own, recompute=recompute) for own in (*fewer, config, *more))
-        yield from (replace(own, zero=zero) for zero in zeros for own in (*fewer[:1], *more[:1]))
+        yield from (
+            replace(zero, micro_batches=own.micro_batches)
+            for zero in zeros
+            for own in (*fewer[:1], *more[:1])
+        )
         yield from (*fewer[1:], *more[1:])
         if config.pipeline > 1:
             turned = PIPELINE_INSIDE if config.order == INNERMOST_FIRST else INNERMOST_FIRST

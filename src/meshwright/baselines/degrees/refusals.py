@@ -18,6 +18,7 @@ from meshwright.baselines.degrees.facts import Facts, facts_of
 from meshwright.baselines.degrees.placed import rows_of
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
+from meshwright.sharding.layout import factors, neighbourhoods
 
 
 def refusals(
@@ -55,6 +56,27 @@ def _machine(cluster: Cluster, config: ParallelConfig) -> Iterator[InputError]:
         rows_of(config.degrees, cluster)
     except InputError as error:
         yield error
+        return
+    if config.shard_within:
+        yield from _neighbourhood(cluster, config)
+
+
+def _neighbourhood(cluster: Cluster, config: ParallelConfig) -> Iterator[InputError]:
+    """What is wrong with the devices among which ZeRO shards."""
+    least, most = config.inside_data, config.inside_data * config.data
+    possible = [
+        devices
+        for devices in neighbourhoods(factors(cluster))
+        if devices % least == 0 and most % devices == 0 and (devices > least or config.context > 1)
+    ]
+    if config.shard_within not in possible:
+        yield InputError(
+            f"ZeRO shards within {config.shard_within} devices, which are no whole share of the "
+            f"{most} that data goes over on cluster {cluster.name!r}",
+            f"give {_list(tuple(possible))}"
+            if possible
+            else "shard over all devices of the data axis",
+        )
 
 
 def _model(facts: Facts, config: ParallelConfig, devices: int) -> Iterator[InputError]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from meshwright.lower.buckets import Bucket, BucketParameter
+from meshwright.lower.buckets import Bucket, BucketParameter, CopySum
 from meshwright.lower.chains import ChainLink
 from meshwright.lower.script import Script
 from meshwright.lower.sums import GradientSum, alone, gathered, sums
@@ -47,6 +47,8 @@ class GradientReducer:
             if own.step is None:
                 for links in (self._scattering(own.parameters), self._gathering(own.parameters)):
                     self._wire.prepare(link.members for link in links)
+                if own.copies is not None:
+                    self._copying(own.copies, pieces)
             else:
                 self._reducer(own.step, pieces)
         for kept in bucket.parameters:
@@ -127,7 +129,7 @@ class GradientReducer:
             for kept, piece in zip(own.parameters, pieces, strict=True)
         ]
         if own.step is None:
-            self._scatter(own.parameters, rows, found)
+            self._scatter(own, rows, found)
             return
         row = torch.cat(rows) if len(rows) > 1 else rows[0].clone()
         self._reducer(own.step, pieces).all_reduce(row)
@@ -135,19 +137,24 @@ class GradientReducer:
             found[piece.name] = part.view(piece.data.shape)
 
     def _scatter(
-        self,
-        parameters: Sequence[BucketParameter],
-        rows: Sequence[Tensor],
-        found: dict[str, Tensor],
+        self, together: GradientSum, rows: Sequence[Tensor], found: dict[str, Tensor]
     ) -> None:
-        pieces = self._pieces(parameters)
+        pieces = self._pieces(together.parameters)
         sharings = [_sharing(piece) for piece in pieces]
         cuts = [s.shards(row) for row, s in zip(rows, sharings, strict=True)]
         parts = [torch.cat(own) for own in zip(*cuts, strict=True)]
-        own = chaining.reduce_scatter(self._wire, parts, self._scattering(parameters))
+        own = chaining.reduce_scatter(self._wire, parts, self._scattering(together.parameters))
+        if together.copies is not None and own.numel():
+            self._copying(together.copies, pieces).all_reduce(own)
         sizes = [sharing.sizes[sharing.own] for sharing in sharings]
         for piece, shard in zip(pieces, torch.split(own, sizes), strict=True):
             found[piece.name] = shard
+
+    def _copying(self, copies: CopySum, pieces: Sequence[ParameterPiece]) -> Reducer:
+        """What sums shards over the devices that have a copy of them."""
+        cuts = zip(*(_sharing(piece).sizes for piece in pieces), strict=True)
+        size = max(map(sum, cuts)) * pieces[0].data.itemsize
+        return self._mover.reducer(*copies, size)
 
     def _scattering(self, parameters: Sequence[BucketParameter]) -> tuple[ChainLink, ...]:
         """How the gradients of sharded parameters are summed."""

@@ -24,11 +24,18 @@ from meshwright.graph.layers import layer_count
 from meshwright.search.budget import Budget
 from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.consistent import refuse_impossible
-from meshwright.search.joint.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, ZERO
+from meshwright.search.joint.constraints import (
+    MICRO_BATCHES,
+    RECOMPUTE,
+    SHARD_WITHIN,
+    STAGES,
+    ZERO,
+)
 from meshwright.search.joint.contradictions import runs
 from meshwright.search.joint.global_config import GlobalConfig, micro_batches, stages_of
 from meshwright.search.joint.graph_context import CoarseSolution
 from meshwright.search.joint.question import PlanRequest
+from meshwright.sharding.layout import level_neighbourhoods
 from meshwright.sharding.units import units
 
 NAMES = ("zero", "recompute", "stages", "micro_batches")
@@ -61,6 +68,7 @@ def _fixes(question: PlanRequest) -> Iterator[tuple[str, str]]:
     """Options of the whole graph, then degrees of splits."""
     graph, cluster = question.graph, question.cluster
     yield from ((ZERO, str(stage)) for stage in range(4))
+    yield from ((SHARD_WITHIN, str(own)) for own in (0, *level_neighbourhoods(cluster)))
     if layer_count(graph):
         yield from ((RECOMPUTE, word) for word in ("no", "yes"))
     yield from ((STAGES, str(own)) for own in sorted({1, *map(prod, runs(cluster).values())}))

@@ -15,15 +15,24 @@ from meshwright.search.joint.constraints import (
     ALONE,
     MICRO_BATCHES,
     OPTIONS,
+    SHARD_WITHIN,
     STAGE,
     STAGES,
+    ZERO,
     Constraints,
     can_be_cut,
     option,
 )
 from meshwright.search.joint.contradictions import contradiction, parts, runs
 from meshwright.search.joint.question import PlanRequest, Stopped
-from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.sharding.layout import (
+    IDLE,
+    REPLICA,
+    Layout,
+    checked_layout,
+    factors,
+    neighbourhoods,
+)
 from meshwright.sharding.micro_batches import cut_by_micro_batches
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units as units_of
@@ -35,6 +44,7 @@ LISTED = 12
 def checked(constraints: Constraints, units: Sequence[OpGroup], cluster: Cluster) -> None:
     """Refuse constraints that cannot be kept."""
     _refuse_values_given_twice(constraints)
+    _refuse_sharding_without_zero(constraints)
     for pattern, layout in constraints.pinned:
         _check_pin(pattern, layout, units, cluster)
     splits = sorted({split.name for unit in units for split in unit.splits})
@@ -61,6 +71,13 @@ def _refuse_values_given_twice(constraints: Constraints) -> None:
             raise InputError(f"{both} contradict each other", "keep one of them")
 
 
+def _refuse_sharding_without_zero(constraints: Constraints) -> None:
+    devices = option(constraints, SHARD_WITHIN)
+    if devices and option(constraints, ZERO) == 0:
+        both = [f"{ZERO}=0", f"{SHARD_WITHIN}={devices}"]
+        raise _contradiction(both, "ZeRO 0 shards nothing")
+
+
 def _check_pin(pattern: str, text: str, units: Sequence[OpGroup], cluster: Cluster) -> None:
     own = factors(cluster)
     known = {name: unit for unit in units for name in (unit.name, *_operators(unit))}
@@ -85,6 +102,8 @@ def _check_fix(
         _check_stages(int(value), units, cluster)
     elif name == MICRO_BATCHES:
         _check_micro_batches(int(value), units)
+    elif name == SHARD_WITHIN:
+        _check_shard_within(int(value), cluster)
     elif name not in OPTIONS:
         if name not in splits:
             problem = f"'{name}={value}' fixes what is neither a split of any unit nor an option"
@@ -112,6 +131,16 @@ def _check_stages(stages: int, units: Sequence[OpGroup], cluster: Cluster) -> No
     if stages > len(units):
         raise InputError(
             f"'{STAGES}={stages}' is more than the graph's {len(units)} units", "give fewer"
+        )
+
+
+def _check_shard_within(devices: int, cluster: Cluster) -> None:
+    possible = neighbourhoods(factors(cluster))
+    if devices not in (0, *possible):
+        raise InputError(
+            f"'{SHARD_WITHIN}={devices}' is the product of no inner factors of cluster "
+            f"{cluster.name!r}",
+            f"give one of {', '.join(map(str, [0, *possible]))}; 0 is all devices",
         )
 
 

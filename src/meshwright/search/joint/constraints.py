@@ -28,8 +28,8 @@ from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, Layout, factors
 from meshwright.sharding.unit import OpGroup
 
-OPTIONS = ("stages", "micro-batches", "zero", "recompute", "bucket")
-STAGES, MICRO_BATCHES, ZERO, RECOMPUTE, BUCKET = OPTIONS
+OPTIONS = ("stages", "micro-batches", "zero", "shard-within", "recompute", "bucket")
+STAGES, MICRO_BATCHES, ZERO, SHARD_WITHIN, RECOMPUTE, BUCKET = OPTIONS
 STAGE, ALONE = "stage", "idle"
 """What "@1" is along a factor of stages, and elsewhere."""
 
@@ -89,7 +89,7 @@ def _whole_value(name: str, value: str) -> tuple[str, str]:
         raise error.at(f"{name}={value}") from None
     if name == ZERO and number > 3:
         raise InputError(f"{name}={value} is no ZeRO stage", "give 0, 1, 2 or 3")
-    if name not in (ZERO, BUCKET) and number < 1:
+    if name not in (ZERO, SHARD_WITHIN, BUCKET) and number < 1:
         raise InputError(f"{name}={value} is no number of ways", "give 1 or more")
     return name, str(number)
 
@@ -99,7 +99,7 @@ def option(constraints: Constraints, name: str) -> int | None:
 
     >>> own = parse_constraints(fixes=["zero=1", "recompute=no"])
     >>> [option(own, name) for name in OPTIONS]
-    [None, None, 1, False, None]
+    [None, None, 1, None, False, None]
     """
     if name not in OPTIONS:
         raise InputError(f"{name!r} is no option", nearest(name, OPTIONS))

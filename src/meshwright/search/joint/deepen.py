@@ -21,8 +21,9 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.grid import ConfigChoices, Grid, search_grid
 from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.clock import Clock
-from meshwright.search.joint.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, ZERO, option
+from meshwright.search.joint.constraints import MICRO_BATCHES, RECOMPUTE, STAGES, option
 from meshwright.search.joint.evaluate import Evaluator
+from meshwright.search.joint.global_config import savings, shards_within
 from meshwright.search.joint.graph_context import GraphContext
 from meshwright.search.joint.optimality import Optimality
 from meshwright.search.joint.question import PlanRequest
@@ -97,10 +98,11 @@ def by_degrees(
 def choices(question: PlanRequest) -> ConfigChoices:
     """What configurations may say."""
     own, training = question.constraints, question.training
-    zero, recompute = option(own, ZERO), option(own, RECOMPUTE)
+    stages, recompute = {saving.zero for saving in savings(own)}, option(own, RECOMPUTE)
     return ConfigChoices(
         base=ParallelConfig(optimizer=training.optimizer, mixed=training.mixed),
-        zero=(0, 1, 2, 3) if zero is None else (zero,),
+        zero=tuple(sorted(stages)),
+        within=shards_within(question, max(stages)),
         recompute=(False, True) if recompute is None else (bool(recompute),),
         micro_batches=option(own, MICRO_BATCHES),
         stages=option(own, STAGES),

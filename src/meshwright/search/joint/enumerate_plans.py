@@ -29,7 +29,7 @@ from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import BUCKET, MICRO_BATCHES, allowed, option, stays
 from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings
+from meshwright.search.joint.global_config import BUCKETS, micro_batches, savings, shards_within
 from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.allowed import Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, factors
@@ -145,6 +145,7 @@ def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
             question.training,
             micro_batches=count,
             zero=saving.zero,
+            shard_within=devices,
             recompute=saving.recompute,
             recompute_layers=again,
             bucket=size,
@@ -152,6 +153,7 @@ def _options(question: PlanRequest, graph: OperatorGraph) -> list[Options]:
         for count in micro_batches(graph)
         if wanted in (None, count)
         for saving in savings(question.constraints)
+        for devices in shards_within(question, saving.zero)
         for again in range(max(1, layer_count(graph)) if saving.recompute else 1)
         for size in (BUCKETS if bucket is None else (bucket,))
     ]

@@ -1,9 +1,9 @@
 """What is decided for the whole graph at once. Enters: a question. Leaves: `GlobalConfig`s.
 
 A frame says which factors hold the stages of a pipeline, and the options: micro-batches,
-recomputation, ZeRO, buckets. Stages sit along factors of one level, so that what passes between
-them crosses that level; along any in a row, across levels too, where the user has fixed how many
-they are or pinned where. Micro-batches are as many as divide the batch.
+recomputation, ZeRO and among whom it shards, buckets. Stages sit along factors of one level, so
+that what passes between them crosses that level; along any in a row, across levels too, where the
+user has fixed how many they are or pinned where. Micro-batches are as many as divide the batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from meshwright.plan.model import Options
 from meshwright.search.joint.constraints import (
     BUCKET,
     MICRO_BATCHES,
+    RECOMPUTE,
+    SHARD_WITHIN,
     STAGES,
+    ZERO,
     Constraints,
     option,
     sitting,
 )
 from meshwright.search.joint.contradictions import stage_runs
 from meshwright.search.joint.question import PlanRequest
-from meshwright.sharding.layout import MeshFactor, factors
+from meshwright.sharding.layout import MeshFactor, factors, level_neighbourhoods
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import at
@@ -85,6 +88,14 @@ def shapes(question: PlanRequest, graph: OperatorGraph) -> Iterator[tuple[tuple[
         yield from ((stages, micro) for micro in _micro_batches(question, count, possible))
 
 
+def shards_within(question: PlanRequest, zero: int) -> tuple[int, ...]:
+    """Among how many devices in a row a stage of ZeRO may shard: all, or those of a level."""
+    wanted = option(question.constraints, SHARD_WITHIN)
+    if not zero:
+        return (0,)
+    return (0, *level_neighbourhoods(question.cluster)) if wanted is None else (wanted,)
+
+
 def framed(
     question: PlanRequest, stages: tuple[int, ...], micro: int, saving: MemorySaving
 ) -> GlobalConfig:
@@ -93,6 +104,7 @@ def framed(
         question.training,
         micro_batches=micro,
         zero=saving.zero,
+        shard_within=shards_within(question, saving.zero)[0],
         recompute=saving.recompute,
         bucket=option(question.constraints, BUCKET) or 0,
     )
@@ -101,11 +113,13 @@ def framed(
 
 def savings(constraints: Constraints) -> list[MemorySaving]:
     """The ways to save that are allowed."""
-    zero, recompute = option(constraints, "zero"), option(constraints, "recompute")
+    zero, recompute = option(constraints, ZERO), option(constraints, RECOMPUTE)
+    least = 1 if option(constraints, SHARD_WITHIN) else 0
     return [
         own
         for own in SAVINGS
         if zero in (None, own.zero) and recompute in (None, int(own.recompute))
+        if own.zero >= least
     ]
 
 
@@ -126,14 +140,15 @@ def neighbours(
     changed = [replace(options, bucket=size) for size in BUCKETS if wanted in (None, size)]
     changed += [
         replace(
-            options,
-            zero=own.zero,
+            options.with_zero(own.zero),
             recompute=own.recompute,
             recompute_layers=options.recompute_layers if own.recompute else 0,
         )
         for own in savings(question.constraints)
         if own.recompute == options.recompute or own.zero == options.zero
     ]
+    within = shards_within(question, options.zero)
+    changed += [replace(options, shard_within=devices) for devices in within]
     if option(question.constraints, MICRO_BATCHES) is None:
         changed += [replace(options, micro_batches=other) for other in _beside(graph, micro)]
     return [GlobalConfig(frame.stages, own) for own in changed if own != options]

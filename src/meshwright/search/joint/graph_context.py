@@ -85,14 +85,14 @@ class GraphContext:
             bundles(graph, self.units),
             lambda unit: pins_of(question.constraints, unit),
         )
-        self._costings: dict[int, AdditiveCosts] = {}
+        self._costings: dict[tuple[int, int], AdditiveCosts] = {}
         self._pipelines: dict[int, PipelinePartitions] = {}
         self._fields: dict[object, LayoutDP] = {}
 
     def field(self, frame: GlobalConfig) -> LayoutDP:
         """The costs of a frame's layouts."""
         options = frame.options
-        saved = options.zero, options.recompute, options.recompute_layers
+        saved = options.sharded, options.recompute, options.recompute_layers
         key = (options.micro_batches, saved, frame.stages)
         if key not in self._fields:
             costing = self._costing(frame)
@@ -185,9 +185,9 @@ class GraphContext:
         return Candidate(plan, simulate(plan, self.prices, self.operators).prediction)
 
     def _costing(self, frame: GlobalConfig) -> AdditiveCosts:
-        micro = frame.options.micro_batches
-        if micro not in self._costings:
-            self._costings[micro] = AdditiveCosts(
+        key = frame.options.micro_batches, frame.options.shard_within
+        if key not in self._costings:
+            self._costings[key] = AdditiveCosts(
                 self.graph,
                 self.question.cluster,
                 self.prices,
@@ -195,7 +195,7 @@ class GraphContext:
                 frame.options,
                 self.permit(frame),
             )
-        return self._costings[micro]
+        return self._costings[key]
 
     def permit(self, frame: GlobalConfig) -> Allowed:
         """What the user's constraints leave to choose from."""

@@ -51,7 +51,7 @@ def _worthwhile(trials: Evaluator, limit: Bytes) -> Iterator[CandidateEntry]:
     over = [own for own in trials.kept.ranked() if not own.candidate.fits(limit)]
     for entry in sorted(over, key=lambda own: own.step):
         options = entry.candidate.plan.options
-        key = id(entry.bench), entry.roles.tobytes(), options.micro_batches, options.zero
+        key = id(entry.bench), entry.roles.tobytes(), options.micro_batches, options.sharded
         if not options.recompute and key not in known:
             known.add(key)
             yield entry

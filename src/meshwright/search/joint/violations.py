@@ -97,6 +97,7 @@ class _Check:
             "stages": str(self.stages),
             "micro-batches": str(options.micro_batches),
             "zero": str(options.zero),
+            "shard-within": str(options.shard_within),
             "recompute": "yes" if options.recompute else "no",
         }.get(name)
         if found is None:

@@ -75,7 +75,8 @@ class MemoryWeigher:
                 degree = np.where(roles == split, sizes, 1).prod(axis=1)
                 ways = ways * (degree if state >= 0 else 1)
                 summed = leg.port.back is not None and leg.port.back[split] == PARTIAL
-                copies = copies * (degree if summed else 1)
+                along = (roles == split) & self._costing.shards
+                copies = copies * (np.where(along, sizes, 1).prod(axis=1) if summed else 1)
             own = source.bytes / ways
             wide = own * max(1.0, 4 / ITEM_BYTES[self._costing.graph.specs[source.name].dtype])
             numbers, copy = (wide, wide) if options.mixed else (own, 0.0)

@@ -213,7 +213,7 @@ class _Gradients:
         problem, bones, self._clock = parts.problem, parts.problem.bones, clock
         source = parameters_of(problem)
         self._unit = bones.source_maker[source]
-        lying = lying_each(problem, source, parts.degrees[self._unit])
+        lying = lying_each(parts, source)
         self._whole, self._summed = lying.gradients, lying.summed
         bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.source_start))[source]
         task = bones.back[bundle, 0]
@@ -298,7 +298,7 @@ class _Fetched:
         problem, bones = parts.problem, parts.problem.bones
         source = parameters_of(problem)
         self.unit = bones.source_maker[source]
-        self.size = lying_each(problem, source, parts.degrees[self.unit]).fetched
+        self.size = lying_each(parts, source).fetched
         bundle = np.repeat(np.arange(len(bones.maker)), np.diff(bones.source_start))[source]
         begin = timeline.end - problem.tasks.duration
         self.there, self.back = begin[bones.carry[bundle]], begin[bones.again[bundle]]

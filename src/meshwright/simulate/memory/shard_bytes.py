@@ -4,7 +4,8 @@ is told by `memory_timeline`.
 
 With d(u, s) how many ways the factors cut split s of unit u,
     ways(t)    = product of d over the splits that cut t: a device has bytes(t) / ways        `ways`
-    copies(p)  = product of d over the splits that leave p's gradient as a pending sum
+    copies(p)  = product of d over the splits that leave p's gradient as a pending sum, of d only
+                 what cuts within the devices among which ZeRO shards
     shard(p)   = ceil(rows / copies) / rows of a piece's rows: the largest that ZeRO gives a device
     ZeRO       leaves of the optimizer's state and what is summed of gradients (1, 2) and of
                parameters (3) a shard                                                   `lying_each`
@@ -79,6 +80,8 @@ class ShardBytes:
         self.problem, self.roles = problem, roles
         self.inventory = inventory(problem.graph)
         self.degrees = degrees(problem, roles)
+        self.shards = degrees(problem, roles, problem.rates.shards)
+        """[units, splits] of the degrees the part along which ZeRO shards."""
         count = len(problem.units)
         self.kept, self.rerun = [0.0] * count, [0.0] * count
         """For each unit what it keeps from its forward to its backward pass, and what it has again
@@ -88,7 +91,7 @@ class ShardBytes:
         self._kept: set[int] = set()
         """The roots that some unit keeps."""
         self._weigh_pieces()
-        self.lying = lying(problem, self.degrees)
+        self.lying = self._lying()
 
     def standing(self, units: Flags) -> ResidentBytes:
         """What a device on which these units work holds all the time."""
@@ -114,6 +117,13 @@ class ShardBytes:
             ways = max(ways, next(samples, 1))
         fed = sum(tensor.spec.bytes for tensor in graph.inputs)
         return sum(tensor.spec.bytes for tensor in graph.buffers) + fed / ways / micro
+
+    def _lying(self) -> ParameterBytes:
+        """The parameters that lie with each unit, and what belongs to them."""
+        own, count = parameters_of(self.problem), len(self.problem.units)
+        unit = self.problem.bones.source_maker[own]
+        each = (np.bincount(unit, weights=size, minlength=count) for size in lying_each(self, own))
+        return ParameterBytes(*(size.astype(np.float64) for size in each))
 
     def _weigh_pieces(self) -> None:
         seen: set[tuple[int, bytes]] = set()
@@ -187,9 +197,11 @@ def devices(problem: StepModel, roles: Codes) -> Iterator[tuple[str, Flags]]:
         yield places.names[resource], inside[resource]
 
 
-def degrees(problem: StepModel, roles: Codes) -> Ints:
-    """[rows, splits] how many ways each of some rows of roles cuts the splits of its unit."""
-    sizes = np.array([factor.size for factor in problem.factors], np.int64)
+def degrees(problem: StepModel, roles: Codes, along: Flags | bool = True) -> Ints:
+    """[rows, splits] how many ways each of some rows of roles cuts the splits of its unit, along
+    some of the factors.
+    """
+    sizes = np.where(along, [factor.size for factor in problem.factors], 1).astype(np.int64)
     return np.stack(
         [np.where(roles == split, sizes, 1).prod(axis=1) for split in range(MOST_SPLITS)], axis=1
     )
@@ -239,31 +251,23 @@ def pieces(problem: StepModel, unit: int, cut: tuple[int, ...]) -> tuple[PieceBy
     return known[key]
 
 
-def lying(problem: StepModel, degrees: Ints) -> ParameterBytes:
-    """The parameters that lie with each unit, and what belongs to them."""
-    own = parameters_of(problem)
-    unit = problem.bones.source_maker[own]
-    found = lying_each(problem, own, degrees[unit])
-    count = len(problem.units)
-    each = (np.bincount(unit, weights=size, minlength=count) for size in found)
-    return ParameterBytes(*(size.astype(np.float64) for size in each))
-
-
 def parameters_of(problem: StepModel) -> Ints:
     """The sources that are parameters, by number."""
     bones = problem.bones
     return np.flatnonzero(np.repeat(bones.parameters, np.diff(bones.source_start)))
 
 
-def lying_each(problem: StepModel, sources: Ints, degrees: Ints) -> ParameterBytes:
-    """[rows] parameters and what belongs to them, given the degrees [rows, splits] of their units.
+def lying_each(parts: ShardBytes, sources: Ints) -> ParameterBytes:
+    """[rows] parameters and what belongs to them.
 
     Those that do not learn have neither gradients nor an optimizer's state.
     """
-    bones, options = problem.bones, problem.options
+    problem, bones, options = parts.problem, parts.problem.bones, parts.problem.options
+    unit = bones.source_maker[sources]
+    degrees = parts.degrees[unit]
     own = bones.source_bytes[sources] / ways(bones.source_there[sources], degrees)
     summed = bones.leg_back[problem.joined.first_leg[sources]] == PARTIAL
-    copies = np.where(summed, degrees, 1).prod(axis=1)
+    copies = np.where(summed, parts.shards[unit], 1).prod(axis=1)
     wide = own * np.maximum(1.0, 4 / problem.joined.width[sources])
     numbers, copy = (wide, wide) if options.mixed else (own, np.zeros(len(own)))
     software = problem.cluster.device.running
