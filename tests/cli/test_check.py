@@ -114,8 +114,8 @@ def test_torchtitan_fits_badly(verb: Verb) -> None:
     assert (code, found["fits"]) == (0, True)
     assert found["loads"][0]["what"] == "node/nic"
     assert found["best"]["changes"][:2] == [
-        "parallelism.data_parallel_shard_degree = 16",
-        "parallelism.tensor_parallel_degree = 1",
+        "parallelism.data_parallel_replicate_degree = 4",
+        "parallelism.data_parallel_shard_degree = 4",
     ]
     assert found["best"]["step_s"] < found["step_s"] / 3
 
@@ -141,24 +141,40 @@ def test_degrees_and_the_plan_of_the_search(verb: Verb, monkeypatch: pytest.Monk
     assert "Change to:\n  --data 4\n  --tensor 1" in out
 
 
-def test_replicas_of_shards_count(verb: Verb, tmp_path: Path) -> None:
+def test_replicas_of_shards_are_shards_of_neighbours(verb: Verb, tmp_path: Path) -> None:
     text = (
         '[activation_checkpoint]\nmode = "none"\n[training]\nlocal_batch_size = 1\n[parallelism]\n'
     )
     file = tmp_path / "hsdp.toml"
     file.write_text(f"{text}data_parallel_replicate_degree = 2\n")
     sizes = "zoo:llama3-8b?layers=2&sequence=512"
-    words = (str(file), sizes, "--cluster", "dgx-a100", "--nodes", "1", "--gpus", "4")
-    code, out, _ = verb(*words, "--no-better", "--json")
+    machine = ("--cluster", "dgx-a100", "--nodes", "1", "--gpus", "4", "--no-better")
+    code, out, _ = verb(str(file), sizes, *machine, "--json")
     found = json.loads(out)
     assert code == 0
-    held = found["memory"]
-    assert found["hsdp_bytes"] == held["parameters"] + held["gradients"] + held["optimizer"]
-    limit = str(found["memory_bytes"] + found["hsdp_bytes"] // 2) + "B"
-    code, out, _ = verb(*words, "--no-better", "--memory", limit)
+    assert found["config"]["shard_within"] == 2
+    file.write_text(f"{text}data_parallel_replicate_degree = 1\n")
+    _, out, _ = verb(str(file), sizes, *machine, "--json")
+    whole = json.loads(out)["memory"]
+    assert found["memory"]["optimizer"] == pytest.approx(2 * whole["optimizer"], rel=0.01)
+    limit = str(found["memory_bytes"] - (1 << 20)) + "B"
+    file.write_text(f"{text}data_parallel_replicate_degree = 2\n")
+    code, out, _ = verb(str(file), sizes, *machine, "--memory", limit)
     assert code == 1
-    assert "HSDP's copies of shards" in out
     assert "parallelism.data_parallel_replicate_degree = 1" in out
+
+
+def test_degrees_with_shards_of_neighbours(verb: Verb) -> None:
+    words = (SMALL, "--cluster", "dgx-a100", "--nodes", "2", "--batch", "16", "--no-better")
+    code, out, _ = verb(*words, "--zero", "3", "--shard-within", "8")
+    assert code == 0
+    assert "ZeRO 3 within 8 devices (HSDP)" in out
+    code, out, _ = verb(*words, "--zero", "3", "--tp", "8", "--shard-within", "8")
+    assert code == 1
+    assert "ZeRO shards within 8 devices, which are no whole share of the 16" in out
+    code, _, said = verb(*words, "--shard-within", "8")
+    assert code == 2
+    assert "ZeRO 0 shards nothing within 8 devices; give a ZeRO stage too" in said
 
 
 @pytest.mark.parametrize(

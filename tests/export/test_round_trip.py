@@ -66,12 +66,14 @@ def configs(draw: st.DrawFn) -> ParallelConfig:
         order=draw(st.sampled_from((INNERMOST_FIRST, PIPELINE_INSIDE))),
     )
     assume(found.devices == CLUSTER.devices and not undivided(facts_of(llama()), found))
-    return found
+    copies = draw(st.sampled_from([n for n in (1, 2, 4) if found.data % n == 0]))
+    return found.with_replicas(copies if found.zero and copies < found.data else 1)
 
 
 def same(one: ParallelConfig, two: ParallelConfig) -> None:
     assert one.degrees == two.degrees
     assert (one.chunks, one.micro_batches, one.zero) == (two.chunks, two.micro_batches, two.zero)
+    assert one.replicas == two.replicas
     assert (one.recompute, one.expert, one.order) == (two.recompute, two.expert, two.order)
 
 
@@ -86,7 +88,9 @@ def test_megatron_flags_read_back(config: ParallelConfig) -> None:
 def test_torchtitan_reads_back(config: ParallelConfig) -> None:
     dims = dims_of(llama())
     sharded = config.data * config.context > 1
-    own = replace(config, zero=max(2, config.zero) if sharded else 0, order=INNERMOST_FIRST)
+    own = config.with_zero(max(2, config.zero) if sharded else 0, 0)
+    own = replace(own, order=INNERMOST_FIRST)
+    own = own.with_replicas(config.replicas if sharded else 1)
     for written, read in (
         (torchtitan_toml, read_torchtitan),
         (torchtitan_python, read_torchtitan_python),
@@ -109,7 +113,7 @@ def configs_of_experts(draw: st.DrawFn) -> ParallelConfig:
         zero=draw(st.sampled_from((1, 2, 3))),
         sequence=tensor > 1,
         uneven=pipeline == 4,
-    )
+    ).with_replicas(draw(st.sampled_from((1, 2))) if tensor * pipeline * context < 8 else 1)
 
 
 @settings(max_examples=8, deadline=None)
@@ -125,6 +129,7 @@ def test_export_then_read_gives_the_same_degrees(config: ParallelConfig, target:
     }[target]
     again = settled(read(dict(found.files)[name], CLUSTER.devices), facts_of(graph))
     assert again.degrees == config.degrees
+    assert again.replicas == config.replicas
     assert (again.expert, again.micro_batches) == (config.expert, config.micro_batches)
     assert again.zero == (config.zero if target == "megatron" else max(2, config.zero))
 

@@ -54,6 +54,18 @@ def test_shards_are_scattered_and_gathered() -> None:
     assert sent("sample,sample,sample", Options(zero=1)) == [{"Settle": 72, "Gather": 72}] * 2
 
 
+def test_shards_of_neighbours_are_summed_between_their_copies() -> None:
+    """HSDP on two nodes of two devices: half a row is scattered and gathered inside, and the shard
+    of a quarter each way summed across.
+    """
+    layouts = [Layout.parse("sample sample")] * 3
+    for zero, gathers in ((1, 1), (3, 1)):
+        options = Options(zero=zero, shard_within=2)
+        script = Script(Plan.of("by hand", two_layers(), machine(2, 2), layouts, options))
+        found = [dict(sent_by_kind(script, device)) for device in range(4)]
+        assert found == [{"Settle": 72 + 72, "Gather": 72 * gathers}] * 4
+
+
 def test_wholly_sharded_parameters_that_are_used_again_at_once_are_gathered_once() -> None:
     assert sent("sample,sample,sample", Options(zero=3)) == [{"Gather": 72, "Settle": 72}] * 2
 

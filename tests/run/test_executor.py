@@ -10,10 +10,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from meshwright.base.units import Seconds
+from meshwright.base.units import Bytes, Seconds
+from meshwright.baselines.data import data_parallel
 from meshwright.capture.zoo import ENTRIES
 from meshwright.graph.model import Operator
-from meshwright.plan.model import Plan
+from meshwright.plan.model import Options, Plan
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
@@ -78,6 +79,21 @@ def test_random_plans_equal_one_device(devices: int, count: int) -> None:
 
 def test_random_plans_equal_one_device_in_single_precision() -> None:
     for verdict in verdicts(sampled(1, 4, 3, "float32")):
+        assert verdict.strict, str(verdict)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 2)])
+def test_shards_of_neighbours_equal_one_device(sizes: tuple[int, ...]) -> None:
+    """HSDP: also where rows do not divide, and with parameters that travel in buckets."""
+    cluster, batch = machine(*sizes), 24
+    drawn = []
+    for model in ("mlp", "gpt2-xl"):
+        base = data_parallel(tiny(model, batch).graph, cluster)
+        for zero, micro, bucket in ((1, 1, 0), (2, 2, 10**6), (3, 1, 10**6), (3, 2, 0)):
+            options = Options(zero=zero, shard_within=2, micro_batches=micro, bucket=Bytes(bucket))
+            plan = base.changed(options=options)
+            drawn.append(Drawn(model, batch, "float64", (), plan))
+    for verdict in verdicts(drawn):
         assert verdict.strict, str(verdict)
 
 

@@ -131,7 +131,7 @@ def configs(draw: st.DrawFn) -> ParallelConfig:
     left //= context
     pipeline = draw(st.sampled_from([n for n in (1, 2, 4) if left % n == 0]))
     data = left // pipeline
-    return ParallelConfig(
+    config = ParallelConfig(
         data=data,
         tensor=tensor,
         context=context,
@@ -142,6 +142,8 @@ def configs(draw: st.DrawFn) -> ParallelConfig:
         sequence=draw(st.booleans()) and 16 % (tensor * context) == 0,
         order=draw(st.sampled_from((INNERMOST_FIRST, PIPELINE_INSIDE))),
     )
+    copies = draw(st.sampled_from([n for n in (1, 2, 4, 8) if data % n == 0]))
+    return config.with_replicas(copies if config.zero and copies < data else 1)
 
 
 @given(configs(), st.sampled_from((llama, gpt)))
@@ -367,7 +369,7 @@ def test_a_job_of_torchtitan() -> None:
         ('fsdp_reshard_after_forward = "never"', 2, "bfloat16", 0),
         ("pipeline_parallel_degree = 2", 2, "bfloat16", 0),
         ("data_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1", 0, "bfloat16", 0),
-        ("data_parallel_replicate_degree = 2", 3, "bfloat16", 1),
+        ("data_parallel_replicate_degree = 2", 3, "bfloat16", 0),
         ("tensor_parallel_degree = 8", 0, "float32", 1),
     ],
 )
@@ -392,9 +394,16 @@ def test_jobs_that_cannot_be_read(text: str, words: str) -> None:
         read_torchtitan(text, 8)
 
 
+def innermost_first(config: ParallelConfig, zero: int) -> ParallelConfig:
+    """The same as both formats say it, with as many copies of shards."""
+    sequence = config.tensor > 1
+    own = replace(config.with_zero(zero, 0), order=INNERMOST_FIRST, mixed=True, sequence=sequence)
+    return own.with_replicas(config.replicas)
+
+
 @given(configs())
 def test_settings_of_megatron_are_read_back(config: ParallelConfig) -> None:
-    config = replace(config, order=INNERMOST_FIRST, mixed=True, sequence=config.tensor > 1)
+    config = innermost_first(config, config.zero)
     text = " ".join(settings("megatron", config, 16))
     assert read_megatron(f"{text} --global-batch-size 16 --bf16", 8).config == config
 
@@ -402,10 +411,7 @@ def test_settings_of_megatron_are_read_back(config: ParallelConfig) -> None:
 @given(configs(), st.sampled_from((2, 3)))
 def test_settings_of_torchtitan_are_read_back(config: ParallelConfig, zero: int) -> None:
     assume(config.data * config.context > 1)
-    config = replace(
-        config, order=INNERMOST_FIRST, mixed=True, sequence=config.tensor > 1, zero=zero,
-        uneven=True,
-    )  # fmt: skip
+    config = replace(innermost_first(config, zero), uneven=True)
     assert read_torchtitan(_sections(settings("torchtitan", config, 16)), 8).config == config
 
 

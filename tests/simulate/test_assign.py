@@ -16,6 +16,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import LAYERWISE, Options
+from meshwright.sharding.layout import factors, neighbourhoods
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at
 from meshwright.sharding.unit import OpGroup
@@ -121,11 +122,12 @@ def compare(problem: StepModel, roles: Codes) -> None:
 
 
 def drawn_problem(random: Random, graph: OperatorGraph) -> StepModel:
-    cluster = random.choice(CLUSTERS)
+    cluster, zero = random.choice(CLUSTERS), random.randint(0, 3)
     options = Options(
         optimizer=random.choice(("sgd", "adam")),
         micro_batches=random.choice((1, 2)),
-        zero=random.randint(0, 3),
+        zero=zero,
+        shard_within=random.choice((0, *neighbourhoods(factors(cluster)))) if zero else 0,
         recompute=random.random() < 0.3,
         bucket=Bytes(random.choice((0, 0, 500, 10**9, LAYERWISE))),
         early=random.random() < 0.3,

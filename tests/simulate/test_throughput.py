@@ -76,7 +76,7 @@ def test_recipes_fit_with_the_fewest_micro_batches() -> None:
     graph = transformer(batch=64)
     roomy = recipes(graph, FOUR, FOUR.device.memory)
     names = [name for name, _ in roomy.fitted]
-    assert names[:4] == ["DDP", "FSDP (ZeRO 3)", "FSDP + AC", "TP 2 x DP 2"]
+    assert names[:4] == ["DDP", "FSDP (ZeRO 3)", "FSDP + AC", "HSDP 2 x 2"]
     assert [own.plan.options.micro_batches for _, own in roomy.fitted][:4] == [1, 1, 1, 1]
     most = roomy.fitted[1][1].prediction.memory.total
     tight = dict(recipes(graph, FOUR, type(FOUR.device.memory)(most - 1)).fitted)

@@ -37,7 +37,7 @@ from meshwright.rewrite.language.terms import Rule, nodes
 from meshwright.rewrite.language.types import PARALLEL
 from meshwright.rewrite.library import library
 from meshwright.search.joint.question import PlanRequest
-from meshwright.sharding.layout import Layout, MeshFactor, factors, layouts
+from meshwright.sharding.layout import Layout, MeshFactor, factors, layouts, level_neighbourhoods
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
@@ -162,19 +162,23 @@ def _large_enough(
 def allowed(question: PlanRequest) -> tuple[Options, ...]:
     """Every value of every option."""
     fixed = dict(question.constraints.fixed)
-    names = ("micro-batches", "zero", "recompute", "bucket")
-    micro, zero, again, bucket = (fixed.get(name) for name in names)
+    names = ("micro-batches", "zero", "shard-within", "recompute", "bucket")
+    micro, zero, within, again, bucket = (fixed.get(name) for name in names)
+    possible = (0, *level_neighbourhoods(question.cluster)) if within is None else (int(within),)
     return tuple(
         msgspec.structs.replace(
             question.training,
             micro_batches=micro_batches,
             zero=stage,
+            shard_within=devices,
             recompute=recompute,
             recompute_layers=again_in,
             bucket=Bytes(size),
         )
         for micro_batches in (divisors(batch(question)) if micro is None else (int(micro),))
         for stage in (range(4) if zero is None else (int(zero),))
+        for devices in (possible if stage else (0,))
+        if stage or not int(within or 0)
         for recompute in ((False, True) if again is None else (again == "yes",))
         for again_in in range(max(1, sum(own.count for own in layers(question.graph))))
         if recompute or not again_in

@@ -24,7 +24,14 @@ from meshwright.lower.transfers import GroupCollective
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.joint.explore_rewrites import algebra
-from meshwright.sharding.layout import IDLE, REPLICA, Layout, checked_layout, factors
+from meshwright.sharding.layout import (
+    IDLE,
+    REPLICA,
+    Layout,
+    checked_layout,
+    factors,
+    neighbourhoods,
+)
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support.executed import tiny
@@ -133,12 +140,15 @@ def rewritten(
 
 def _plan(graph: OperatorGraph, cluster: Cluster, rng: random.Random) -> Plan:
     count, schedule = rng.choice((1, 1, 2, 4, 3)), rng.choice(SCHEDULES)
+    zero = rng.choice((0, 0, 1, 2, 3))
+    neighbours = neighbourhoods(factors(cluster)) if zero else ()
     options = Options(
         micro_batches=count,
         schedule=schedule,
         recompute=rng.random() < 0.3,
         recompute_layers=0 if count == 1 else 1,
-        zero=rng.choice((0, 0, 1, 2, 3)),
+        zero=zero,
+        shard_within=rng.choice((0, *neighbours)),
         bucket=Bytes(rng.choice((0, 4096, 10**6))),
     )
     own = units(graph)

@@ -9,11 +9,11 @@ from meshwright.capture.load import load_graph
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import Options, Plan
-from meshwright.sharding.layout import Layout
+from meshwright.sharding.layout import Layout, factors, neighbourhoods
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units
 from support import loop_bodies as bodies
-from support.state_bodies import Subject, random_plan
+from support.state_bodies import Subject, machine_of, random_plan
 
 
 def graph_of(rate: float = 0.0) -> OperatorGraph:
@@ -74,9 +74,15 @@ def twisted(zero: int) -> Plan:
 
 
 def any_plans(ranks: int, count: int) -> list[Plan]:
-    """Plans of random layouts, with every stage of ZeRO in turn."""
-    own = Subject(GRAPH, {}, {}, {})
-    return [random_plan(own, ranks, seed, Options(zero=seed % 4)) for seed in range(count)]
+    """Plans of random layouts, with every stage of ZeRO in turn, at times within neighbours."""
+    own, found = Subject(GRAPH, {}, {}, {}), list[Plan]()
+    known = (0, *neighbourhoods(factors(machine_of(ranks))))
+    for seed in range(count):
+        zero = seed % 4
+        within = known[seed // 4 % len(known)] if zero else 0
+        options = Options(zero=zero, shard_within=within)
+        found.append(random_plan(own, ranks, seed, options))
+    return found
 
 
 def masking_plans() -> list[Plan]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import msgspec
 from hypothesis import reject
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.memory import OPTIMIZERS
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
-from meshwright.sharding.layout import Layout, layouts
+from meshwright.sharding.layout import Layout, factors, layouts, neighbourhoods
 from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer
 
@@ -59,8 +60,12 @@ def plans(
     graphs = (*GRAPHS, REPEATING) if repeating else GRAPHS
     graph, cluster = draw(st.sampled_from(graphs)), draw(st.sampled_from(CLUSTERS))
     chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, cluster)]
+    options, known = draw(own), neighbourhoods(factors(cluster))
+    if options.zero and known:
+        within = draw(st.sampled_from((0, *known)))
+        options = msgspec.structs.replace(options, shard_within=within)
     try:
-        plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, draw(own))
+        plan = Plan.of(draw(st.text(max_size=9)), graph, cluster, chosen, options)
     except InputError:
         reject()
     size = draw(st.floats(1.0, 1e12))

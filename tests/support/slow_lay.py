@@ -282,7 +282,13 @@ class Twin:
         if not source.trained or leg.port.back is None:
             return plain
         gradient = self.states(source.maker, leg.port.back)
-        return tuple(SHARD if g == PARTIAL else p for p, g in zip(plain, gradient, strict=True))
+        within, behind = self.problem.options.shard_within, list[int]()
+        for size in reversed(self.sizes):
+            behind.insert(0, size * (behind[0] if behind else 1))
+        return tuple(
+            SHARD if g == PARTIAL and not 0 < within < devices else p
+            for p, g, devices in zip(plain, gradient, behind, strict=True)
+        )
 
     def _once_more(self, cost: Cost) -> Cost:
         """A task that was rounded to nanoseconds, as a part of another."""

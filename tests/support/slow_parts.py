@@ -246,6 +246,13 @@ class Parts:
         return math.prod(self._degree(number, s) for s, state in enumerate(states) if state >= 0)
 
     def _copies(self, number: int, back: tuple[State, ...] | None) -> int:
-        """How many devices make parts of the same gradient."""
-        states = enumerate(back or ())
-        return math.prod(self._degree(number, s) for s, state in states if state == PARTIAL)
+        """How many devices make parts of the same gradient, of those among which ZeRO shards."""
+        summed = {split for split, state in enumerate(back or ()) if state == PARTIAL}
+        within, copies, devices = self.problem.options.shard_within, 1, 1
+        for factor, role in reversed(
+            list(zip(self.problem.factors, self.roles[number], strict=True))
+        ):
+            devices *= factor.size
+            if role in summed and (not within or devices <= within):
+                copies *= factor.size
+        return copies

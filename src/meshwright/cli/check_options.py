@@ -158,7 +158,8 @@ def _of_degrees(degrees: Given, devices: int) -> Written:
 
     taken = math.prod(degrees.get(axis, 1) for axis in ("tensor", "context", "pipeline"))
     rest = {"data": max(1, devices // taken), "sequence": degrees.get("tensor", 1) > 1}
-    return Written(form="options", config=msgspec.convert(rest | degrees, ParallelConfig))
+    config = msgspec.structs.replace(ParallelConfig(), **rest | degrees)
+    return Written(form="options", config=config)
 
 
 def _text(file: str) -> str:

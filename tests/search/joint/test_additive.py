@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from meshwright.base.errors import InputError
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.plan.model import Options, Plan
+from meshwright.sharding.layout import factors, neighbourhoods
 from meshwright.sharding.reshard import Codes
 from meshwright.simulate.additive import AdditiveCosts
 from meshwright.simulate.collective_table import CollectivePrices
@@ -84,10 +86,13 @@ def laid(draw: st.DrawFn) -> Both:
         zero=draw(st.integers(0, 3)),
     )
     own = CLUSTERS[cluster]
+    if options.zero:
+        within = draw(st.sampled_from((0, *neighbourhoods(factors(own)))))
+        options = replace(options, shard_within=within)
     for micro in (options.micro_batches, 1):
         chosen = [draw(st.sampled_from(choices)) for choices in legal(graph, own)]
         try:
-            used = Options(optimizer=options.optimizer, micro_batches=micro, zero=options.zero)
+            used = replace(options, micro_batches=micro)
             return Both(Plan.of("random", graph, own, chosen, used), *tables(cluster))
         except InputError:
             continue

@@ -96,6 +96,7 @@ def parsed(text: str) -> Constraints:
         ("stages=8", "more than the graph's 4 units"),
         ("micro-batches=3", "does not divide the 4096 samples of unit 'first'"),
         ("zero=9", "'?zero=9'? is no ZeRO stage; give 0, 1, 2 or 3"),
+        ("shard-within=3", "is the product of no inner factors .*; give one of 0, 2, 4; 0 is all"),
         ("zero=one", "zero=one: 'one' is not a whole number"),
         ("sample=0", "sample=0 is no number of ways"),
         ("recompute=maybe", "neither yes nor no"),
@@ -117,6 +118,7 @@ def test_what_is_said_wrongly_is_refused(text: str, sentence: str) -> None:
         ("pin relu=sample sample sample; pin bent=sample sample replica", "relu=.*bent="),
         ("pin first=sample sample channel; sample=8", "first=sample sample channel.*sample=8"),
         ("zero=1; sample=4; sample=2", "'sample=4' and 'sample=2'"),
+        ("shard-within=4; zero=0; sample=4", "'zero=0' and 'shard-within=4'"),
         ("stages=2; stages=4", "'stages=2' and 'stages=4'"),
         ("micro-batches=2; micro-batches=4", "'micro-batches=2' and 'micro-batches=4'"),
         ("recompute=yes; recompute=no", "'recompute=yes' and 'recompute=no'"),
@@ -149,7 +151,7 @@ def test_stages_lie_along_the_same_factors_in_all_units() -> None:
 
 def test_options_and_rules() -> None:
     own = parse_constraints([], [], ["stages=2", "recompute=yes", "zero=0"], ["fuse*"])
-    assert [option(own, name) for name in OPTIONS] == [2, None, 0, True, None]
+    assert [option(own, name) for name in OPTIONS] == [2, None, 0, None, True, None]
     assert [rule_allowed(own, name) for name in ("fuse-relu", "swap")] == [False, True]
     assert sitting(parsed("pin first=@1 sample stage; pin loss=sample idle sample"), EIGHT) == (
         True,
