@@ -45,7 +45,7 @@ def test_a_row_is_read_as_it_stands() -> None:
 
 def test_unequal_layers_lie_on_stages() -> None:
     row = row_of()
-    layout = layout_of(row, 7)
+    layout = layout_of(row, 7, 8)
     assert str(layout.config) == (
         "DP 2, TP 2, PP 4; 8 micro-batches; sequence parallel; ZeRO 1; activation checkpointing"
     )

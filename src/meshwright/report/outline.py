@@ -180,7 +180,7 @@ def describe_options(options: Options) -> list[str]:
     if options.micro_batches > 1:
         words.append(f"{options.micro_batches} micro-batches, {options.schedule}")
     if options.zero:
-        words.append(f"ZeRO {options.zero}")
+        words.append(options.sharded)
     if options.recompute:
         layers = f" of {options.recompute_layers} layers" if options.recompute_layers else ""
         words.append(f"activation checkpointing{layers}")

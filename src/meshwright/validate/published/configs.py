@@ -17,12 +17,15 @@ from meshwright.baselines.degrees.config import (
 from meshwright.plan.model import LAYERWISE
 from meshwright.validate.published.rows import PublishedRow
 
+HYBRID = "hsdp"
+"""Shards within a machine, copies of them across."""
+
 COPIES = ("BigScience", "Sailor", "Megatron-LM README 2021")
 """Sources that keep norms and residuals whole on every device of the tensor axis."""
 
-ZERO = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 1, "": 3, "not stated": 0}
-"""ZeRO's stage as rows say it. HSDP's shards stay inside a node: between nodes gradients are summed
-once, as with stage 1. Rows that say nothing are of TPUs (FSDP) or, "not stated", of Sailor."""
+ZERO = {"0": 0, "1": 1, "2": 2, "3": 3, HYBRID: 3, "": 3, "not stated": 0}
+"""ZeRO's stage as rows say it. Rows that say nothing are of TPUs (FSDP) or, "not stated", of
+Sailor."""
 
 AGAIN = ("full", "custom", "policy per recipe")
 """Recomputation of whole layers; MaxText's policies run most of a layer again."""
@@ -49,8 +52,8 @@ class PublishedLayout(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def layout_of(row: PublishedRow, stages: int) -> PublishedLayout:
-    """The configuration of a row whose model has so many layers."""
+def layout_of(row: PublishedRow, stages: int, machine: int) -> PublishedLayout:
+    """The configuration of a row whose model has so many layers, on machines of so many devices."""
     if row.gpus is None or row.global_batch is None:
         raise InputError(f"{row.model}: gpus or global_batch is missing", "fill them in")
     assumed = []
@@ -88,6 +91,8 @@ def layout_of(row: PublishedRow, stages: int) -> PublishedLayout:
         early=True,
         mixed="pure" not in row.dtype and _dtype(row) != "float32",
     )
+    if row.zero.lower() == HYBRID and machine % config.inside_data == 0:
+        config = config.with_replicas(max(1, data * config.inside_data // machine))
     return PublishedLayout(
         config, row.global_batch, _dtype(row), FROZEN in row.note, tuple(assumed)
     )

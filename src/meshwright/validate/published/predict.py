@@ -146,10 +146,9 @@ class Predictor:
 
 def question_of(row: PublishedRow) -> PublishedQuestion:
     """What is asked of a row; refuses one that cannot be expressed."""
-    shape = shape_of(row)
-    return PublishedQuestion(
-        shape=shape, cluster=machine_of(row), layout=layout_of(row, shape.layers)
-    )
+    shape, cluster = shape_of(row), machine_of(row)
+    layout = layout_of(row, shape.layers, cluster.hierarchy[-1])
+    return PublishedQuestion(shape=shape, cluster=cluster, layout=layout)
 
 
 def placed(
