@@ -17,7 +17,7 @@ from meshwright.baselines.degrees.config import (
 from meshwright.plan.model import LAYERWISE
 from meshwright.validate.published.rows import PublishedRow
 
-COPIES = ("BigScience", "Sailor", "Megatron-LM README 2021")
+COPIES = ("BigScience", "Sailor", "Megatron-LM README 2021", "vTrain")
 """Sources that keep norms and residuals whole on every device of the tensor axis."""
 
 ZERO = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 1, "": 3, "not stated": 0}
