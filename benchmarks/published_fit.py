@@ -38,7 +38,7 @@ from meshwright.validate.published.folds import FOLDS, folds_of, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import EXPERTS
 from meshwright.validate.published.predict import JudgedRow
-from meshwright.validate.published.rows import PublishedRow, embedded_published
+from meshwright.validate.published.rows import PublishedRow, load_published
 from meshwright.validate.published.summary import errors_of
 
 CLASSES = ("prod", "attn", "group", "elem", "update", "activations", "parameters")
@@ -63,7 +63,7 @@ EXPECTED = {"best": 0.7, "narrow": 0.6, "attended": 0.55, "grouped": 0.8, "strea
 attention, of all scores) at about what FlashAttention-2 publishes
 for A100s, the rest as `Rates`."""
 HOST_BOUND = {"grace": 5e-5}
-"""Launches of Megatron-DeepSpeed: vTrain's rows of it say 55 us (validate/data/step_constants)."""
+"""Launches of Megatron-DeepSpeed: a fit to vTrain's rows of it said 55 us (decision 0025)."""
 WHOLE = {"best": 0.3, "narrow": 0.3, "attended": 0.5, "grouped": 0.5, "streaming": 0.1,
          "half": 0.3, "launch": 0.7, "scores": 0.5, "joined": 0.3}  # fmt: skip
 """How far all machines together may be from it (one ridge, of logarithms)."""
@@ -90,7 +90,7 @@ def simulate_rows(path: str, only: str, seconds: float) -> None:
     lines = list(map(json.loads, file.read_text().splitlines())) if file.exists() else []
     done, known = {line["row"] for line in lines}, {line["question"]: line for line in lines}
     with file.open("a") as out:
-        for number, row in enumerate(embedded_published()):
+        for number, row in enumerate(load_published()):
             told = f"{row.source} {row.model} {row.gpu} {row.note}"
             if number in done or only not in told or time.monotonic() > end:
                 continue
@@ -390,7 +390,7 @@ def write(whole: Fit, fits: Mapping[int, Fit], rows: Sequence[Row], others: Any)
     }
     data = folder / "validate/data"
     (data / "published_folds.json").write_text(json.dumps(folds, indent=1, sort_keys=True) + "\n")
-    numbers = folds_of(embedded_published())
+    numbers = folds_of(load_published())
     judged = [
         JudgedRow(
             row=row.row,
@@ -413,7 +413,7 @@ def main() -> None:
     if args.simulate:
         simulate_rows(args.simulate, args.only, args.seconds)
         return
-    published = embedded_published()
+    published = load_published()
     lines = [
         json.loads(line) for file in args.files for line in Path(file).read_text().splitlines()
     ]

@@ -27,7 +27,7 @@ from meshwright.report.published import describe_published
 from meshwright.validate.bands import bands_of
 from meshwright.validate.published.folds import folds_of
 from meshwright.validate.published.predict import JudgedRow, Predictor
-from meshwright.validate.published.rows import embedded_published
+from meshwright.validate.published.rows import load_published
 from meshwright.validate.published.summary import PublishedErrors, summarize_published
 
 
@@ -36,13 +36,13 @@ def predictor(held_out: bool) -> Predictor:
     """One for each process: what it has captured and predicted is used again."""
     from meshwright.capture.load import load_model
 
-    folds = folds_of(embedded_published()) if held_out else {}
+    folds = folds_of(load_published()) if held_out else {}
     return Predictor(lambda name, batch: load_model(name, batch).graph, folds)
 
 
 def judge(number: int, held_out: bool) -> dict[str, Any]:
     """A row beside its prediction, as a line has it."""
-    row = embedded_published()[number]
+    row = load_published()[number]
     found = predictor(held_out).judge(row)
     told = {name: getattr(found, name) for name in TOLD}
     return {"number": number, "source": row.source, "model": row.model, "gpu": row.gpu, **told}
@@ -54,7 +54,7 @@ TOLD = ("predicted_s", "predicted_bytes", "fits", "config", "skipped")
 def judge_rest(path: Path, held_out: bool, processes: int, seconds: float) -> None:
     """Judge the rows that have no line yet."""
     done = {line["number"] for line in lines_of(path)}
-    rest = [n for n in range(len(embedded_published())) if n not in done]
+    rest = [n for n in range(len(load_published())) if n not in done]
     end = time.monotonic() + seconds
     with (
         path.open("a") as out,
@@ -76,7 +76,7 @@ def lines_of(path: Path) -> list[Mapping[str, Any]]:
 
 def judged_of(path: Path) -> list[JudgedRow]:
     """The same as the rows' own noun."""
-    rows = embedded_published()
+    rows = load_published()
     lines = sorted(lines_of(path), key=lambda line: int(line["number"]))
     return [
         msgspec.convert(

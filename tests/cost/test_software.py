@@ -17,14 +17,14 @@ from meshwright.cost.overlap import waited_share
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 from meshwright.graph.model import Call, Spec
 
-H100 = Cluster.named("dgx-h100").device
+H100, USUAL = Cluster.named("dgx-h100").device, Rates()
 
 TWO_NODES: Pattern = ((Digit(2, PatternUse.MEMBER),), (Digit(8, PatternUse.MEMBER),))
 INSIDE: Pattern = ((Digit(2, PatternUse.EVERY),), (Digit(8, PatternUse.MEMBER),))
 
 
-def running(**told: object) -> Device:
-    return replace(H100, software=Software(**told))  # type: ignore[arg-type]
+def running(rates: Rates = USUAL, **told: object) -> Device:
+    return replace(H100, rates=rates, software=Software(**told))  # type: ignore[arg-type]
 
 
 def grouped(experts: int) -> Call:
@@ -43,7 +43,7 @@ LINEAR = Call(
 
 def test_a_grouped_product_is_as_efficient_as_one_of_its_groups() -> None:
     assert extents_of(grouped(16)) == {"rows": 256, "parameter": 768, "reduction": 2048}
-    pricer = OperatorPricer(H100, rates=Rates())
+    pricer = OperatorPricer(running())
     few, many = (pricer.price(grouped(n)).forward.seconds for n in (2, 64))
     assert many > 2 * few
 
@@ -51,7 +51,7 @@ def test_a_grouped_product_is_as_efficient_as_one_of_its_groups() -> None:
 def test_grouped_products_in_one_kernel_are_faster() -> None:
     rates = Rates(joined=2.0, launch=1e-9, streaming=100.0)  # type: ignore[arg-type]
     apart, joined = (
-        OperatorPricer(running(joins=flag), rates=rates).price(grouped(2)).forward.seconds
+        OperatorPricer(running(rates, joins=flag)).price(grouped(2)).forward.seconds
         for flag in (False, True)
     )
     assert apart / joined == pytest.approx(2, rel=0.01)
@@ -59,10 +59,10 @@ def test_grouped_products_in_one_kernel_are_faster() -> None:
 
 def test_sums_of_gradients_move_each_weight() -> None:
     plain, adding = (
-        OperatorPricer(running(adds=flag, wide=True), rates=Rates()).price(LINEAR).backward.seconds
+        OperatorPricer(running(adds=flag, wide=True)).price(LINEAR).backward.seconds
         for flag in (False, True)
     )
-    moved = 4096 * 1024 * (2 + 4 + 4) / (H100.memory_bandwidth * Rates().streaming)
+    moved = 4096 * 1024 * (2 + 4 + 4) / (H100.memory_bandwidth * USUAL.streaming)
     assert adding - plain == pytest.approx(moved)
 
 

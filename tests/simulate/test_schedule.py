@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.base.errors import InputError
 from meshwright.lower.schedule import Schedule, Slot, order
-from meshwright.simulate import full, reference
-from meshwright.simulate.pipeline import PipelineTask, pipeline, timed
 
 
 @st.composite
@@ -84,39 +81,27 @@ def test_1f1b_keeps_few_micro_batches_waiting(stages: int, micro_batches: int) -
         assert most == min(stages - stage, micro_batches)
 
 
-@given(shapes(), st.integers(0, 2**32 - 1))
-def test_no_schedule_waits_forever(shape: tuple[Schedule, int, int, int], seed: int) -> None:
-    """A cycle of tasks would leave some of them without a time."""
+@given(shapes())
+def test_no_schedule_waits_forever(shape: tuple[Schedule, int, int, int]) -> None:
+    """Stages that run their slots as soon as the part before, or behind, has run come to an end."""
     kind, stages, micro_batches, chunks = shape
-    step = pipeline(kind, stages, micro_batches, chunks)
-    times = np.random.default_rng(seed).integers(1, 50, (len(PipelineTask), stages * chunks))
-    graph = timed(step, times)
-    timeline = full.simulate(graph)
-    slow = reference.simulate(graph)
-    assert len(timeline.order) == len(step.role)
-    assert (timeline.end == slow.end).all()
-    work = times[PipelineTask.FORWARD] + times[PipelineTask.BACKWARD]
-    busiest = work.reshape(chunks, stages).sum(axis=0).max() * micro_batches
-    assert timeline.makespan >= busiest
+    left = [list(order(kind, stages, stage, micro_batches, chunks)) for stage in range(stages)]
+    last, done = stages * chunks - 1, set[tuple[str, int, int]]()
 
+    def ready(stage: int, slot: Slot) -> bool:
+        part = slot.chunk * stages + stage
+        if slot.pass_ == "forward":
+            return part == 0 or ("forward", part - 1, slot.micro_batch) in done
+        if part == last:
+            return ("forward", part, slot.micro_batch) in done
+        return ("backward", part + 1, slot.micro_batch) in done
 
-@pytest.mark.parametrize("kind", ["gpipe", "1f1b"])
-def test_equal_stages_fill_and_drain(kind: Schedule) -> None:
-    """(micro-batches + stages - 1) (forward + backward), besides transfers of 1 ns."""
-    step = pipeline(kind, 4, 8)
-    times = np.ones((len(PipelineTask), 4), np.int64)
-    times[PipelineTask.FORWARD], times[PipelineTask.BACKWARD] = 1_000_000, 2_000_000
-    makespan = full.simulate(timed(step, times)).makespan
-    assert 33_000_000 <= makespan <= 33_000_100
-
-
-def test_updates_wait_for_all_reductions() -> None:
-    step = pipeline("1f1b", 3, 2)
-    times = np.ones((len(PipelineTask), 3), np.int64)
-    times[PipelineTask.REDUCE] = [1, 500, 1]
-    timeline = full.simulate(timed(step, times))
-    last = timeline.end[step.role == PipelineTask.REDUCE].max()
-    assert (timeline.start[step.role == PipelineTask.UPDATE] >= last).all()
+    while any(left):
+        able = [stage for stage, slots in enumerate(left) if slots and ready(stage, slots[0])]
+        assert able
+        for stage in able:
+            slot = left[stage].pop(0)
+            done.add((slot.pass_, slot.chunk * stages + stage, slot.micro_batch))
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,11 @@ from meshwright.validate.bands import (
     bands_of,
 )
 from meshwright.validate.published.predict import JudgedRow
-from meshwright.validate.published.rows import embedded_published
+from meshwright.validate.published.rows import load_published
 from support.baseline_graphs import convolutional
 from support.planned import answer, asked
 
-ROW = next(row for row in embedded_published() if row.gpu == "h100_80gb" and row.measured_s)
+ROW = next(row for row in load_published() if row.gpu == "h100_80gb" and row.measured_s)
 EMPTY = OperatorGraph(name="none", inputs=())
 ROUTED = replace(
     EMPTY, operators=(Operator(name="e", kind="routed_experts", inputs=(), outputs=()),)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import combinations, product
 
 import pytest
 from msgspec.structs import replace
 
 from meshwright.base.units import Bytes, Seconds
+from meshwright.capture.load import load_model
 from meshwright.cluster.rates import Software
 from meshwright.validate.published.configs import layout_of
 from meshwright.validate.published.folds import FOLDS, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import shape_of
 from meshwright.validate.published.predict import JudgedRow, Predictor
-from meshwright.validate.published.rows import PublishedRow, embedded_published, parse_published
+from meshwright.validate.published.rows import PublishedRow, load_published, parse_published
 from meshwright.validate.published.summary import summarize_published
 
 HEADER = (
@@ -84,7 +87,7 @@ def test_experts_and_latent_attention_are_read_off_the_note() -> None:
 
 
 def test_folds_keep_models_of_a_source_together_and_have_rates() -> None:
-    rows = embedded_published()
+    rows = load_published()
     folds = folds_of(rows)
     assert set(folds) == {key_of(row) for row in rows}
     counts = [sum(folds[key_of(row)] == fold for row in rows) for fold in range(FOLDS)]
@@ -112,3 +115,42 @@ def test_errors_order_and_fits_are_counted() -> None:
     assert summary.memory is not None
     assert summary.memory.median == pytest.approx(0.05)
     assert summary.skipped == {"odd": 1}
+
+
+VTRAIN = load_published("vtrain")
+
+
+def test_a_row_of_vtrain_is_megatron_deepspeed_on_its_machine() -> None:
+    row = VTRAIN[0]
+    assert (row.origin, row.measured_s) == ("vTrain single-node", 0.219732754)
+    machine = machine_of(row)
+    assert (machine.name, machine.hierarchy) == ("vtrain-a100", (1, 8))
+    assert machine.device.running == Software(fuses=True, flash=False, wide=True, adds=True)
+    config = "DP 2, TP 2, PP 2; 4 micro-batches; activation checkpointing"
+    assert str(layout_of(row, 24).config) == config
+
+
+def test_rows_of_vtrain_are_predicted_as_plans_are() -> None:
+    predictor = Predictor(lambda name, batch: load_model(name, batch).graph)
+    judged = predictor.judge(VTRAIN[0])
+    assert judged.ratio == pytest.approx(0.83, abs=0.01)
+
+
+def straight(rows: Iterable[PublishedRow]) -> Iterator[bool]:
+    """Of triples of rows that differ only in micro-batches, whether they lie on a line to 1 ns."""
+    alike: dict[PublishedRow, dict[int, int]] = defaultdict(dict)
+    for row in rows:
+        assert row.global_batch is not None
+        assert row.measured_s is not None
+        found = alike[replace(row, global_batch=None, measured_s=None)]
+        found[row.global_batch] = round(row.measured_s * 1e9)
+    for found in alike.values():
+        for (a, at_a), (b, at_b), (c, at_c) in combinations(sorted(found.items()), 3):
+            yield abs((at_b - at_a) * (c - a) - (at_c - at_a) * (b - a)) <= c - a
+
+
+def test_rows_of_vtrain_inside_a_node_look_summed() -> None:
+    """Separate runs scatter by more than a nanosecond (docs/validation.md)."""
+    lines = list(straight(row for row in VTRAIN if row.origin == "vTrain single-node"))
+    assert (len(lines), all(lines)) == (88, True)
+    assert not list(straight(row for row in VTRAIN if row.origin == "vTrain multi-node"))

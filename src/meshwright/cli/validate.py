@@ -138,64 +138,25 @@ def validate_collectives(
     Example:  meshwright validate collectives
     """
     from meshwright.report.validation_documents import collectives_document
-    from meshwright.report.validations import table_of_collectives, table_of_protocol_constants
+    from meshwright.report.validations import table_of_collectives
     from meshwright.validate.collectives import compare, embedded_rows, load_rows, summarize
-    from meshwright.validate.protocol_fit import gather_evidence
 
-    table = embedded_rows() if rows is None else load_rows(rows)
-    comparisons = compare(table)
-    summary = summarize(comparisons, gather_evidence(table) if rows is None else None)
+    comparisons = compare(embedded_rows() if rows is None else load_rows(rows))
+    summary = summarize(comparisons)
     if json:
         print_json(collectives_document(comparisons, summary))
-        return
-    console = new_console()
-    console.print(table_of_collectives(summary))
-    console.print()
-    console.print(table_of_protocol_constants(summary))
-
-
-@validate.command("steps")
-def validate_steps(
-    rows: Annotated[
-        str | None,
-        typer.Option(help="A table with the same columns; the embedded ones by default."),
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """Compare predicted training steps of GPTs with those that vTrain published.
-
-    Example:  meshwright validate steps
-    """
-    from meshwright.report.validation_documents import steps_document
-    from meshwright.report.validations import (
-        describe_straightness,
-        table_of_rank_correlations,
-        table_of_step_constants,
-        table_of_step_errors,
-    )
-    from meshwright.validate.step_constants import shipped_constants
-    from meshwright.validate.step_rows import embedded_step_rows, load_step_rows
-    from meshwright.validate.step_summary import compare_iterations, summarize_steps
-
-    shipped = shipped_constants()
-    table = embedded_step_rows() if rows is None else load_step_rows(rows)
-    comparisons = compare_iterations(table, shipped)
-    summary = summarize_steps(comparisons, shipped)
-    if json:
-        print_json(steps_document(comparisons, summary))
-        return
-    console = new_console()
-    for show in (table_of_step_errors, table_of_rank_correlations, table_of_step_constants):
-        console.print(show(summary))
-        console.print()
-    console.print(describe_straightness(summary), soft_wrap=True)
+    else:
+        new_console().print(table_of_collectives(summary))
 
 
 @validate.command("published")
 def validate_published(
     rows: Annotated[
-        str | None, typer.Option(help="A table with the same columns; the embedded one by default.")
-    ] = None,
+        str,
+        typer.Option(
+            help="A table that comes along, 'published' or 'vtrain', or a file with their columns."
+        ),
+    ] = "published",
     source: Annotated[
         str | None, typer.Option(help="Only rows whose source contains this text.")
     ] = None,
@@ -220,12 +181,11 @@ def validate_published(
         table_of_skipped,
     )
     from meshwright.validate.published.predict import judged
-    from meshwright.validate.published.rows import embedded_published, load_published
+    from meshwright.validate.published.rows import load_published
     from meshwright.validate.published.summary import summarize_published
 
     require_place("--bands", bands)
-    table = embedded_published() if rows is None else load_published(rows)
-    wanted = [row for row in table if source is None or source in row.source]
+    wanted = [row for row in load_published(rows) if source is None or source in row.source]
     found = []
 
     def graph_of(name: str, batch: int) -> OperatorGraph:

@@ -92,10 +92,8 @@ NOTHING = PassPrice(Seconds(0.0), "estimated")
 class OperatorPricer:
     """Prices calls on one device, each once."""
 
-    def __init__(
-        self, device: Device, table: PriceTable | None = None, rates: Rates | None = None
-    ) -> None:
-        self.device, self.rates = device, rates or device.reached
+    def __init__(self, device: Device, table: PriceTable | None = None) -> None:
+        self.device, self.rates = device, device.reached
         self._peaks = dict(device.peak)
         self._known: dict[tuple[Call, tuple[bool, ...]], OperatorPrice] = {}
         self.sums: dict[object, dict[tuple[int, ...], tuple[int, int]]] = {}

@@ -11,11 +11,10 @@ import msgspec
 
 from meshwright.cost.table import Origin
 from meshwright.report.documents import Document
-from meshwright.validate.collectives import AllReduceComparison, CollectiveSummary
+from meshwright.validate.collectives import AllReduceComparison, AllReduceErrors
 from meshwright.validate.device import StepComparison
 from meshwright.validate.operators import OperatorComparison, OperatorErrors
 from meshwright.validate.p2 import P2Comparison
-from meshwright.validate.step_summary import IterationComparison, StepSummary
 from meshwright.validate.summary import Summary
 
 
@@ -86,7 +85,7 @@ def device_document(comparisons: Sequence[StepComparison]) -> Document:
 
 
 def collectives_document(
-    comparisons: Sequence[AllReduceComparison], summary: CollectiveSummary
+    comparisons: Sequence[AllReduceComparison], summary: Sequence[AllReduceErrors]
 ) -> Document:
     """`validate collectives --json`."""
     rows = [
@@ -97,22 +96,6 @@ def collectives_document(
             "measured_s": it.row.measured_s,
             "predicted_s": it.predicted_s,
             "error": it.error,
-            "protocol": it.protocol,
-        }
-        for it in comparisons
-    ]
-    return {"rows": rows, "summary": msgspec.to_builtins(summary)}
-
-
-def steps_document(comparisons: Sequence[IterationComparison], summary: StepSummary) -> Document:
-    """`validate steps --json`."""
-    rows = [
-        msgspec.to_builtins(it.row)
-        | {
-            "measured_s": it.row.reference_s,
-            "predicted_s": it.predicted_s,
-            "error": it.error,
-            "fitted": it.fitted,
         }
         for it in comparisons
     ]

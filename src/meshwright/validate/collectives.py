@@ -1,35 +1,37 @@
 """AllReduce inside one machine against the measurements of vTrain. Enters: rows of its tables.
-Leaves: each measured time (out of place) beside its prediction, the errors, the constants.
+Leaves: each measured time (out of place) beside what plans are priced with, and the errors.
 
-The shipped constants are fitted to a half of the rows that a fixed rule draws (`fitted`). Two
-tests say how far they carry (`Evidence`): the other half, and each group size predicted from
-constants that were fitted without it.
+A row's group is GPUs 0 to n - 1 of a machine of the catalogue, and its prediction the cheaper of
+NCCL's ring and tree (`cost.alpha_beta`). No row is used for it but one: the catalogue has the
+bandwidth of A100s on NVSwitch from 8 of them at 1 GiB.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from statistics import fmean
 
 import msgspec
 
 from meshwright.base.errors import InputError, nearest, shown
 from meshwright.base.units import Bytes, Seconds
-from meshwright.cost.protocol import (
-    MACHINES,
-    Constants,
-    Protocol,
-    all_reduce_seconds,
-    protocol,
-)
+from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
+from meshwright.cost.backend import NCCL
+from meshwright.cost.collective import Collective
+from meshwright.cost.pattern import Digit, PatternUse
 from meshwright.validate.table import Cells, embedded_table, parse_table, read_table, whole
 
 COLUMNS = ("gpu", "ranks", "bytes", "out_of_place_ns")
 """Those that are read; others, as the tables' `in_place_ns`, may be there."""
 
-Group = tuple[str, int]
+MACHINES = {"A100": "vtrain-a100", "V100": "gcp-v100"}
+"""The cluster of the catalogue for each value of the `gpu` column."""
+
+SMALL = Bytes(32 << 20)
+"""Up to so many bytes, latencies and protocols weigh."""
 
 
 class AllReduceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,23 +42,12 @@ class AllReduceRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Bytes
     measured_s: Seconds
 
-    @property
-    def group(self) -> Group:
-        """The machine and how many of its GPUs."""
-        return self.gpu, self.ranks
-
-    @property
-    def fitted(self) -> bool:
-        """Whether the row is of the half to which the shipped constants are fitted."""
-        return zlib.crc32(f"{self.gpu} {self.ranks} {self.bytes}".encode()) % 2 == 0
-
 
 class AllReduceComparison(msgspec.Struct, frozen=True, kw_only=True):
     """One measured AllReduce beside its prediction."""
 
     row: AllReduceRow
     predicted_s: Seconds
-    protocol: Protocol
 
     @property
     def error(self) -> float:
@@ -64,33 +55,18 @@ class AllReduceComparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.predicted_s / self.row.measured_s - 1
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean errors on embedded rows of one group size that the constants have not seen."""
-
-    other_half: float
-    """Of the shipped constants, on the rows to which they are not fitted."""
-    size_left_out: float
-    """Of constants fitted to the machine's other group sizes, on all rows of this one."""
-
-
-class GroupErrors(msgspec.Struct, frozen=True, kw_only=True):
+class AllReduceErrors(msgspec.Struct, frozen=True, kw_only=True):
     """How far predictions of one group size are off, as shares of the measured times."""
 
     gpu: str
     ranks: int
     rows: int
-    mean_error: float
-    worst_error: float
-    evidence: Evidence | None
-
-
-class CollectiveSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a validation; errors are absolute."""
-
-    mean_error: float
-    mean_error_of_machine: dict[str, float]
-    groups: tuple[GroupErrors, ...]
-    constants: dict[str, Constants]
+    mean: float
+    small: float | None
+    """The mean of rows of at most SMALL bytes; None without any."""
+    worst: float
+    largest: float
+    """Predicted / measured - 1 of the most bytes."""
 
 
 def embedded_rows() -> list[AllReduceRow]:
@@ -116,11 +92,11 @@ def load_rows(path: str) -> list[AllReduceRow]:
 def _row(cells: Cells) -> AllReduceRow:
     if cells["gpu"] not in MACHINES:
         raise InputError(f"gpu is {shown(cells['gpu'])}", nearest(cells["gpu"], MACHINES))
-    most = MACHINES[cells["gpu"]].most
     ranks = whole(cells, "ranks", least=2)
-    if ranks > most:
+    most = _machine(cells["gpu"]).devices
+    if most % ranks:
         raise InputError(
-            f"ranks is {ranks}", f"give at most {most}, as a machine of {cells['gpu']}s has"
+            f"ranks is {ranks}", f"give a divisor of {most}, the {cells['gpu']}s of a machine"
         )
     return AllReduceRow(
         gpu=cells["gpu"],
@@ -130,40 +106,46 @@ def _row(cells: Cells) -> AllReduceRow:
     )
 
 
+@cache
+def _machine(gpu: str) -> Cluster:
+    return Cluster.named(MACHINES[gpu], node=1)
+
+
+@cache
+def _lines(gpu: str, ranks: int) -> tuple[CostLine, ...]:
+    """The price of an AllReduce of the first GPUs of a machine, by algorithm."""
+    machine = _machine(gpu)
+    out = Digit(machine.devices // ranks, PatternUse.FIRST)
+    pattern = ((), (out, Digit(ranks, PatternUse.MEMBER)))
+    return Pricer(machine, NCCL, "best").lines(Collective.ALL_REDUCE, pattern)
+
+
 def compare(rows: Iterable[AllReduceRow]) -> list[AllReduceComparison]:
-    """Every row beside its prediction, with the shipped constants."""
+    """Every row beside its prediction."""
     return [
         AllReduceComparison(
-            row=row,
-            predicted_s=all_reduce_seconds(MACHINES[row.gpu], row.ranks, row.bytes),
-            protocol=protocol(MACHINES[row.gpu], row.ranks, row.bytes),
+            row=row, predicted_s=cheapest_line(_lines(row.gpu, row.ranks), row.bytes).at(row.bytes)
         )
         for row in rows
     ]
 
 
-def summarize(
-    comparisons: Sequence[AllReduceComparison], evidence: Mapping[Group, Evidence] | None = None
-) -> CollectiveSummary:
-    """The figures of a validation; `evidence` where the rows are the embedded ones."""
-    machines: dict[str, list[float]] = defaultdict(list)
-    groups: dict[Group, list[float]] = defaultdict(list)
+def summarize(comparisons: Sequence[AllReduceComparison]) -> tuple[AllReduceErrors, ...]:
+    """The errors by machine and group size."""
+    groups: dict[tuple[str, int], list[AllReduceComparison]] = defaultdict(list)
     for it in comparisons:
-        machines[it.row.gpu].append(abs(it.error))
-        groups[it.row.group].append(abs(it.error))
-    return CollectiveSummary(
-        mean_error=fmean(abs(it.error) for it in comparisons),
-        mean_error_of_machine={name: fmean(errors) for name, errors in sorted(machines.items())},
-        groups=tuple(
-            GroupErrors(
-                gpu=group[0],
-                ranks=group[1],
-                rows=len(errors),
-                mean_error=fmean(errors),
-                worst_error=max(errors),
-                evidence=None if evidence is None else evidence[group],
-            )
-            for group, errors in sorted(groups.items())
-        ),
-        constants={name: MACHINES[name].constants for name in sorted(machines)},
+        groups[it.row.gpu, it.row.ranks].append(it)
+    return tuple(_errors(gpu, ranks, own) for (gpu, ranks), own in sorted(groups.items()))
+
+
+def _errors(gpu: str, ranks: int, own: Sequence[AllReduceComparison]) -> AllReduceErrors:
+    small = [abs(it.error) for it in own if it.row.bytes <= SMALL]
+    return AllReduceErrors(
+        gpu=gpu,
+        ranks=ranks,
+        rows=len(own),
+        mean=fmean(abs(it.error) for it in own),
+        small=fmean(small) if small else None,
+        worst=max(abs(it.error) for it in own),
+        largest=max(own, key=lambda it: it.row.bytes).error,
     )

@@ -20,7 +20,7 @@ from meshwright.validate.published.rows import PublishedRow
 HYBRID = "hsdp"
 """Shards within a machine, copies of them across."""
 
-COPIES = ("BigScience", "Sailor", "Megatron-LM README 2021")
+COPIES = ("BigScience", "Sailor", "Megatron-LM README 2021", "vTrain")
 """Sources that keep norms and residuals whole on every device of the tensor axis."""
 
 ZERO = {"0": 0, "1": 1, "2": 2, "3": 3, HYBRID: 3, "": 3, "not stated": 0}

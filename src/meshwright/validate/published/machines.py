@@ -38,10 +38,11 @@ OWN = {
     ("BigScience", "a100"): "jean-zay-a100",
     ("fms-fsdp", "a100"): "vela-a100",
     ("fms-fsdp", "h100"): "vela-h100",
+    ("vTrain", "a100"): "vtrain-a100",
 }
 """Machines of single sources, by how source and GPU begin."""
 
-UNFUSED = ("BigScience", "Sailor", "Korthikanti", "Megatron-LM README 2021")
+UNFUSED = ("BigScience", "Sailor", "Korthikanti", "Megatron-LM README 2021", "vTrain")
 """Sources whose attention wrote its scores: Megatron-DeepSpeed and Megatron-LM before 2023."""
 
 NVIDIA = ("Megatron-Bridge", "NVIDIA dgxc", "NeMo", "MLPerf", "Megatron-LM README model_table",
@@ -49,7 +50,7 @@ NVIDIA = ("Megatron-Bridge", "NVIDIA dgxc", "NeMo", "MLPerf", "Megatron-LM READM
 """Sources whose recipes let products hide tensor-parallel communication (userbuffers), and send
 tokens with DeepEP or HybridEP; with virtual stages that overlaps with another micro-batch."""
 
-ADDING = ("BigScience", "Sailor")
+ADDING = ("BigScience", "Sailor", "vTrain")
 """Sources whose gradients are added up micro-batch by micro-batch by kernels of their own
 (DeepSpeed's pipeline)."""
 

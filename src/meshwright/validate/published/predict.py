@@ -34,7 +34,7 @@ from meshwright.validate.published.configs import ORDERS, PublishedLayout, layou
 from meshwright.validate.published.folds import Key, folds_of, held_out, key_of
 from meshwright.validate.published.machines import machine_of
 from meshwright.validate.published.models import shape_of
-from meshwright.validate.published.rows import PublishedRow, embedded_published
+from meshwright.validate.published.rows import PublishedRow, load_published
 from meshwright.validate.published.shapes import GraphOf, PublishedSizes, captured_template, shaped
 
 NO_FOLDS: Mapping[Key, int] = MappingProxyType({})
@@ -83,7 +83,7 @@ def judged(
     """Every row beside its prediction, in their order; on request with rates that were fitted
     without it.
     """
-    predictor = Predictor(graph_of, folds_of(embedded_published()) if without else {})
+    predictor = Predictor(graph_of, folds_of(load_published()) if without else {})
     for row in rows:
         yield predictor.judge(row)
 

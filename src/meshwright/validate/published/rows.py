@@ -16,7 +16,9 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, Seconds
 from meshwright.validate.table import embedded_table, read_table
 
-EMBEDDED = "steps_published.csv"
+TABLES = {"published": "steps_published.csv", "vtrain": "steps_vtrain.csv"}
+"""Those that ship with Meshwright. vTrain's stands apart: most of its rows look simulated, and no
+rate is fitted to any."""
 NEEDED = ("source", "model", "gpu", "gpus")
 OOM = "oom"
 GIBIBYTES = "torchtitan"
@@ -72,18 +74,15 @@ WHOLES = (
 TEXTS = ("source", "model", "gpu", "dtype", "recompute", "compile", "zero", "note")
 
 
-def embedded_published() -> list[PublishedRow]:
-    """The rows that ship with Meshwright.
+def load_published(table: str = "published") -> list[PublishedRow]:
+    """The rows of a table that ships with Meshwright, or of a file with the same columns.
 
-    >>> len(embedded_published())
-    433
+    >>> len(load_published()), len(load_published("vtrain"))
+    (433, 763)
     """
-    return parse_published(embedded_table(EMBEDDED), EMBEDDED)
-
-
-def load_published(path: str) -> list[PublishedRow]:
-    """The rows of a file with the same columns."""
-    return parse_published(read_table(path, NEEDED), path)
+    if table in TABLES:
+        return parse_published(embedded_table(TABLES[table]), TABLES[table])
+    return parse_published(read_table(table, NEEDED), table)
 
 
 def parse_published(text: str, file: str) -> list[PublishedRow]:
