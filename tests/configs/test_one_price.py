@@ -30,13 +30,15 @@ AXES = {
 
 def degrees_in(name: str, options: Options, devices: int) -> Given:
     """What a person gives `check` who reads the name of a recipe and its options."""
-    said = re.findall(r"\b([A-Z]+) (\d+)", name.replace("(ZeRO 3)", ""))
+    plain = re.sub(r"\(ZeRO 3\)|HSDP.*", "", name)
+    said = re.findall(r"\b([A-Z]+) (\d+)", plain)
     degrees: Given = {AXES[axis]: int(number) for axis, number in said}
     return {
         "data": devices,
         **degrees,
         "micro_batches": options.micro_batches,
         "zero": options.zero,
+        "shard_within": options.shard_within,
         "recompute": options.recompute,
         "mixed": options.mixed,
     }
