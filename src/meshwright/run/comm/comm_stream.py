@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from meshwright.base.units import Seconds
+
 Result = TypeVar("Result")
 
 
@@ -113,10 +115,10 @@ class CommStream:
             first = self._held.popleft()
             first.forget()
 
-    def close(self) -> None:
-        """End the thread once all jobs are done."""
+    def close(self, patience: Seconds | None = None) -> None:
+        """End the thread once all jobs are done, or wait no longer than so."""
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(patience)
         if self._stream is not None:
             self._stream.synchronize()
             self._held.clear()

@@ -18,6 +18,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.run.comm.comm_stream import CommStream
 from meshwright.run.comm.programs import Reducer, reducer
@@ -57,13 +58,18 @@ def _device_of(model: DistributedDataParallel) -> torch.device:
     return first
 
 
+ENDING = Seconds(10.0)
+"""How long Python's end waits for the last promise: a thread that is ended while it keeps one would
+abort the process."""
+
+
 class _State:
     """What the hook needs: the program, by how much to divide, and a communication stream."""
 
     def __init__(self, own: Reducer, ranks: int, device: torch.device) -> None:
         self._own, self._ranks, self._device = own, ranks, device
         self._lane = CommStream(device)
-        weakref.finalize(self, self._lane.close).atexit = False
+        weakref.finalize(self, self._lane.close, ENDING)
 
     def begin(self, data: Tensor) -> Future[Tensor]:
         """Begin to average a bucket, in place.
