@@ -61,6 +61,8 @@ class SlowIslands:
             case "leaders":
                 leaders = tuple(members[0] for members in self.members)
                 if collective is Collective.BROADCAST:
+                    if not all(states[0]):
+                        return None
                     return literal.apply(states, collective, (leaders,))
                 return self.across(states, collective, leaders)
             case _:

@@ -13,7 +13,8 @@ not pair up: of 4 + 2 devices each of the two would be added twice.) With that, 
 each island's state by a law of its own, and islands must agree only on
 
     the crossing, and how many devices of the island hold each piece (`copies`; the j-th holders
-    of a piece in all islands make a group, so there must be as many of them everywhere)
+    of a piece in all islands make a group, so there must be as many of them everywhere; for
+    everybody.AllGather of what islands scattered, how many devices there are)
 
 so that the programs over I_1 + ... + I_k are the tuples of programs of one island each that agree
 on these, and in which no Broadcast teaches nobody anything. `tests` hold this against matrices of
@@ -23,8 +24,8 @@ chunks, program by program.
                    Reduce (to the first island; who holds nothing cannot receive by piece, so there
                    is no across.Broadcast)
     leaders.X      the entry of the first device: whole, with every piece
-    everybody.X    the start for AllReduce, ReduceScatter, Reduce; AllGather undoes ReduceScatter,
-                   Broadcast is of the first device, once it has all
+    everybody.X    the start for AllReduce, ReduceScatter, Reduce; AllGather where all have equal
+                   parts; Broadcast is of the first device, once it has all
 """
 
 from __future__ import annotations
@@ -96,11 +97,19 @@ class IslandLaws:
                 after = self.goal
             return Crossed(after, 1, True)
         if collective is Collective.ALL_GATHER:
-            scattered = all(own is not None and own.open == self._everybody for own in state)
-            return Crossed(self.goal, 1, True) if scattered else None
+            return self._everybody_gathers(state)
         if self._root and state[0] != self._complete:
             return None
         return Crossed(self.goal, 1, state != self.goal)
+
+    def _everybody_gathers(self, state: State) -> Crossed | None:
+        """All parts are alike after everybody's ReduceScatter, or if islands have equal sizes."""
+        opened = {0 if own is None else own.open for own in state}
+        if opened == {self._everybody}:
+            return Crossed(self.goal, 0, True)
+        if opened == {self._inner | self._islands}:
+            return Crossed(self.goal, math.prod(self.sizes), True)
+        return None
 
     def _pieces_cross(self, state: State, collective: Collective) -> Crossed | None:
         held = state[0]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import counted
-from meshwright.collectives.recipe import DeviceStep, Recipe
+from meshwright.collectives.recipe import DeviceStep, Pieces, Recipe
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
 from meshwright.run.comm.communicator import Communicator
@@ -40,9 +40,20 @@ class Reducer:
             return
         flat = data.detach().contiguous().view(-1)
         lengths = self._recipe.lengths(flat.numel())
-        now = flat
+        now, have = flat, tuple(range(self._recipe.pieces))
         for step in self._recipe.steps:
-            now = self._performed(step, now, lengths, largest)
+            here = step.members.index(self._recipe.device)
+            given, kept = step.held[here], step.kept[here]
+            if given == have:
+                now, have = self._performed(step, now, lengths, largest), kept
+                continue
+            # Groups of this step share devices: this one acts on some of what the rank has.
+            found = _by_piece(now, have, lengths)
+            some = _row(found, given, now)
+            found = {piece: own for piece, own in found.items() if piece not in given}
+            found |= _by_piece(self._performed(step, some, lengths, largest), kept, lengths)
+            have = tuple(sorted(found))
+            now = _row(found, have, now)
         if now.data_ptr() != data.data_ptr():
             data.detach().copy_(now.view(data.shape))
 
@@ -60,7 +71,7 @@ class Reducer:
                 wire.all_reduce(now, members, largest=largest)
                 return now
             case Collective.REDUCE_SCATTER:
-                return wire.reduce_scatter(torch.split(now, kept), members, largest=largest)
+                return wire.reduce_scatter(_parted(now, step, lengths), members, largest=largest)
             case Collective.ALL_GATHER:
                 return _in_order(wire.all_gather(now, held, members), step, lengths)
             case Collective.REDUCE:
@@ -72,6 +83,24 @@ class Reducer:
                 return whole
             case _:
                 assert_never(step.collective)
+
+
+def _by_piece(now: Tensor, pieces: Pieces, lengths: tuple[int, ...]) -> dict[int, Tensor]:
+    """A row of pieces, cut."""
+    return dict(zip(pieces, torch.split(now, [lengths[piece] for piece in pieces]), strict=True))
+
+
+def _row(found: dict[int, Tensor], pieces: Pieces, like: Tensor) -> Tensor:
+    """Pieces as a row."""
+    return torch.cat([found[piece] for piece in pieces]) if pieces else like[:0]
+
+
+def _parted(now: Tensor, step: DeviceStep, lengths: tuple[int, ...]) -> list[Tensor]:
+    """What each member will have of a row."""
+    if sum(step.kept, ()) == step.held[0]:
+        return list(torch.split(now, [sum(lengths[p] for p in own) for own in step.kept]))
+    found = _by_piece(now, step.held[0], lengths)
+    return [_row(found, own, now) for own in step.kept]
 
 
 def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -> Tensor:
