@@ -76,6 +76,9 @@ class SlowIslands:
             own = self.own[device]
             if not any(states[device]) or any(row and own & ~row for row in states[device]):
                 return None
+        for members in self.members:
+            if len({sum(map(bool, states[d])) for d in members if d in part}) > 1:
+                return None
         after = [list(rows) for rows in states]
         for block in range(self.blocks):
             places = range(block * self.k, (block + 1) * self.k)

@@ -3,7 +3,8 @@
     program  =  phase; crossing; phase; ...; crossing; phase
     phase    =  for each island a program of its own levels, or nothing; islands run side by side
     crossing =  form.Collective, of every island at once
-        across       devices of all islands that hold the same piece; all devices take part
+        across       devices of all islands that hold the same piece; all devices take part, and
+                     those of an island hold equally much
         leaders      the first device of each island
         everybody    all devices of all islands, as one group
 

@@ -1,0 +1,338 @@
+"""The time of a program over unequal groups, and the cheapest program.
+
+    T = Σ over phases of max over islands of (Σ of the island's steps)
+      + Σ over crossings of max over islands of (the crossing as if all islands were like it)
+
+A step inside an island is priced on the island's own cluster, a crossing of unlike members on the
+regular cluster of islands that are all like one of them (`IslandCluster.like`), for each in turn;
+so no price is new. Before a step a device holds payload / ∏ of what its data is scattered over.
+
+The cheapest program of a signature (`synthesize`): a walk of one island costs a vector, its phases
+and crossings in turn; T is the sum over the componentwise maximum of the islands' vectors, and so
+grows with each of them. Of walks to one state with one signature only those are kept that no other
+is at most equal to in every component, in no more steps (Pareto; Martins 1984); then islands are
+joined one after the other, and again only such vectors are kept. Islands that are alike do alike.
+
+Cost: states x moves of one island for each kind of island, whatever their sizes; k joins of small
+fronts. `tests` hold it against the least of all programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from meshwright.base.errors import InputError
+from meshwright.base.units import Seconds
+from meshwright.cluster.islands import Island, IslandCluster
+from meshwright.cluster.model import Cluster
+from meshwright.collectives.dsl import ReductionInstruction
+from meshwright.collectives.islands.program import Crossing, IslandProgram
+from meshwright.collectives.islands.synthesize import (
+    NO_CROSSING,
+    IslandMoveSpace,
+    IslandSpace,
+    IslandWalk,
+    Learns,
+    Move,
+    Signature,
+    shared,
+)
+from meshwright.collectives.laws import State, scattered
+from meshwright.collectives.synthesize import SIZE_LIMIT, CollectiveMove
+from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
+from meshwright.cost.collective import Operation
+from meshwright.cost.pattern import Digit, Pattern, PatternUse
+
+Pricers = Callable[[Cluster], Pricer]
+
+Vector = tuple[float, ...]
+"""Seconds of phases and crossings in turn."""
+
+
+class IslandStepPrice(NamedTuple):
+    """One step of a program on one island, predicted."""
+
+    island: str
+    instruction: ReductionInstruction | Crossing
+    held: float
+    """Bytes on each member before it."""
+    line: CostLine
+    """The price, as a function of the bytes held."""
+
+    @property
+    def seconds(self) -> Seconds:
+        """How long it takes."""
+        return self.line.at(self.held)
+
+
+class PricedIslandProgram(NamedTuple):
+    """A program over unequal groups with its predicted time."""
+
+    program: IslandProgram
+    stages: tuple[tuple[tuple[IslandStepPrice, ...], ...], ...]
+    """Phases and crossings in turn: for each island its steps."""
+
+    @property
+    def seconds(self) -> Seconds:
+        """What it takes."""
+        return Seconds(sum(max(map(_seconds, stage)) for stage in self.stages))
+
+
+def _seconds(steps: Sequence[IslandStepPrice]) -> float:
+    return sum(step.seconds for step in steps)
+
+
+def crossing_line(
+    pricer: Pricer, operation: Operation, inner: PatternUse, held: float
+) -> CostLine:
+    """The price of a collective between islands, on a cluster of islands that are all alike.
+
+    `inner` is what the devices of an island do: all cross side by side (EVERY), the first alone
+    (FIRST), or all of all islands as one group (MEMBER).
+    """
+    outer, *levels = pricer.cluster.levels
+    pattern: Pattern = (
+        (Digit(outer.cardinality, PatternUse.MEMBER),),
+        *((Digit(level.cardinality, inner),) for level in levels),
+    )
+    plain = tuple(tuple(digit for digit in own if digit.radix > 1) for own in pattern)
+    return cheapest_line(pricer.lines(operation, plain), held)
+
+
+INNER_USES = {
+    "across": PatternUse.EVERY,
+    "leaders": PatternUse.FIRST,
+    "everybody": PatternUse.MEMBER,
+}
+
+
+class IslandPrices:
+    """Prices of moves of one island, one of so many, for one payload."""
+
+    def __init__(
+        self,
+        space: IslandSpace,
+        island: Island,
+        cluster: IslandCluster,
+        pricers: Pricers,
+        payload: float,
+    ) -> None:
+        if not 0 < payload < math.inf:
+            raise InputError(f"a payload of {payload} bytes", "give a number above 0")
+        self._space, self._name = space, island.name
+        self._inner = pricers(island.cluster)
+        self._count = len(cluster)
+        self._across = pricers(cluster.like(island, self._count))
+        self._payload = payload
+        self._known: dict[tuple[Move, float], IslandStepPrice] = {}
+
+    def step(self, state: State, move: Move) -> IslandStepPrice:
+        """A move that the laws allow, priced."""
+        held = self._held(state, move)
+        if (move, held) not in self._known:
+            self._known[move, held] = self._priced(move, held)
+        return self._known[move, held]
+
+    def _held(self, state: State, move: Move) -> float:
+        if isinstance(move, Crossing):
+            # Who holds nothing yet receives all there is.
+            opened = {0 if state[0] is None else state[0].open}
+        else:
+            opened = scattered(state, move.groups)
+        return self._payload / min(self._space.laws.parts(own, self._count) for own in opened)
+
+    def _priced(self, move: Move, held: float) -> IslandStepPrice:
+        if isinstance(move, Crossing):
+            use = INNER_USES[move.form]
+            line = crossing_line(self._across, move.collective, use, held)
+            return IslandStepPrice(self._name, move, held, line)
+        pattern = self._space.space.pattern(move.groups)
+        lines = self._inner.lines(move.collective, pattern)
+        instruction = self._space.space.instruction(move)
+        return IslandStepPrice(self._name, instruction, held, cheapest_line(lines, held))
+
+
+class _Label(NamedTuple):
+    """A walk with what it costs; the last component is that of the phase it is in."""
+
+    vector: Vector
+    walk: IslandWalk
+
+
+_Front = list[_Label]
+
+
+class _Joined(NamedTuple):
+    """Walks of the first islands, and the maximum of what they cost."""
+
+    vector: Vector
+    walks: tuple[IslandWalk, ...]
+
+
+class IslandPredictor:
+    """Prices programs over one cluster, for one payload."""
+
+    def __init__(
+        self,
+        cluster: IslandCluster,
+        pricers: Pricers,
+        payload: float,
+        *,
+        limit: int = SIZE_LIMIT,
+    ) -> None:
+        self._space, self._limit = IslandMoveSpace(cluster), limit
+        self._prices = [
+            IslandPrices(space, island, cluster, pricers, payload)
+            for space, island in zip(self._space.spaces, cluster.islands, strict=True)
+        ]
+        self._kinds: list[int] = []
+        for number, island in enumerate(cluster.islands):
+            alike = (
+                first
+                for first in range(1, number)
+                if cluster.islands[first].cluster == island.cluster
+            )
+            self._kinds.append(next(alike, number))
+
+    def predict(self, program: IslandProgram) -> PricedIslandProgram:
+        """The predicted time of a program, step by step."""
+        if program.islands != self._space.names:
+            raise InputError(
+                f"the program is of islands {', '.join(program.islands)}",
+                f"give one of {', '.join(self._space.names)}",
+            )
+        states = [space.laws.start for space in self._space.spaces]
+        stages = [self._phase(program.phases[0], states)]
+        for crossing, phase in zip(program.crossings, program.phases[1:], strict=True):
+            stages.append(
+                tuple(
+                    (self._stepped(number, crossing, states),) for number in range(len(states))
+                )
+            )
+            stages.append(self._phase(phase, states))
+        return PricedIslandProgram(program, tuple(stages))
+
+    def _phase(self, phase, states: list[State]) -> tuple[tuple[IslandStepPrice, ...], ...]:  # type: ignore[no-untyped-def]
+        return tuple(
+            tuple(
+                self._stepped(number, self._space.spaces[number].space.move(instruction), states)
+                for instruction in program.instructions
+            )
+            for number, program in enumerate(phase)
+        )
+
+    def _stepped(self, number: int, move: Move, states: list[State]) -> IslandStepPrice:
+        for own, after, _, _ in self._space.spaces[number].after(states[number]):
+            if own == move:
+                found = self._prices[number].step(states[number], move)
+                states[number] = after
+                return found
+        words = move if isinstance(move, Crossing) else self._space.spaces[number].space.instruction(move)
+        raise InputError(
+            f"{words} of island {self._space.names[number]!r} mixes different chunks, adds a "
+            "contribution twice, or brings nothing new",
+            "give a program that 'meshwright reduce' lists",
+        )
+
+    def cheapest(self) -> PricedIslandProgram:
+        """The program of least predicted time in which no island takes more than `limit` steps."""
+        return min(self.cheapest_of_each(), key=lambda priced: priced.seconds)
+
+    def cheapest_of_each(self) -> list[PricedIslandProgram]:
+        """For each way to cross, the cheapest program that crosses so; the cheapest first."""
+        fronts = [
+            self._walks(number) if kind == number else {}
+            for number, kind in enumerate(self._kinds)
+        ]
+        found: dict[tuple[Crossing, ...], PricedIslandProgram] = {}
+        own = [fronts[number] for number in sorted(set(self._kinds))]
+        for signature in shared(own):
+            joined = self._joined([fronts[kind][signature] for kind in sorted(set(self._kinds))])
+            if joined is None:
+                continue
+            places = {kind: place for place, kind in enumerate(sorted(set(self._kinds)))}
+            walks = [joined.walks[places[kind]] for kind in self._kinds]
+            priced = self.predict(self._space.program(signature, walks))
+            known = found.get(signature.crossings)
+            if known is None or priced.seconds < known.seconds:
+                found[signature.crossings] = priced
+        if not found:
+            raise InputError(
+                f"no program in which islands take at most {self._limit} steps reduces over "
+                f"{self._space.cluster.name!r}",
+                "allow more steps",
+            )
+        return sorted(found.values(), key=lambda priced: (priced.seconds, len(priced.program)))
+
+    def _walks(self, number: int) -> dict[Signature, dict[Learns, _Front]]:
+        """The walks of an island that no other beats, by what others must agree on."""
+        space, prices = self._space.spaces[number], self._prices[number]
+        seen: dict[tuple[State, Signature, Learns], _Front] = defaultdict(list)
+        layer = {(space.laws.start, NO_CROSSING, ()): [_Label((0.0,), IslandWalk((), ()))]}
+        for left in range(self._limit, -1, -1):
+            following: dict[tuple[State, Signature, Learns], _Front] = defaultdict(list)
+            for (state, signature, learns), labels in layer.items():
+                fresh = [own for own in labels if _add(seen[state, signature, learns], own)]
+                for move, after, copies, useful in space.after(state) if left and fresh else ():
+                    if not space.reaches(after, left - 1):
+                        continue
+                    seconds = float(prices.step(state, move).seconds)
+                    then, flags = signature, learns
+                    if isinstance(move, Crossing):
+                        then, flags = signature.then(move, copies), (*learns, useful)
+                    for label in fresh:
+                        _add(
+                            following[after, then, flags],
+                            _Label(
+                                _extended(label.vector, move, seconds),
+                                IslandWalk((*label.walk.moves, move), flags),
+                            ),
+                        )
+            layer = following
+        found: dict[Signature, dict[Learns, _Front]] = defaultdict(dict)
+        for (state, signature, learns), front in seen.items():
+            if state == space.laws.goal:
+                found[signature][learns] = front
+        return dict(found)
+
+    def _joined(self, islands: Sequence[dict[Learns, _Front]]) -> _Joined | None:
+        """The least sum over maxima of one walk of each kind of island."""
+        joined: dict[Learns, list[_Joined]] = {}
+        for number, own in enumerate(islands):
+            following: dict[Learns, list[_Joined]] = defaultdict(list)
+            if number == 0:
+                for learns, front in own.items():
+                    following[learns] = [_Joined(one.vector, (one.walk,)) for one in front]
+            for learns, before in joined.items():
+                for mine, front in own.items():
+                    both = tuple(a or b for a, b in zip(learns, mine, strict=True))
+                    for some in before:
+                        for one in front:
+                            vector = tuple(map(max, some.vector, one.vector))
+                            _add(following[both], _Joined(vector, (*some.walks, one.walk)))
+            joined = following
+        whole = [own for learns, found in joined.items() if all(learns) for own in found]
+        return min(whole, key=lambda own: sum(own.vector), default=None)
+
+
+def _extended(vector: Vector, move: Move, seconds: float) -> Vector:
+    if isinstance(move, Crossing):
+        return (*vector, seconds, 0.0)
+    return (*vector[:-1], vector[-1] + seconds)
+
+
+def _add(front, label) -> bool:  # type: ignore[no-untyped-def]
+    """Put a label into a front unless another is as good; drop those it beats."""
+    for own in front:
+        if all(a <= b for a, b in zip(own.vector, label.vector, strict=True)):
+            return False
+    front[:] = [
+        own
+        for own in front
+        if not all(b <= a for a, b in zip(own.vector, label.vector, strict=True))
+    ]
+    front.append(label)
+    return True
