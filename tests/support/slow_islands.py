@@ -68,9 +68,7 @@ class SlowIslands:
             case _:
                 return literal.apply(states, collective, groups)
 
-    def across(
-        self, states: States, collective: Collective, part: Sequence[int]
-    ) -> States | None:
+    def across(self, states: States, collective: Collective, part: Sequence[int]) -> States | None:
         """Block by block the first, second, ... holders in all islands, if they hold whole sums."""
         for device in part:
             own = self.own[device]
@@ -108,7 +106,7 @@ class SlowIslands:
 
         def moves(
             state: States, left: tuple[int, ...], first: int
-        ) -> Iterator[tuple[Step, States, tuple[int, ...], int]]:
+        ) -> Iterator[tuple[Step, tuple[States, tuple[int, ...], int]]]:
             for step in (*self.inner, *self.crossings):
                 crossing = not step[0].isdigit()
                 number = 0 if crossing else int(step[0])
@@ -121,21 +119,21 @@ class SlowIslands:
                 new = known[state, step]
                 if new is not None:
                     less = tuple(n - (crossing or i == number) for i, n in enumerate(left))
-                    yield step, new, less, number
+                    yield step, (new, less, number)
 
         def reaches(state: States, left: tuple[int, ...], first: int) -> bool:
             if state == goals:
                 return True
             key = (state, left, first)
             if key not in possible:
-                possible[key] = any(reaches(*rest) for _, *rest in moves(state, left, first))
+                possible[key] = any(reaches(*rest) for _, rest in moves(state, left, first))
             return possible[key]
 
         def walk(state: States, left: tuple[int, ...], first: int) -> Iterator[Program]:
             if state == goals:
                 yield ()
                 return
-            for step, *rest in moves(state, left, first):
+            for step, rest in moves(state, left, first):
                 if reaches(*rest):
                     for more in walk(*rest):
                         yield (step, *more)

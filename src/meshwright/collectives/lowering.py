@@ -22,8 +22,10 @@ class LoweredStep(NamedTuple):
 
 
 class SharedStep(NamedTuple):
-    """A collective over groups that may share devices, each acting on some chunks only; no two
-    groups of a device act on the same."""
+    """A collective over groups that may share devices, each acting on some chunks only.
+
+    No two groups of a device act on the same.
+    """
 
     collective: Collective
     groups: Groups

@@ -2,8 +2,8 @@
 its steps in order, each with what every member of its group holds.
 
 Data is cut into as many pieces as devices reduce together, of as equal lengths as its length
-allows, or in proportion to `weights`. What a device holds is some of these pieces, ascending. Whether the program is right is told
-by `verify`; nothing is carried out here.
+allows, or in proportion to `weights`. What a device holds is some of these pieces, ascending.
+Whether the program is right is told by `verify`; nothing is carried out here.
 """
 
 from __future__ import annotations

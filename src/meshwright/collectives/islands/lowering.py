@@ -119,8 +119,9 @@ class _Lowering:
             own: Pieces = tuple(range(block, block + self._parts))
             found = [self._of_block(members, own) for members in holding]
             if len({*map(len, found)}) > 1:
+                counts = [*map(len, found)]
                 raise InputError(
-                    f"{crossing} joins the holders of a piece, and islands have {[*map(len, found)]} of them",
+                    f"{crossing} joins the holders of a piece, and islands have {counts} of them",
                     "give a program that 'meshwright reduce' lists",
                 )
             for group in zip(*found, strict=True):

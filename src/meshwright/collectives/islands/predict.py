@@ -22,13 +22,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import product
+from typing import NamedTuple, TypeVar
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster
-from meshwright.collectives.dsl import ReductionInstruction
+from meshwright.collectives.dsl import Program, ReductionInstruction
 from meshwright.collectives.islands.program import Crossing, IslandProgram
 from meshwright.collectives.islands.synthesize import (
     NO_CROSSING,
@@ -41,9 +42,9 @@ from meshwright.collectives.islands.synthesize import (
     shared,
 )
 from meshwright.collectives.laws import State, scattered
-from meshwright.collectives.synthesize import SIZE_LIMIT, CollectiveMove
+from meshwright.collectives.synthesize import SIZE_LIMIT
 from meshwright.cost.alpha_beta import CostLine, Pricer, cheapest_line
-from meshwright.cost.collective import Operation
+from meshwright.cost.collective import Collective, Operation
 from meshwright.cost.pattern import Digit, Pattern, PatternUse
 
 Pricers = Callable[[Cluster], Pricer]
@@ -85,9 +86,7 @@ def _seconds(steps: Sequence[IslandStepPrice]) -> float:
     return sum(step.seconds for step in steps)
 
 
-def crossing_line(
-    pricer: Pricer, operation: Operation, inner: PatternUse, held: float
-) -> CostLine:
+def crossing_line(pricer: Pricer, operation: Operation, inner: PatternUse, held: float) -> CostLine:
     """The price of a collective between islands, on a cluster of islands that are all alike.
 
     `inner` is what the devices of an island do: all cross side by side (EVERY), the first alone
@@ -126,6 +125,7 @@ class IslandPrices:
         self._inner = pricers(island.cluster)
         self._count = len(cluster)
         self._across = pricers(cluster.like(island, self._count))
+        self._mixed = pricers(cluster.like(island, self._count, mixed=True))
         self._payload = payload
         self._known: dict[tuple[Move, float], IslandStepPrice] = {}
 
@@ -138,8 +138,9 @@ class IslandPrices:
 
     def _held(self, state: State, move: Move) -> float:
         if isinstance(move, Crossing):
-            # Who holds nothing yet receives all there is.
-            opened = {0 if state[0] is None else state[0].open}
+            # A Broadcast between islands brings all there is to who holds nothing, or a part.
+            held = None if move.collective is Collective.BROADCAST else state[0]
+            opened = {0 if held is None else held.open}
         else:
             opened = scattered(state, move.groups)
         return self._payload / min(self._space.laws.parts(own, self._count) for own in opened)
@@ -147,7 +148,8 @@ class IslandPrices:
     def _priced(self, move: Move, held: float) -> IslandStepPrice:
         if isinstance(move, Crossing):
             use = INNER_USES[move.form]
-            line = crossing_line(self._across, move.collective, use, held)
+            pricer = self._mixed if move.form == "everybody" else self._across
+            line = crossing_line(pricer, move.collective, use, held)
             return IslandStepPrice(self._name, move, held, line)
         pattern = self._space.space.pattern(move.groups)
         lines = self._inner.lines(move.collective, pattern)
@@ -165,11 +167,22 @@ class _Label(NamedTuple):
 _Front = list[_Label]
 
 
+class _Place(NamedTuple):
+    """What walks must have in common for one to stand for another."""
+
+    state: State
+    signature: Signature
+    learns: Learns
+
+
 class _Joined(NamedTuple):
     """Walks of the first islands, and the maximum of what they cost."""
 
     vector: Vector
     walks: tuple[IslandWalk, ...]
+
+
+_L = TypeVar("_L", _Label, _Joined)
 
 
 class IslandPredictor:
@@ -208,14 +221,14 @@ class IslandPredictor:
         stages = [self._phase(program.phases[0], states)]
         for crossing, phase in zip(program.crossings, program.phases[1:], strict=True):
             stages.append(
-                tuple(
-                    (self._stepped(number, crossing, states),) for number in range(len(states))
-                )
+                tuple((self._stepped(number, crossing, states),) for number in range(len(states)))
             )
             stages.append(self._phase(phase, states))
         return PricedIslandProgram(program, tuple(stages))
 
-    def _phase(self, phase, states: list[State]) -> tuple[tuple[IslandStepPrice, ...], ...]:  # type: ignore[no-untyped-def]
+    def _phase(
+        self, phase: Sequence[Program], states: list[State]
+    ) -> tuple[tuple[IslandStepPrice, ...], ...]:
         return tuple(
             tuple(
                 self._stepped(number, self._space.spaces[number].space.move(instruction), states)
@@ -230,7 +243,8 @@ class IslandPredictor:
                 found = self._prices[number].step(states[number], move)
                 states[number] = after
                 return found
-        words = move if isinstance(move, Crossing) else self._space.spaces[number].space.instruction(move)
+        space = self._space.spaces[number].space
+        words = move if isinstance(move, Crossing) else space.instruction(move)
         raise InputError(
             f"{words} of island {self._space.names[number]!r} mixes different chunks, adds a "
             "contribution twice, or brings nothing new",
@@ -243,18 +257,14 @@ class IslandPredictor:
 
     def cheapest_of_each(self) -> list[PricedIslandProgram]:
         """For each way to cross, the cheapest program that crosses so; the cheapest first."""
-        fronts = [
-            self._walks(number) if kind == number else {}
-            for number, kind in enumerate(self._kinds)
-        ]
+        kinds = sorted(set(self._kinds))
+        fronts = [self._walks(kind) for kind in kinds]
         found: dict[tuple[Crossing, ...], PricedIslandProgram] = {}
-        own = [fronts[number] for number in sorted(set(self._kinds))]
-        for signature in shared(own):
-            joined = self._joined([fronts[kind][signature] for kind in sorted(set(self._kinds))])
+        for signature in shared(fronts):
+            joined = _cheapest_joined([front[signature] for front in fronts])
             if joined is None:
                 continue
-            places = {kind: place for place, kind in enumerate(sorted(set(self._kinds)))}
-            walks = [joined.walks[places[kind]] for kind in self._kinds]
+            walks = [joined.walks[kinds.index(kind)] for kind in self._kinds]
             priced = self.predict(self._space.program(signature, walks))
             known = found.get(signature.crossings)
             if known is None or priced.seconds < known.seconds:
@@ -270,52 +280,57 @@ class IslandPredictor:
     def _walks(self, number: int) -> dict[Signature, dict[Learns, _Front]]:
         """The walks of an island that no other beats, by what others must agree on."""
         space, prices = self._space.spaces[number], self._prices[number]
-        seen: dict[tuple[State, Signature, Learns], _Front] = defaultdict(list)
-        layer = {(space.laws.start, NO_CROSSING, ()): [_Label((0.0,), IslandWalk((), ()))]}
+        seen: dict[_Place, _Front] = defaultdict(list)
+        layer = {_Place(space.laws.start, NO_CROSSING, ()): [_Label((0.0,), IslandWalk((), ()))]}
         for left in range(self._limit, -1, -1):
-            following: dict[tuple[State, Signature, Learns], _Front] = defaultdict(list)
-            for (state, signature, learns), labels in layer.items():
-                fresh = [own for own in labels if _add(seen[state, signature, learns], own)]
-                for move, after, copies, useful in space.after(state) if left and fresh else ():
-                    if not space.reaches(after, left - 1):
-                        continue
-                    seconds = float(prices.step(state, move).seconds)
-                    then, flags = signature, learns
-                    if isinstance(move, Crossing):
-                        then, flags = signature.then(move, copies), (*learns, useful)
-                    for label in fresh:
-                        _add(
-                            following[after, then, flags],
-                            _Label(
-                                _extended(label.vector, move, seconds),
-                                IslandWalk((*label.walk.moves, move), flags),
-                            ),
-                        )
+            following: dict[_Place, _Front] = defaultdict(list)
+            for place, labels in layer.items():
+                fresh = [own for own in labels if _add(seen[place], own)]
+                if left and fresh:
+                    for after, label in _followed(space, prices, place, fresh, left - 1):
+                        _add(following[after], label)
             layer = following
         found: dict[Signature, dict[Learns, _Front]] = defaultdict(dict)
-        for (state, signature, learns), front in seen.items():
-            if state == space.laws.goal:
-                found[signature][learns] = front
+        for place, front in seen.items():
+            if place.state == space.laws.goal:
+                found[place.signature][place.learns] = front
         return dict(found)
 
-    def _joined(self, islands: Sequence[dict[Learns, _Front]]) -> _Joined | None:
-        """The least sum over maxima of one walk of each kind of island."""
-        joined: dict[Learns, list[_Joined]] = {}
-        for number, own in enumerate(islands):
-            following: dict[Learns, list[_Joined]] = defaultdict(list)
-            if number == 0:
-                for learns, front in own.items():
-                    following[learns] = [_Joined(one.vector, (one.walk,)) for one in front]
-            for learns, before in joined.items():
-                for mine, front in own.items():
-                    both = tuple(a or b for a, b in zip(learns, mine, strict=True))
-                    for some in before:
-                        for one in front:
-                            vector = tuple(map(max, some.vector, one.vector))
-                            _add(following[both], _Joined(vector, (*some.walks, one.walk)))
-            joined = following
-        whole = [own for learns, found in joined.items() if all(learns) for own in found]
-        return min(whole, key=lambda own: sum(own.vector), default=None)
+
+def _cheapest_joined(islands: Sequence[dict[Learns, _Front]]) -> _Joined | None:
+    """The least sum over maxima of one walk of each kind of island."""
+    first, *others = islands
+    joined = {
+        learns: [_Joined(one.vector, (one.walk,)) for one in front]
+        for learns, front in first.items()
+    }
+    for own in others:
+        following: dict[Learns, list[_Joined]] = defaultdict(list)
+        for (learns, before), (mine, front) in product(joined.items(), own.items()):
+            both = tuple(a or b for a, b in zip(learns, mine, strict=True))
+            for some, one in product(before, front):
+                vector = tuple(map(max, some.vector, one.vector))
+                _add(following[both], _Joined(vector, (*some.walks, one.walk)))
+        joined = following
+    whole = [own for learns, found in joined.items() if all(learns) for own in found]
+    return min(whole, key=lambda own: sum(own.vector), default=None)
+
+
+def _followed(
+    space: IslandSpace, prices: IslandPrices, place: _Place, labels: _Front, left: int
+) -> Iterator[tuple[_Place, _Label]]:
+    """Walks that are longer by a move, from which the goal can be reached in so many."""
+    for move, after, copies, useful in space.after(place.state):
+        if not space.reaches(after, left):
+            continue
+        seconds = float(prices.step(place.state, move).seconds)
+        signature, learns = place.signature, place.learns
+        if isinstance(move, Crossing):
+            signature, learns = signature.then(move, copies), (*learns, useful)
+        for label in labels:
+            walk = IslandWalk((*label.walk.moves, move), learns)
+            vector = _extended(label.vector, move, seconds)
+            yield _Place(after, signature, learns), _Label(vector, walk)
 
 
 def _extended(vector: Vector, move: Move, seconds: float) -> Vector:
@@ -324,7 +339,7 @@ def _extended(vector: Vector, move: Move, seconds: float) -> Vector:
     return (*vector[:-1], vector[-1] + seconds)
 
 
-def _add(front, label) -> bool:  # type: ignore[no-untyped-def]
+def _add(front: list[_L], label: _L) -> bool:
     """Put a label into a front unless another is as good; drop those it beats."""
     for own in front:
         if all(a <= b for a, b in zip(own.vector, label.vector, strict=True)):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import counted
+from meshwright.collectives.islands.plan import IslandReductionPlan
 from meshwright.collectives.recipe import DeviceStep, Pieces, Recipe
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
@@ -62,10 +63,7 @@ class Reducer:
     ) -> Tensor:
         """What this rank holds after a step."""
         wire, members = self._wire, step.members
-        held, kept = (
-            [sum(lengths[piece] for piece in pieces) for pieces in side]
-            for side in (step.held, step.kept)
-        )
+        held = [sum(lengths[piece] for piece in pieces) for pieces in step.held]
         match step.collective:
             case Collective.ALL_REDUCE:
                 wire.all_reduce(now, members, largest=largest)
@@ -115,7 +113,10 @@ def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -
     return torch.cat([found[piece] for piece in sorted(found)])
 
 
-def reducer(plan: ReductionPlan, world: dist.ProcessGroup | None = None) -> Reducer:
+AnyReductionPlan = ReductionPlan | IslandReductionPlan
+
+
+def reducer(plan: AnyReductionPlan, world: dist.ProcessGroup | None = None) -> Reducer:
     """A plan's reducer for this rank, whose messages go through a process group of everybody."""
     ranks = dist.get_world_size()
     if ranks != plan.cluster.devices:
@@ -128,11 +129,13 @@ def reducer(plan: ReductionPlan, world: dist.ProcessGroup | None = None) -> Redu
     return Reducer(Communicator(world), plan.recipe(dist.get_rank()))
 
 
-_reducers: WeakKeyDictionary[dist.ProcessGroup, dict[ReductionPlan, Reducer]] = WeakKeyDictionary()
+_reducers: WeakKeyDictionary[dist.ProcessGroup, dict[AnyReductionPlan, Reducer]] = (
+    WeakKeyDictionary()
+)
 """Those made so far, as long as their default process group lives."""
 
 
-def all_reduce(tensor: Tensor, plan: ReductionPlan) -> None:
+def all_reduce(tensor: Tensor, plan: AnyReductionPlan) -> None:
     """Sum a tensor, in place, over this rank's reduction group by the plan's program.
 
     Every rank calls it in the same order; process groups are made the first time.
