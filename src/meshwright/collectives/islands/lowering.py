@@ -1,5 +1,5 @@
-"""Lowering of programs over unequal groups. Enters: islands by their clusters, a program. Leaves:
-its steps as device groups with the chunks that each acts on, and how large chunks are.
+"""Lowering of programs over unequal groups. Enters: islands by their hierarchies, a program.
+Leaves: its steps as device groups with the chunks that each acts on, and how large chunks are.
 
 Devices are numbered island by island. Chunks are the common refinement of all cuts: a boundary at
 every multiple of 1 / n_i for islands of n_i devices (and of 1 / Σ n_i where everybody scatters), so
@@ -19,9 +19,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.cluster.model import Cluster
+from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.islands.program import Crossing, IslandProgram
-from meshwright.collectives.islands.synthesize import inner_hierarchy
 from meshwright.collectives.lowering import Groups, LoweredStep, SharedStep, instruction_groups
 from meshwright.collectives.recipe import Pieces, replayed
 from meshwright.cost.collective import Collective
@@ -48,37 +47,36 @@ def common_chunks(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(last - first for first, last in pairwise(ends))
 
 
-def lower_island_program(clusters: Sequence[Cluster], program: IslandProgram) -> LoweredIslands:
+def lower_island_program(islands: Sequence[Hierarchy], program: IslandProgram) -> LoweredIslands:
     """The program as device groups.
 
-    >>> from meshwright import Cluster
-    >>> from meshwright.collectives.islands.program import EXAMPLE
-    >>> nodes = [Cluster.named("dgx-h100", node=1, gpu=gpus) for gpus in (3, 2)]
-    >>> program = IslandProgram.parse("[big: gpu.InsideGroup.ReduceScatter | "
-    ...     "small: gpu.InsideGroup.ReduceScatter]; across.AllReduce; "
-    ...     "[big: gpu.InsideGroup.AllGather | small: gpu.InsideGroup.AllGather]", ("big", "small"))
+    >>> from meshwright.collectives.islands.synthesize import hierarchy_of
+    >>> nodes = [hierarchy_of(["gpu"], [size]) for size in (3, 2)]
+    >>> scatter, gather = "root.InsideGroup.ReduceScatter", "root.InsideGroup.AllGather"
+    >>> text = f"[a: {scatter} | b: {scatter}]; across.AllReduce; [a: {gather} | b: {gather}]"
+    >>> program = IslandProgram.parse(text, ("a", "b"))
     >>> steps, weights = lower_island_program(nodes, program)
     >>> weights
     (2, 1, 1, 2)
     >>> steps[2].groups, steps[2].chunks
     (((0, 3), (1, 3), (1, 4), (2, 4)), ((0,), (1,), (2,), (3,)))
     """
-    return _Lowering(clusters, program).lowered()
+    return _Lowering(islands, program).lowered()
 
 
 class _Lowering:
-    def __init__(self, clusters: Sequence[Cluster], program: IslandProgram) -> None:
+    def __init__(self, islands: Sequence[Hierarchy], program: IslandProgram) -> None:
         self._program = program
-        self._hierarchies = [inner_hierarchy(cluster) for cluster in clusters]
+        self._hierarchies = islands
         self._members: list[tuple[int, ...]] = []
-        for cluster in clusters:
+        for own in islands:
             first = sum(map(len, self._members))
-            self._members.append(tuple(range(first, first + cluster.devices)))
+            self._members.append(tuple(range(first, first + own.placement.devices)))
         devices = sum(map(len, self._members))
         scatters = {own for own in program.crossings if own.collective is Collective.REDUCE_SCATTER}
         everybody = any(own.form == "everybody" for own in scatters)
         blocks = common_chunks([*map(len, self._members), *([devices] if everybody else [])])
-        self._parts = len(clusters) if scatters and not everybody else 1
+        self._parts = len(islands) if scatters and not everybody else 1
         self._weights = tuple(weight for weight in blocks for _ in range(self._parts))
         if self._parts == 1 and everybody and len(scatters) > 1:
             raise InputError(
@@ -143,6 +141,6 @@ class _Lowering:
         return [device for device, held in holding.items() if not held.isdisjoint(block)]
 
 
-def everybody(clusters: Sequence[Cluster]) -> Groups:
+def everybody(islands: Sequence[Hierarchy]) -> Groups:
     """The one reduction group."""
-    return (tuple(range(sum(cluster.devices for cluster in clusters))),)
+    return (tuple(range(sum(own.placement.devices for own in islands))),)

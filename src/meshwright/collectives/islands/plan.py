@@ -12,9 +12,10 @@ import msgspec
 
 from meshwright.base.errors import InputError, shown
 from meshwright.cluster.islands import IslandCluster, regular_parts
-from meshwright.collectives.islands.lowering import LoweredIslands, everybody, lower_island_program
+from meshwright.collectives.islands.lowering import LoweredIslands, lower_island_program
 from meshwright.collectives.islands.predict import IslandPredictor
 from meshwright.collectives.islands.program import IslandProgram
+from meshwright.collectives.islands.synthesize import inner_hierarchy
 from meshwright.collectives.islands.verify import island_problem
 from meshwright.collectives.recipe import Recipe, recipe
 from meshwright.cost.alpha_beta import Pricer
@@ -47,7 +48,7 @@ class IslandReductionPlan(msgspec.Struct, frozen=True, kw_only=True):
                 f"{', '.join(names)}",
                 "give a program of these islands",
             )
-        wrong = island_problem(regular_parts(self.cluster), self.program)
+        wrong = island_problem(self.cluster, self.program)
         if wrong is not None:
             raise InputError(
                 f"the program {str(self.program)!r} does not sum over all devices of "
@@ -62,7 +63,7 @@ class IslandReductionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The devices that reduce together: all."""
-        return everybody(regular_parts(self.cluster))
+        return (tuple(range(self.cluster.devices)),)
 
     def recipe(self, device: int) -> Recipe:
         """What one device does."""
@@ -119,4 +120,5 @@ class IslandReductionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=16)
 def _lowered(plan: IslandReductionPlan) -> LoweredIslands:
-    return lower_island_program(regular_parts(plan.cluster), plan.program)
+    islands = [inner_hierarchy(own) for own in regular_parts(plan.cluster)]
+    return lower_island_program(islands, plan.program)

@@ -29,7 +29,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster
-from meshwright.collectives.dsl import Program, ReductionInstruction
+from meshwright.collectives.dsl import ReductionInstruction
 from meshwright.collectives.islands.program import Crossing, IslandProgram
 from meshwright.collectives.islands.synthesize import (
     NO_CROSSING,
@@ -67,6 +67,11 @@ class IslandStepPrice(NamedTuple):
     def seconds(self) -> Seconds:
         """How long it takes."""
         return self.line.at(self.held)
+
+    @property
+    def link(self) -> str:
+        """The link that sets the pace."""
+        return self.line.link
 
 
 class PricedIslandProgram(NamedTuple):
@@ -212,43 +217,15 @@ class IslandPredictor:
 
     def predict(self, program: IslandProgram) -> PricedIslandProgram:
         """The predicted time of a program, step by step."""
-        if program.islands != self._space.names:
-            raise InputError(
-                f"the program is of islands {', '.join(program.islands)}",
-                f"give one of {', '.join(self._space.names)}",
-            )
-        states = [space.laws.start for space in self._space.spaces]
-        stages = [self._phase(program.phases[0], states)]
-        for crossing, phase in zip(program.crossings, program.phases[1:], strict=True):
-            stages.append(
-                tuple((self._stepped(number, crossing, states),) for number in range(len(states)))
-            )
-            stages.append(self._phase(phase, states))
-        return PricedIslandProgram(program, tuple(stages))
-
-    def _phase(
-        self, phase: Sequence[Program], states: list[State]
-    ) -> tuple[tuple[IslandStepPrice, ...], ...]:
-        return tuple(
+        return PricedIslandProgram(
+            program,
             tuple(
-                self._stepped(number, self._space.spaces[number].space.move(instruction), states)
-                for instruction in program.instructions
-            )
-            for number, program in enumerate(phase)
-        )
-
-    def _stepped(self, number: int, move: Move, states: list[State]) -> IslandStepPrice:
-        for own, after, _, _ in self._space.spaces[number].after(states[number]):
-            if own == move:
-                found = self._prices[number].step(states[number], move)
-                states[number] = after
-                return found
-        space = self._space.spaces[number].space
-        words = move if isinstance(move, Crossing) else space.instruction(move)
-        raise InputError(
-            f"{words} of island {self._space.names[number]!r} mixes different chunks, adds a "
-            "contribution twice, or brings nothing new",
-            "give a program that 'meshwright reduce' lists",
+                tuple(
+                    tuple(own.step(state, move) for state, move in steps)
+                    for own, steps in zip(self._prices, stage, strict=True)
+                )
+                for stage in self._space.trace(program).stages
+            ),
         )
 
     def cheapest(self) -> PricedIslandProgram:

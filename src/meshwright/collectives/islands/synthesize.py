@@ -13,17 +13,19 @@ number of levels and, by `copies`, on their sizes; islands that are alike have t
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from typing import NamedTuple
 
+from meshwright.base.errors import InputError
 from meshwright.cluster.islands import IslandCluster
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.islands.laws import CROSSINGS, IslandLaws
+from meshwright.collectives.islands.laws import CROSSINGS, Crossed, IslandLaws
 from meshwright.collectives.islands.program import Crossing, IslandProgram
 from meshwright.collectives.laws import State, apply
 from meshwright.collectives.synthesize import SIZE_LIMIT, CollectiveMove, MoveSpace
@@ -72,16 +74,21 @@ class IslandWalk(NamedTuple):
 
 def inner_hierarchy(cluster: Cluster) -> Hierarchy:
     """The synthesis hierarchy of an island all of whose devices sum up."""
-    placement = Placement((Axis(SUM_AXIS, cluster.devices),), (cluster.hierarchy,))
-    return Hierarchy(placement, cluster.level_names, [SUM_AXIS])
+    return hierarchy_of(cluster.level_names, cluster.hierarchy)
+
+
+def hierarchy_of(names: Sequence[str], sizes: Sequence[int]) -> Hierarchy:
+    """The same from the names and sizes of its levels."""
+    placement = Placement((Axis(SUM_AXIS, math.prod(sizes)),), (tuple(sizes),))
+    return Hierarchy(placement, names, [SUM_AXIS])
 
 
 class IslandSpace:
     """The walks of one island."""
 
-    def __init__(self, cluster: Cluster, *, root: bool, single: bool = False) -> None:
+    def __init__(self, hierarchy: Hierarchy, *, root: bool, single: bool = False) -> None:
         """Enter besides: whether all islands have one device, so that all forms are the same."""
-        self.space = MoveSpace(inner_hierarchy(cluster))
+        self.space = MoveSpace(hierarchy)
         self.laws = IslandLaws(self.space.sizes, root=root)
         self.crossings = tuple(c for c in CROSSINGS if not single or c.form == "everybody")
         self._after: dict[State, tuple[tuple[Move, State, int, bool], ...]] = {}
@@ -141,6 +148,19 @@ class IslandSpace:
         return self.space.program(moves)
 
 
+Stage = tuple[tuple[tuple[State, Move], ...], ...]
+"""For each island its moves, each with the state before it."""
+
+
+class Trace(NamedTuple):
+    """A program by the laws."""
+
+    stages: tuple[Stage, ...]
+    """Phases and crossings in turn."""
+    copies: tuple[int, ...]
+    """On which islands agree at each crossing."""
+
+
 class IslandMoveSpace:
     """The walks of all islands of a cluster."""
 
@@ -154,7 +174,8 @@ class IslandMoveSpace:
             names = tuple(zip(own.cluster.level_names, own.cluster.hierarchy, strict=True))
             key = (number == 0, names)
             if key not in made:
-                made[key] = IslandSpace(own.cluster, root=number == 0, single=single)
+                hierarchy = inner_hierarchy(own.cluster)
+                made[key] = IslandSpace(hierarchy, root=number == 0, single=single)
             spaces.append(made[key])
         self.spaces = tuple(spaces)
 
@@ -168,6 +189,64 @@ class IslandMoveSpace:
                 for phase in phases
             ),
             signature.crossings,
+        )
+
+    def trace(self, program: IslandProgram) -> Trace:
+        """A program step by step by the laws; a sentence if they do not allow it."""
+        if program.islands != self.names:
+            raise InputError(
+                f"the program is of islands {', '.join(program.islands)}",
+                f"give one of {', '.join(self.names)}",
+            )
+        states = [space.laws.start for space in self.spaces]
+        stages = [self._phase(program.phases[0], states)]
+        agreed: list[int] = []
+        for crossing, phase in zip(program.crossings, program.phases[1:], strict=True):
+            before = tuple(states)
+            made = [self._moved(number, crossing, states) for number in range(len(states))]
+            copies = {own.copies for own in made}
+            if len(copies) > 1:
+                raise InputError(
+                    f"{crossing} joins the holders of each piece, and islands have "
+                    f"{' and '.join(map(str, sorted(copies)))} of them",
+                    "let islands scatter until one device of each holds a piece",
+                )
+            if not any(own.learns for own in made):
+                raise InputError(f"{crossing} teaches nobody anything", "leave it out")
+            agreed += copies
+            stages += [
+                tuple(((state, crossing),) for state in before),
+                self._phase(phase, states),
+            ]
+        if any(state != own.laws.goal for state, own in zip(states, self.spaces, strict=True)):
+            raise InputError(
+                f"{str(program)!r} does not finish the reduction",
+                "add the missing steps, or give a program that 'meshwright reduce' lists",
+            )
+        return Trace(tuple(stages), tuple(agreed))
+
+    def _phase(self, phase: Sequence[Program], states: list[State]) -> Stage:
+        stage: list[tuple[tuple[State, Move], ...]] = []
+        for number, program in enumerate(phase):
+            own: list[tuple[State, Move]] = []
+            for instruction in program.instructions:
+                move = self.spaces[number].space.move(instruction)
+                own.append((states[number], move))
+                self._moved(number, move, states)
+            stage.append(tuple(own))
+        return tuple(stage)
+
+    def _moved(self, number: int, move: Move, states: list[State]) -> Crossed:
+        space = self.spaces[number]
+        for own, after, copies, learns in space.after(states[number]):
+            if own == move:
+                states[number] = after
+                return Crossed(after, copies, learns)
+        words = move if isinstance(move, Crossing) else space.space.instruction(move)
+        raise InputError(
+            f"{words} of island {self.names[number]!r} crosses with what is not the island's whole "
+            "sum, mixes different chunks, adds a contribution twice, or brings nothing new",
+            "give a program that 'meshwright reduce' lists",
         )
 
     def walks(self, limit: int) -> Iterator[tuple[Signature, list[list[IslandWalk]]]]:
