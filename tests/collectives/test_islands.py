@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from meshwright.base.errors import InputError
 from meshwright.cluster.island_toml import named_machine
 from meshwright.cluster.islands import IslandCluster
-from meshwright.cluster.model import Cluster
 from meshwright.collectives.check import check
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.execute import run
@@ -232,6 +231,7 @@ def test_transfers_inside_and_between_islands_share_the_cards() -> None:
     as a card for each it would be twice as fast as it can be (1.6 s of 3.07 s).
     """
     machine = named_machine("mixed-v100-t4")
+    assert isinstance(machine, IslandCluster)
     predictor = IslandPredictor(machine, lambda own: Pricer(own, NCCL, "best"), 1e9)
     single = IslandProgram.parse("everybody.AllReduce", ("v100", "t4"))
     assert predictor.predict(single).seconds == pytest.approx(3.0673, rel=1e-3)
@@ -336,7 +336,7 @@ def test_judges_refuse_what_the_laws_never_saw() -> None:
 def test_a_single_cluster_is_priced_as_before() -> None:
     """`like` without `mixed` is what it was."""
     machine = named_machine("mixed-v100-t4")
+    assert isinstance(machine, IslandCluster)
     like = machine.like(machine.islands[0], 2)
-    assert isinstance(like, Cluster)
     assert [link.outward for link in like.levels[1].links] == [False]
     assert like.levels[0].links[0].latency == like.levels[1].links[0].latency > 0
