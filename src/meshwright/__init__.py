@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from meshwright.collectives.lowering import lower_program as lower_program
     from meshwright.collectives.predict import cheapest as cheapest
     from meshwright.collectives.predict import predict as predict
+    from meshwright.collectives.islands.plan import IslandReductionPlan as IslandReductionPlan
     from meshwright.collectives.reduction_plan import ReductionPlan as ReductionPlan
     from meshwright.collectives.synthesize import synthesize as synthesize
     from meshwright.configs.explain_plan import explain_plan as explain_plan
@@ -98,6 +99,7 @@ REDUCTIONS = {
     "cheapest": "collectives.predict",
     "lower_program": "collectives.lowering",
     "ReductionPlan": "collectives.reduction_plan",
+    "IslandReductionPlan": "collectives.islands.plan",
     "all_reduce": "run.comm.programs",
     "use_reduction_plan": "run.comm.ddp_hook",
 }
