@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster as Cluster
     from meshwright.collectives.dsl import Program as Program
     from meshwright.collectives.hierarchy import reduction_hierarchy as reduction_hierarchy
+    from meshwright.collectives.islands.plan import IslandReductionPlan as IslandReductionPlan
     from meshwright.collectives.lowering import lower_program as lower_program
     from meshwright.collectives.predict import cheapest as cheapest
     from meshwright.collectives.predict import predict as predict
-    from meshwright.collectives.islands.plan import IslandReductionPlan as IslandReductionPlan
     from meshwright.collectives.reduction_plan import ReductionPlan as ReductionPlan
     from meshwright.collectives.synthesize import synthesize as synthesize
     from meshwright.configs.explain_plan import explain_plan as explain_plan
