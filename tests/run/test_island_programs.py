@@ -10,6 +10,7 @@ from meshwright.cluster.islands import IslandCluster
 from meshwright.collectives.islands.plan import IslandReductionPlan
 from meshwright.collectives.islands.synthesize import synthesize_islands
 from meshwright.run.launch.ranks import run_ranks
+from support.ddp_hooked import require_as_plain_ddp
 from support.islands import island, machine_of
 from support.wire_bodies import as_plain_all_reduce, programs_sum, refused
 
@@ -45,6 +46,22 @@ def test_programs_of_two_nodes_of_two_and_three_sum() -> None:
     cluster = machine_of(island("big", 2, 2), island("small", 3))
     chosen = plans(cluster, limit=5, most=40)
     assert run_ranks(programs_sum, chosen, ranks=7) == [40] * 7
+
+
+@ranks
+def test_training_under_ddp_is_that_of_plain_ddp() -> None:
+    cluster = machine_of(island("big", 2), island("small", 1))
+    scatter, gather = "root.InsideGroup.ReduceScatter", "root.InsideGroup.AllGather"
+    require_as_plain_ddp(
+        [
+            IslandReductionPlan.parse(f"sum over 3 devices of big, small by {program}", cluster)
+            for program in (
+                f"[big: {scatter}]; across.AllReduce; [big: {gather}]",
+                "[big: root.InsideGroup.Reduce]; leaders.Reduce; everybody.Broadcast",
+            )
+        ],
+        3,
+    )
 
 
 @ranks

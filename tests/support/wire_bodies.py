@@ -308,12 +308,12 @@ def refused(plan: AnyReductionPlan) -> str:
     return "nothing was wrong"
 
 
-def trained(plans: Sequence[ReductionPlan | None], steps: int) -> list[list[list[float]]]:
+def trained(plans: Sequence[AnyReductionPlan | None], steps: int) -> list[list[list[float]]]:
     """A small model under DDP, by each plan."""
     return [_trained(plan, steps) for plan in plans]
 
 
-def _trained(plan: ReductionPlan | None, steps: int) -> list[list[float]]:
+def _trained(plan: AnyReductionPlan | None, steps: int) -> list[list[float]]:
     """All gradients of the first step, all parameters after the last."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 30), nn.Linear(30, 1))

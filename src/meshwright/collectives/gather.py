@@ -37,7 +37,7 @@ class GatherProgram(NamedTuple):
 def cheapest_gather(pricer: Pricer, held: float) -> GatherProgram:
     """The gather of least predicted time, of so many bytes on each device.
 
-    >>> from meshwright import Pricer
+    >>> from meshwright import Cluster
     >>> cluster = Cluster.named("gcp-a100", node=4)
     >>> cheapest_gather(Pricer(cluster), 2**20).runs
     ((0,), (1,))
