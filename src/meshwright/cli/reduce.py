@@ -89,27 +89,15 @@ def reduce(
         raise InputError("--torch and --json are two different outputs", "give one of them")
     machine = chosen_machine(cluster, nodes, gpus, resize, None, None)
     if not isinstance(machine, Cluster):
-        from meshwright.cli.reduce_islands import reduce_over_islands
+        from meshwright.cli.reduce_islands import ReduceOptions, reduce_over_islands
 
-        given = {
-            "matrix": matrix,
-            "idle": idle,
-            "torch": torch,
-            "rules": rules if rules != "literal" else None,
-            "hierarchy": hierarchy if hierarchy != "hardware" else None,
-        }
-        size = parse_bytes(bytes_)
         reduce_over_islands(
             machine,
             parse_axes(axes),
-            Reduction.parse(reduce[0], size),
-            given,
-            backend=backend,
-            algorithm=algorithm,
-            program=program,
-            limit=limit,
-            top=top,
-            json=json,
+            Reduction.parse(reduce[0], parse_bytes(bytes_)),
+            {"matrix": matrix, "idle": idle, "torch": torch}
+            | {"rules": rules != "literal", "hierarchy": hierarchy != "hardware"},
+            ReduceOptions(backend, algorithm, program, limit, top, json),
         )
         return
     ranker = chosen_ranker(machine, backend, algorithm, limit, rules, hierarchy)

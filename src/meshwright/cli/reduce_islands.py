@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.cli.console import new_console, print_json, print_left_out
 from meshwright.cli.options import chosen
@@ -15,20 +15,28 @@ if TYPE_CHECKING:
     from meshwright.sharding.axes import Axis
 
 
+class ReduceOptions(NamedTuple):
+    """How programs are priced and shown."""
+
+    backend: str
+    algorithm: str
+    program: str | None
+    limit: int
+    top: int
+    json: bool
+
+
 def reduce_over_islands(
     machine: IslandCluster,
     axes: Sequence[Axis],
     reduction: Reduction,
     given: Mapping[str, object],
-    *,
-    backend: str,
-    algorithm: str,
-    program: str | None,
-    limit: int,
-    top: int,
-    json: bool,
+    options: ReduceOptions,
 ) -> None:
-    """Show the cheapest program of each way to cross, or one that is given."""
+    """Show the cheapest program of each way to cross, or one that is given.
+
+    `given` are options of which islands know nothing.
+    """
     from meshwright.base.errors import InputError
     from meshwright.collectives.islands.predict import IslandPredictor
     from meshwright.collectives.islands.program import IslandProgram
@@ -39,6 +47,7 @@ def reduce_over_islands(
     from meshwright.report import island_reductions as report
     from meshwright.search.rank import MOST_STEPS
 
+    backend, algorithm, program, limit, top, json = options
     _refuse(machine, axes, reduction, given)
     way, library = chosen(algorithm, ALGORITHMS, "--algorithm"), backend_named(backend)
     if way not in {"best", *(known for _, known in library.table)}:

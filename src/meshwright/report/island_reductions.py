@@ -11,13 +11,13 @@ from rich.table import Table
 from meshwright.base.units import counted, format_bytes, format_count, format_seconds
 from meshwright.cluster.islands import IslandCluster, levels_text
 from meshwright.collectives.islands.predict import IslandStepPrice, PricedIslandProgram
-from meshwright.collectives.islands.program import Crossing
+from meshwright.collectives.islands.program import IslandCrossing
 from meshwright.cost.collective import Collective
 from meshwright.report.documents import Document
 from meshwright.report.tables import new_table
 from meshwright.search.rank import Reduction
 
-ONE = (Crossing("everybody", Collective.ALL_REDUCE),)
+ONE = (IslandCrossing("everybody", Collective.ALL_REDUCE),)
 """The crossings of the program that everybody knows: one AllReduce over all devices."""
 
 

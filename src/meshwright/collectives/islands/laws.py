@@ -34,16 +34,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
-from meshwright.collectives.islands.program import Crossing
+from meshwright.collectives.islands.program import IslandCrossing
 from meshwright.collectives.laws import State, StateEntry, start, state_entry
 from meshwright.cost.collective import Collective
 
 SUMS = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)
 
 CROSSINGS = (
-    *(Crossing("everybody", own) for own in Collective),
-    *(Crossing("across", own) for own in Collective if own is not Collective.BROADCAST),
-    *(Crossing("leaders", own) for own in Collective),
+    *(IslandCrossing("everybody", own) for own in Collective),
+    *(IslandCrossing("across", own) for own in Collective if own is not Collective.BROADCAST),
+    *(IslandCrossing("leaders", own) for own in Collective),
 )
 
 
@@ -71,7 +71,7 @@ class IslandLaws:
         self.start = start(len(self.sizes))
         self.goal: State = (self._complete,) * self._count
 
-    def cross(self, state: State, crossing: Crossing) -> Crossed | None:
+    def cross(self, state: State, crossing: IslandCrossing) -> Crossed | None:
         """The state after a crossing, or None if it would be wrong."""
         match crossing.form:
             case "everybody":

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from meshwright.base.errors import InputError
 from meshwright.collectives.hierarchy import Hierarchy
-from meshwright.collectives.islands.program import Crossing, IslandProgram
+from meshwright.collectives.islands.program import IslandCrossing, IslandProgram
 from meshwright.collectives.lowering import Groups, LoweredStep, SharedStep, instruction_groups
 from meshwright.collectives.recipe import Pieces, replayed
 from meshwright.cost.collective import Collective
@@ -104,7 +104,7 @@ class _Lowering:
         self._steps.append(step)
         replayed(step, self._holds, self._weights)
 
-    def _crossing(self, crossing: Crossing) -> IslandStep:
+    def _crossing(self, crossing: IslandCrossing) -> IslandStep:
         if crossing.form == "everybody":
             return LoweredStep(crossing.collective, (tuple(self._holds),))
         leaders = tuple(members[0] for members in self._members)
@@ -127,7 +127,7 @@ class _Lowering:
                 chunks.append(own)
         return SharedStep(crossing.collective, tuple(groups), tuple(chunks))
 
-    def _holders(self, crossing: Crossing) -> list[dict[int, frozenset[int]]]:
+    def _holders(self, crossing: IslandCrossing) -> list[dict[int, frozenset[int]]]:
         """Of each island, what the devices that take part hold."""
         return [
             {

@@ -30,7 +30,7 @@ from meshwright.base.units import Seconds
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import ReductionInstruction
-from meshwright.collectives.islands.program import Crossing, IslandProgram
+from meshwright.collectives.islands.program import IslandCrossing, IslandProgram
 from meshwright.collectives.islands.synthesize import (
     NO_CROSSING,
     IslandMoveSpace,
@@ -57,7 +57,7 @@ class IslandStepPrice(NamedTuple):
     """One step of a program on one island, predicted."""
 
     island: str
-    instruction: ReductionInstruction | Crossing
+    instruction: ReductionInstruction | IslandCrossing
     held: float
     """Bytes on each member before it."""
     line: CostLine
@@ -142,7 +142,7 @@ class IslandPrices:
         return self._known[move, held]
 
     def _held(self, state: State, move: Move) -> float:
-        if isinstance(move, Crossing):
+        if isinstance(move, IslandCrossing):
             # A Broadcast between islands brings all there is to who holds nothing, or a part.
             held = None if move.collective is Collective.BROADCAST else state[0]
             opened = {0 if held is None else held.open}
@@ -151,7 +151,7 @@ class IslandPrices:
         return self._payload / min(self._space.laws.parts(own, self._count) for own in opened)
 
     def _priced(self, move: Move, held: float) -> IslandStepPrice:
-        if isinstance(move, Crossing):
+        if isinstance(move, IslandCrossing):
             use = INNER_USES[move.form]
             pricer = self._mixed if move.form == "everybody" else self._across
             line = crossing_line(pricer, move.collective, use, held)
@@ -236,7 +236,7 @@ class IslandPredictor:
         """For each way to cross, the cheapest program that crosses so; the cheapest first."""
         kinds = sorted(set(self._kinds))
         fronts = [self._walks(kind) for kind in kinds]
-        found: dict[tuple[Crossing, ...], PricedIslandProgram] = {}
+        found: dict[tuple[IslandCrossing, ...], PricedIslandProgram] = {}
         for signature in shared(fronts):
             joined = _cheapest_joined([front[signature] for front in fronts])
             if joined is None:
@@ -302,7 +302,7 @@ def _followed(
             continue
         seconds = float(prices.step(place.state, move).seconds)
         signature, learns = place.signature, place.learns
-        if isinstance(move, Crossing):
+        if isinstance(move, IslandCrossing):
             signature, learns = signature.then(move, copies), (*learns, useful)
         for label in labels:
             walk = IslandWalk((*label.walk.moves, move), learns)
@@ -311,7 +311,7 @@ def _followed(
 
 
 def _extended(vector: Vector, move: Move, seconds: float) -> Vector:
-    if isinstance(move, Crossing):
+    if isinstance(move, IslandCrossing):
         return (*vector, seconds, 0.0)
     return (*vector[:-1], vector[-1] + seconds)
 

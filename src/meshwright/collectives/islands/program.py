@@ -30,10 +30,10 @@ CROSSING_FORMS: tuple[CrossingForm, ...] = get_args(CrossingForm)
 EXAMPLE = "[big: gpu.InsideGroup.ReduceScatter]; across.AllReduce; [big: gpu.InsideGroup.AllGather]"
 
 
-class Crossing(msgspec.Struct, frozen=True):
+class IslandCrossing(msgspec.Struct, frozen=True):
     """A collective between islands.
 
-    >>> print(Crossing("across", Collective.ALL_REDUCE))
+    >>> print(IslandCrossing("across", Collective.ALL_REDUCE))
     across.AllReduce
     """
 
@@ -55,7 +55,7 @@ class IslandProgram(msgspec.Struct, frozen=True):
     islands: tuple[str, ...]
     phases: tuple[tuple[Program, ...], ...]
     """One more than crossings; of each a program for every island, perhaps without a step."""
-    crossings: tuple[Crossing, ...]
+    crossings: tuple[IslandCrossing, ...]
 
     def __post_init__(self) -> None:
         given = len(self.phases)
@@ -91,7 +91,7 @@ class IslandProgram(msgspec.Struct, frozen=True):
     def parse(text: str, islands: Sequence[str]) -> IslandProgram:
         """A program of these islands from its text form."""
         nothing = (Program(()),) * len(islands)
-        phases, crossings = [nothing], list[Crossing]()
+        phases, crossings = [nothing], list[IslandCrossing]()
         for part in _parts(text):
             if part.startswith("["):
                 if phases[-1] != nothing:
@@ -138,14 +138,14 @@ def _parse_phase(text: str, islands: Sequence[str]) -> tuple[Program, ...]:
     return tuple(found.get(name, Program(())) for name in islands)
 
 
-def _parse_crossing(text: str) -> Crossing:
+def _parse_crossing(text: str) -> IslandCrossing:
     form, _, name = text.partition(".")
     for known in CROSSING_FORMS:
         if form == known:
             collectives = {one.value: one for one in Collective}
             if name not in collectives:
                 raise InputError(f"{name!r} is not a collective", nearest(name, collectives))
-            return Crossing(known, collectives[name])
+            return IslandCrossing(known, collectives[name])
     raise InputError(
         f"{text!r} is not a crossing between islands",
         f"write FORM.COLLECTIVE with {', '.join(CROSSING_FORMS)}, or what islands do in brackets",

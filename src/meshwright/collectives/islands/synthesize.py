@@ -26,7 +26,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import Program
 from meshwright.collectives.hierarchy import Hierarchy
 from meshwright.collectives.islands.laws import CROSSINGS, Crossed, IslandLaws
-from meshwright.collectives.islands.program import Crossing, IslandProgram
+from meshwright.collectives.islands.program import IslandCrossing, IslandProgram
 from meshwright.collectives.laws import State, apply
 from meshwright.collectives.synthesize import SIZE_LIMIT, CollectiveMove, MoveSpace
 from meshwright.sharding.axes import Axis
@@ -34,16 +34,16 @@ from meshwright.sharding.placement import Placement
 
 SUM_AXIS = "data"
 
-Move = CollectiveMove | Crossing
+Move = CollectiveMove | IslandCrossing
 
 
 class Signature(NamedTuple):
     """What islands must agree on."""
 
-    crossings: tuple[Crossing, ...]
+    crossings: tuple[IslandCrossing, ...]
     copies: tuple[int, ...]
 
-    def then(self, crossing: Crossing, copies: int) -> Signature:
+    def then(self, crossing: IslandCrossing, copies: int) -> Signature:
         """The signature with one crossing more."""
         return Signature((*self.crossings, crossing), (*self.copies, copies))
 
@@ -64,7 +64,7 @@ class IslandWalk(NamedTuple):
         """The moves before, between and after crossings."""
         phase: list[CollectiveMove] = []
         for move in self.moves:
-            if isinstance(move, Crossing):
+            if isinstance(move, IslandCrossing):
                 yield phase
                 phase = []
             else:
@@ -134,7 +134,7 @@ class IslandSpace:
             for move, after, copies, learns in self.after(state) if left else ():
                 if self.reaches(after, left - 1):
                     own = (*walk.moves, move)
-                    if isinstance(move, Crossing):
+                    if isinstance(move, IslandCrossing):
                         flags = (*walk.learns, learns)
                         go(after, signature.then(move, copies), IslandWalk(own, flags))
                     else:
@@ -152,7 +152,7 @@ Stage = tuple[tuple[tuple[State, Move], ...], ...]
 """For each island its moves, each with the state before it."""
 
 
-class Trace(NamedTuple):
+class IslandTrace(NamedTuple):
     """A program by the laws."""
 
     stages: tuple[Stage, ...]
@@ -191,7 +191,7 @@ class IslandMoveSpace:
             signature.crossings,
         )
 
-    def trace(self, program: IslandProgram) -> Trace:
+    def trace(self, program: IslandProgram) -> IslandTrace:
         """A program step by step by the laws; a sentence if they do not allow it."""
         if program.islands != self.names:
             raise InputError(
@@ -223,7 +223,7 @@ class IslandMoveSpace:
                 f"{str(program)!r} does not finish the reduction",
                 "add the missing steps, or give a program that 'meshwright reduce' lists",
             )
-        return Trace(tuple(stages), tuple(agreed))
+        return IslandTrace(tuple(stages), tuple(agreed))
 
     def _phase(self, phase: Sequence[Program], states: list[State]) -> Stage:
         stage: list[tuple[tuple[State, Move], ...]] = []
@@ -242,7 +242,7 @@ class IslandMoveSpace:
             if own == move:
                 states[number] = after
                 return Crossed(after, copies, learns)
-        words = move if isinstance(move, Crossing) else space.space.instruction(move)
+        words = move if isinstance(move, IslandCrossing) else space.space.instruction(move)
         raise InputError(
             f"{words} of island {self.names[number]!r} crosses with what is not the island's whole "
             "sum, mixes different chunks, adds a contribution twice, or brings nothing new",
