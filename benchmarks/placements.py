@@ -29,7 +29,7 @@ FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "time_against_devic
 def forget() -> None:
     for remembered in (
         synthesize._graph,
-        laws._entry,
+        laws.state_entry,
         laws._contexts,
         double_tree.crossings,
         double_tree.tree_edges,

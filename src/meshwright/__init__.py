@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from meshwright.cluster.model import Cluster as Cluster
     from meshwright.collectives.dsl import Program as Program
     from meshwright.collectives.hierarchy import reduction_hierarchy as reduction_hierarchy
+    from meshwright.collectives.islands.plan import IslandReductionPlan as IslandReductionPlan
     from meshwright.collectives.lowering import lower_program as lower_program
     from meshwright.collectives.predict import cheapest as cheapest
     from meshwright.collectives.predict import predict as predict
@@ -98,6 +99,7 @@ REDUCTIONS = {
     "cheapest": "collectives.predict",
     "lower_program": "collectives.lowering",
     "ReductionPlan": "collectives.reduction_plan",
+    "IslandReductionPlan": "collectives.islands.plan",
     "all_reduce": "run.comm.programs",
     "use_reduction_plan": "run.comm.ddp_hook",
 }

@@ -77,6 +77,27 @@ def test_a_regular_plan_keeps_the_batch_of_a_plan_over_islands(folder: Path) -> 
     assert export.returncode == 0, export.stderr
 
 
+REDUCE = ("reduce", "--cluster", "small.toml", "--reduce", "data", "--axes")
+
+
+def test_reduce_finds_programs_over_unequal_groups(tmp_path: Path) -> None:
+    machine = machine_of(island("big", 2, 2), island("small", 3), rate="1 Gb/s")
+    (tmp_path / "small.toml").write_text(dump_machine(machine))
+    shown = typed(*REDUCE, "data=7", folder=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith(
+        "big (node 2 x gpu 2) + small (gpu 3), data 1 GiB: 1928 programs"
+    )
+    assert "x as fast as a single AllReduce over all devices (" in shown.stdout
+    document = json.loads(typed(*REDUCE, "data=7", "--json", folder=tmp_path).stdout)
+    assert (document["count"], document["islands"]) == (1928, {"big": [2, 2], "small": [3]})
+    times = [own["predicted_s"] for own in document["programs"]]
+    assert times == sorted(times)
+    best = document["programs"][0]
+    again = typed(*REDUCE, "data=7", "--program", best["program"], "--json", folder=tmp_path)
+    assert json.loads(again.stdout)["programs"] == [best]
+
+
 def test_replan_begins_from_the_model_and_not_from_a_rewritten_graph(folder: Path) -> None:
     asked = two_layers(6)
     (folder / "asked.json").write_bytes(msgspec.json.encode(asked))
@@ -97,6 +118,11 @@ def test_replan_begins_from_the_model_and_not_from_a_rewritten_graph(folder: Pat
         (("plan", "two.json", "-c", "small.toml", "--nodes", "2"), "are about one island"),
         (("compare", "two.json", "-c", "small.toml"), "small.toml#fast"),
         (("simulate", "plan.json"), "a plan over islands"),
+        ((*REDUCE, "data=3"), "all 2 devices sum up together; give --axes data=2 --reduce data"),
+        ((*REDUCE, "data=2", "--torch"), "--torch is given, and 'small' is a sum of islands"),
+        ((*REDUCE, "data=2", "--limit", "0"), "--limit is 0; give 1 to 20"),
+        ((*REDUCE, "data=2", "--program", "across.Sum"), "'Sum' is not a collective"),
+        ((*REDUCE, "data=2", "--backend", "gloo", "--algorithm", "tree"), "has no tree algorithm"),
         (("clusters", "dgx-h100", "--without", "node9"), "has node0 to node3"),
         (("clusters", "dgx-h100", "--slow", "node1"), "is no PART=SHARE"),
         (("clusters", "dgx-h100", "--slow", "node1=0"), "the speed 0"),

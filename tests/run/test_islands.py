@@ -8,12 +8,20 @@ import msgspec
 import pytest
 
 from meshwright.base.errors import InputError
+from meshwright.cluster.islands import Island, IslandCluster
+from meshwright.cluster.model import Cluster, Link
 from meshwright.graph.text import parse_graph
+from meshwright.plan.island_plan import IslandPart, IslandPlan
+from meshwright.plan.model import Options, Plan
+from meshwright.run.exec.across_islands import _runs
 from meshwright.run.islands import rank_parts
 from meshwright.run.launch.ranks import run_ranks
+from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.loss_law import counted_by
+from meshwright.sharding.units import units
 from support.island_bodies import STEPS, trained_on_islands
 from support.island_plans import GPT, LENET, RANKS, drawn, graph_of
+from support.machines import machine
 from support.module_bodies import errors_of, plain
 
 PLANS = int(os.environ.get("ISLAND_PLANS", "4"))
@@ -52,3 +60,47 @@ def test_targets_that_a_mean_counts() -> None:
     assert counted_by(parse_graph(TARGETS.format("flatten", "v"))) == ("t", -100)
     with pytest.raises(InputError, match="are computed"):
         counted_by(parse_graph(TARGETS.format("neg", "v")))
+
+
+@pytest.mark.ranks
+def test_copies_on_two_levels_gather_level_by_level() -> None:
+    """Two nodes of two behind slow cards, and one device: across nodes first, then inside."""
+    clusters = (machine(2, 2), Cluster.named("laptop").resized({"process": 1}))
+    shares = (5, 3)
+    plans = [
+        Plan.of(
+            "copies",
+            graph_of(LENET, share),
+            cluster,
+            [Layout(("replica",) * len(factors(cluster)))] * len(units(graph_of(LENET, share))),
+            Options(),
+        )
+        for cluster, share in zip(clusters, shares, strict=True)
+    ]
+    assert _runs(plans[0], plans[0].graph.parameters) == ((0,), (1,))
+    link = Cluster.named("laptop").levels[0].links[0]
+    join = Link(name="join", per="island", out=link.out, into=link.into, latency=link.latency)
+    names = ("nodes", "one")
+    plan = IslandPlan(
+        origin="copies",
+        cluster=IslandCluster(
+            name="ranks",
+            islands=tuple(
+                Island(name=name, cluster=own) for name, own in zip(names, clusters, strict=True)
+            ),
+            join=(join,),
+        ),
+        batch=sum(shares),
+        model=LENET,
+        parts=tuple(
+            IslandPart(islands=(name,), plan=own, share=share)
+            for name, own, share in zip(names, plans, shares, strict=True)
+        ),
+    )
+    whole = msgspec.structs.replace(plans[0], graph=graph_of(LENET))
+    losses, state = plain(LENET, whole, STEPS, 1.0)
+    for first in run_ranks(trained_on_islands, LENET, [plan], ranks=5):
+        assert isinstance(first, list)
+        assert first[0][0] == pytest.approx(losses, rel=1e-9)
+        if first[0][1] is not None:
+            assert errors_of(first[0][1], state) < 1e-9

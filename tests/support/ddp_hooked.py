@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
 
 from meshwright.collectives.reduction_plan import ReductionPlan
+from meshwright.run.comm.programs import AnyReductionPlan
 from meshwright.run.launch.ranks import Home, run_ranks
 from support.machines import machine
 from support.wire_bodies import trained
@@ -24,7 +26,14 @@ def require_plain_ddp(home: Home | None = None) -> None:
         ReductionPlan.parse(f"sum over data of data=4 as [[2 2]] by {program}", cluster)
         for program in PROGRAMS
     ]
-    found = run_ranks(trained, [None, *plans], 5, ranks=4, home=home)
+    require_as_plain_ddp(plans, 4, home)
+
+
+def require_as_plain_ddp(
+    plans: Sequence[AnyReductionPlan], ranks: int, home: Home | None = None
+) -> None:
+    """By every plan the ranks have the gradients and parameters of plain DDP, all the same."""
+    found = run_ranks(trained, [None, *plans], 5, ranks=ranks, home=home)
     results = cast(list[list[list[list[float]]]], found)
     for plain, *ours in results:
         for own in ours:

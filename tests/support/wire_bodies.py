@@ -22,7 +22,7 @@ from meshwright.cost.collective import Collective
 from meshwright.cost.traffic import ring_parts, sent_bytes
 from meshwright.run.comm import ddp_hook as hook
 from meshwright.run.comm.communicator import Communicator
-from meshwright.run.comm.programs import Reducer
+from meshwright.run.comm.programs import AnyReductionPlan, Reducer
 from meshwright.run.launch.gpus import device_of_rank
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
@@ -244,7 +244,7 @@ def sends_that_wait() -> float:
 CASES = ((0, torch.int64), (5, torch.int64), (1001, torch.int64), (1001, torch.float64))
 
 
-def programs_sum(plans: Sequence[ReductionPlan]) -> int:
+def programs_sum(plans: Sequence[AnyReductionPlan]) -> int:
     """Each plan sums up what its definition says, by as many bytes as its recipe says."""
     wire, rank = Communicator(), dist.get_rank()
     for plan in plans:
@@ -268,7 +268,7 @@ def contribution(length: int, dtype: torch.dtype, rank: int) -> Tensor:
     return numbers.to(device_of_rank())
 
 
-def _expect_sum(plan: ReductionPlan, data: Tensor) -> None:
+def _expect_sum(plan: AnyReductionPlan, data: Tensor) -> None:
     rank = dist.get_rank()
     together = next((group for group in plan.groups if rank in group), (rank,))
     terms = [contribution(data.numel(), data.dtype, member) for member in together]
@@ -277,6 +277,17 @@ def _expect_sum(plan: ReductionPlan, data: Tensor) -> None:
         assert torch.equal(data, total), str(plan)
     else:
         torch.testing.assert_close(data, total, rtol=1e-12, atol=1e-12)
+
+
+def as_plain_all_reduce(plans: Sequence[AnyReductionPlan]) -> int:
+    """By each plan the public function leaves what torch's own does."""
+    for plan in plans:
+        data = torch.arange(31, dtype=torch.int64).view(31, 1) * (dist.get_rank() + 1)
+        expected = data.clone()
+        dist.all_reduce(expected)
+        meshwright.all_reduce(data, plan)
+        assert torch.equal(data, expected), str(plan)
+    return len(plans)
 
 
 def plain_function(plan: ReductionPlan) -> None:
@@ -289,7 +300,7 @@ def plain_function(plan: ReductionPlan) -> None:
         torch.testing.assert_close(data, plain, rtol=1e-12, atol=1e-12)
 
 
-def refused(plan: ReductionPlan) -> str:
+def refused(plan: AnyReductionPlan) -> str:
     try:
         meshwright.all_reduce(torch.ones(3), plan)
     except InputError as error:
@@ -297,12 +308,12 @@ def refused(plan: ReductionPlan) -> str:
     return "nothing was wrong"
 
 
-def trained(plans: Sequence[ReductionPlan | None], steps: int) -> list[list[list[float]]]:
+def trained(plans: Sequence[AnyReductionPlan | None], steps: int) -> list[list[list[float]]]:
     """A small model under DDP, by each plan."""
     return [_trained(plan, steps) for plan in plans]
 
 
-def _trained(plan: ReductionPlan | None, steps: int) -> list[list[float]]:
+def _trained(plan: AnyReductionPlan | None, steps: int) -> list[list[float]]:
     """All gradients of the first step, all parameters after the last."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 60), nn.ReLU(), nn.Linear(60, 30), nn.Linear(30, 1))

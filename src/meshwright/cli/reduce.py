@@ -21,7 +21,7 @@ from meshwright.cli.options import (
     ResizeOption,
     RulesOption,
     TopOption,
-    chosen_cluster,
+    chosen_machine,
     chosen_ranker,
     require_lines,
 )
@@ -65,10 +65,13 @@ def reduce(
 ) -> None:
     """Show the reduction programs of one placement, or one program as a torch script.
 
+    Of a sum of islands: the cheapest program for each way to cross, over groups of unequal size.
+
     Example:  meshwright reduce --nodes 2 --gpus 4 --axes data=8 --reduce data --torch
     """
     from meshwright.base.errors import InputError
     from meshwright.base.units import parse_bytes
+    from meshwright.cluster.model import Cluster
     from meshwright.collectives.dsl import Program
     from meshwright.collectives.predict import predict
     from meshwright.report import documents
@@ -84,7 +87,19 @@ def reduce(
         )
     if torch and json:
         raise InputError("--torch and --json are two different outputs", "give one of them")
-    machine = chosen_cluster(cluster, nodes, gpus, resize)
+    machine = chosen_machine(cluster, nodes, gpus, resize, None, None)
+    if not isinstance(machine, Cluster):
+        from meshwright.cli.reduce_islands import ReduceOptions, reduce_over_islands
+
+        reduce_over_islands(
+            machine,
+            parse_axes(axes),
+            Reduction.parse(reduce[0], parse_bytes(bytes_)),
+            {"matrix": matrix, "idle": idle, "torch": torch}
+            | {"rules": rules != "literal", "hierarchy": hierarchy != "hardware"},
+            ReduceOptions(backend, algorithm, program, limit, top, json),
+        )
+        return
     ranker = chosen_ranker(machine, backend, algorithm, limit, rules, hierarchy)
     reduction = Reduction.parse(reduce[0], parse_bytes(bytes_))
     named = parse_axes(axes)

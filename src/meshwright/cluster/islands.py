@@ -22,6 +22,7 @@ from meshwright.base.sheet import Sheet, printed
 from meshwright.base.units import (
     BytesPerSecond,
     OpsPerSecond,
+    Seconds,
     counted,
     format_bandwidth,
     format_bytes,
@@ -101,13 +102,32 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
         known = [own.name for own in self.islands]
         raise InputError(f"cluster {self.name!r} has no island {name!r}", nearest(name, known))
 
-    def like(self, island: Island, count: int) -> Cluster:
-        """The regular cluster of so many islands that are all like one of these."""
+    def like(self, island: Island, count: int, *, mixed: bool = False) -> Cluster:
+        """The regular cluster of so many islands that are all like one of these.
+
+        With `mixed`, for groups whose transfers inside islands and between them go on at once: they
+        share the ports (else only one of the two crosses them, and the ports are the join's, too).
+        """
         own, outer = island.cluster, island.cluster.levels[0]
-        ports = tuple(
-            msgspec.structs.replace(link, hub=False)
+        crossed = [
+            link
             for link in outer.links
             if link.kind == "port" and not link.outward and own.owner_level(link.per) >= 0
+        ]
+        both = {link.name for link in crossed if mixed and not link.hub}
+        ports = tuple(
+            # What is outward below counts its latency there.
+            msgspec.structs.replace(
+                link, hub=False, latency=Seconds(0.0) if link.name in both else link.latency
+            )
+            for link in crossed
+        )
+        outer = msgspec.structs.replace(
+            outer,
+            links=tuple(
+                msgspec.structs.replace(link, outward=True) if link.name in both else link
+                for link in outer.links
+            ),
         )
         taken = {link.name for link in ports}
         join = tuple(
@@ -116,7 +136,11 @@ class IslandCluster(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             own,
             name=f"{self.name}, as {island.name}",
-            levels=(Level(name=ISLAND, cardinality=count, links=(*join, *ports)), *own.levels),
+            levels=(
+                Level(name=ISLAND, cardinality=count, links=(*join, *ports)),
+                outer,
+                *own.levels[1:],
+            ),
             machine=own.machine or ISLAND,
         )
 

@@ -3,6 +3,9 @@
 Enters: steps as device groups, and the groups of devices that are to reduce together. Leaves:
 whether every device ends with the sum over its group. Arrays move and add as a communication
 library would do it; nothing is known here of contributions, rules or the synthesizer.
+
+Pieces may count differently (`weights`: an equal share is one of equal weight), and a group may
+take some of the pieces of its members only.
 """
 
 from __future__ import annotations
@@ -16,7 +19,11 @@ import numpy.typing as npt
 from meshwright.cost.collective import Collective
 
 Array = npt.NDArray[np.int64]
-Step = tuple[Collective, Sequence[Sequence[int]]]
+Step = (
+    tuple[Collective, Sequence[Sequence[int]]]
+    | tuple[Collective, Sequence[Sequence[int]], Sequence[Sequence[int] | None]]
+)
+"""A collective over groups; and which pieces each group takes, if not all."""
 
 
 class Buffer:
@@ -29,6 +36,7 @@ class Buffer:
 def run(
     steps: Sequence[Step],
     reduction_groups: Sequence[Sequence[int]],
+    weights: Sequence[int] | None = None,
     *,
     elements: int = 2,
     seed: int = 0,
@@ -41,7 +49,8 @@ def run(
     >>> run([(Collective.REDUCE, pair)], pair)
     False
     """
-    pieces = len(reduction_groups[0])
+    counts = [1] * len(reduction_groups[0]) if weights is None else weights
+    pieces = len(counts)
     random = np.random.default_rng(seed)
     payload = {
         device: random.integers(-(10**6), 10**6, (pieces, elements))
@@ -50,9 +59,16 @@ def run(
     }
     buffers = {device: Buffer(range(pieces), data.copy()) for device, data in payload.items()}
     try:
-        for collective, groups in steps:
-            for group in groups:
-                _perform(collective, group, buffers)
+        for collective, groups, *rest in steps:
+            taken = rest[0] if rest else [None] * len(groups)
+            for group, own in zip(groups, taken, strict=True):
+                if own is None:
+                    _perform(collective, group, buffers, counts)
+                else:
+                    some = {device: _cut_out(buffers[device], own) for device in group}
+                    _perform(collective, group, some, counts)
+                    for device in group:
+                        buffers[device] = _put_back(buffers[device], own, some[device])
     except ValueError:
         return False
     return all(
@@ -63,7 +79,26 @@ def run(
     )
 
 
-def _perform(collective: Collective, group: Sequence[int], buffers: dict[int, Buffer]) -> None:
+def _cut_out(buffer: Buffer, pieces: Sequence[int]) -> Buffer:
+    """What a buffer has of some pieces."""
+    places = [place for place, piece in enumerate(buffer.pieces) if piece in pieces]
+    return Buffer([buffer.pieces[place] for place in places], buffer.data[places])
+
+
+def _put_back(buffer: Buffer, pieces: Sequence[int], own: Buffer) -> Buffer:
+    """A buffer with some pieces replaced."""
+    rest = _cut_out(buffer, [piece for piece in buffer.pieces if piece not in pieces])
+    numbers = np.array((*rest.pieces, *own.pieces), dtype=np.int64)
+    order = np.argsort(numbers, kind="stable")
+    return Buffer(numbers[order].tolist(), np.concatenate([rest.data, own.data])[order])
+
+
+def _perform(
+    collective: Collective,
+    group: Sequence[int],
+    buffers: dict[int, Buffer],
+    counts: Sequence[int],
+) -> None:
     """Run a collective over one group; ValueError if the members' buffers do not fit together."""
     own = [buffers[device] for device in group]
     root = own[0]
@@ -77,13 +112,20 @@ def _perform(collective: Collective, group: Sequence[int], buffers: dict[int, Bu
             for device in group[1:]:
                 buffers[device] = Buffer((), root.data[:0])
         case Collective.REDUCE_SCATTER:
-            parts = np.split(_summed(own), len(group))
-            share = len(root.pieces) // len(group)
-            for position, (device, part) in enumerate(zip(group, parts, strict=True)):
-                held = root.pieces[position * share : (position + 1) * share]
-                buffers[device] = Buffer(held, part)
+            total, begin = _summed(own), 0
+            share = sum(counts[piece] for piece in root.pieces) // len(group)
+            for device in group:
+                end = begin
+                while end < len(root.pieces) and _size(root.pieces[begin:end], counts) < share:
+                    end += 1
+                if _size(root.pieces[begin:end], counts) != share:
+                    raise ValueError("pieces that no cut shares out evenly")
+                buffers[device] = Buffer(root.pieces[begin:end], total[begin:end].copy())
+                begin = end
+            if begin != len(root.pieces):
+                raise ValueError("pieces that no cut shares out evenly")
         case Collective.ALL_GATHER:
-            if len({len(buffer.pieces) for buffer in own}) > 1:
+            if len({_size(buffer.pieces, counts) for buffer in own}) > 1:
                 raise ValueError("members of unequal size")
             numbers = np.array([n for buffer in own for n in buffer.pieces])
             order = np.argsort(numbers, kind="stable")
@@ -95,6 +137,10 @@ def _perform(collective: Collective, group: Sequence[int], buffers: dict[int, Bu
                 buffers[device] = Buffer(root.pieces, root.data.copy())
         case _:
             assert_never(collective)
+
+
+def _size(pieces: Sequence[int], counts: Sequence[int]) -> int:
+    return sum(counts[piece] for piece in pieces)
 
 
 def _summed(own: Sequence[Buffer]) -> Array:

@@ -107,14 +107,14 @@ def _combined(held: StateEntry, collective: Collective, varied: Levels) -> State
             # Rows must be disjoint for every pair of members.
             if varied & ~held.open:
                 return None
-            return _entry((*held.splits, *(-u for u in _signed(varied))), held.reduced)
+            return state_entry((*held.splits, *(-u for u in _signed(varied))), held.reduced)
         case Collective.ALL_REDUCE | Collective.REDUCE | Collective.REDUCE_SCATTER:
             # Rows must be equal and contributions disjoint for every pair of members.
             if varied & (held.open | held.reduced):
                 return None
             reduced = held.reduced | varied
             if collective is Collective.REDUCE_SCATTER:
-                return _entry((*held.splits, *_signed(varied)), reduced)
+                return state_entry((*held.splits, *_signed(varied)), reduced)
             return StateEntry(held.splits, reduced, held.open)
         case Collective.BROADCAST:
             raise AssertionError("a Broadcast does not combine")
@@ -144,11 +144,11 @@ def _within(small: StateEntry, large: StateEntry) -> bool:
     if large.open & ~small.open:
         return False
     closing = tuple(-u for u in _signed(small.open & ~large.open))
-    return _entry(small.splits + closing, 0).splits == large.splits
+    return state_entry(small.splits + closing, 0).splits == large.splits
 
 
 @cache
-def _entry(splits: tuple[int, ...], reduced: Levels) -> StateEntry:
+def state_entry(splits: tuple[int, ...], reduced: Levels) -> StateEntry:
     """The entry in its normal form: a split undone before anything else was divided is gone."""
     kept = list(splits)
     while True:

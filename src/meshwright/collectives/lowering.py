@@ -21,6 +21,18 @@ class LoweredStep(NamedTuple):
     groups: Groups
 
 
+class SharedStep(NamedTuple):
+    """A collective over groups that may share devices, each acting on some chunks only.
+
+    No two groups of a device act on the same.
+    """
+
+    collective: Collective
+    groups: Groups
+    chunks: tuple[tuple[int, ...], ...]
+    """Of each group."""
+
+
 def lower_program(hierarchy: Hierarchy, program: Program) -> tuple[LoweredStep, ...]:
     """The program as device groups.
 

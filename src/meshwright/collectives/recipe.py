@@ -2,17 +2,18 @@
 its steps in order, each with what every member of its group holds.
 
 Data is cut into as many pieces as devices reduce together, of as equal lengths as its length
-allows. What a device holds is some of these pieces, ascending. Whether the program is right is told
-by `verify`; nothing is carried out here.
+allows, or in proportion to `weights`. What a device holds is some of these pieces, ascending.
+Whether the program is right is told by `verify`; nothing is carried out here.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from meshwright.collectives.lowering import Groups, LoweredStep
+from meshwright.collectives.lowering import Groups, LoweredStep, SharedStep
 from meshwright.cost.collective import Collective
 from meshwright.cost.traffic import ring_parts, sent_bytes
 
@@ -25,9 +26,9 @@ class DeviceStep(NamedTuple):
     collective: Collective
     members: tuple[int, ...]
     held: tuple[Pieces, ...]
-    """What each member holds before it."""
+    """What each member gives of what it holds before it."""
     kept: tuple[Pieces, ...]
-    """What each member holds after it."""
+    """What each member has of it after it."""
 
 
 class Recipe(NamedTuple):
@@ -37,6 +38,8 @@ class Recipe(NamedTuple):
     pieces: int
     """Into how many pieces data is cut."""
     steps: tuple[DeviceStep, ...]
+    weights: tuple[int, ...] = ()
+    """What each piece counts, where they are not all alike."""
 
     def lengths(self, elements: int) -> tuple[int, ...]:
         """How many elements each piece has.
@@ -44,7 +47,9 @@ class Recipe(NamedTuple):
         >>> Recipe(0, 4, ()).lengths(10)
         (2, 3, 2, 3)
         """
-        ends = [elements * i // self.pieces for i in range(self.pieces + 1)]
+        weights = self.weights or (1,) * self.pieces
+        reached = tuple(accumulate(weights, initial=0))
+        ends = [elements * i // reached[-1] for i in reached]
         return tuple(end - begin for begin, end in pairwise(ends))
 
     def sent(self, elements: int, item: int) -> int:
@@ -67,7 +72,12 @@ class Recipe(NamedTuple):
         return sent_bytes(step.collective, parts, step.members.index(self.device))
 
 
-def recipe(steps: Sequence[LoweredStep], reduction_groups: Groups, device: int) -> Recipe:
+def recipe(
+    steps: Sequence[LoweredStep | SharedStep],
+    reduction_groups: Groups,
+    device: int,
+    weights: tuple[int, ...] = (),
+) -> Recipe:
     """What a device does; nothing if it is idle.
 
     >>> pair = ((0, 1),)
@@ -75,24 +85,62 @@ def recipe(steps: Sequence[LoweredStep], reduction_groups: Groups, device: int) 
     >>> recipe([scatter, LoweredStep(Collective.ALL_GATHER, pair)], pair, 1).steps[1].held
     ((0,), (1,))
     """
-    pieces = len(reduction_groups[0])
-    holds = {member: tuple(range(pieces)) for group in reduction_groups for member in group}
+    counts = weights or (1,) * len(reduction_groups[0])
+    every = tuple(range(len(counts)))
+    holds = {member: every for group in reduction_groups for member in group}
     own: list[DeviceStep] = []
     for step in steps:
-        for group in step.groups:
-            held = tuple(holds[member] for member in group)
-            kept = tuple(_kept(step.collective, held, place) for place in range(len(group)))
-            holds.update(zip(group, kept, strict=True))
-            if device in group:
-                own.append(DeviceStep(step.collective, group, held, kept))
-    return Recipe(device, pieces, tuple(own))
+        own += [found for found in replayed(step, holds, counts) if device in found.members]
+    return Recipe(device, len(counts), tuple(own), weights)
 
 
-def _kept(collective: Collective, held: Sequence[Pieces], position: int) -> Pieces:
+def replayed(
+    step: LoweredStep | SharedStep, holds: dict[int, Pieces], counts: Sequence[int]
+) -> list[DeviceStep]:
+    """What a step does in each group; changes what devices hold.
+
+    Groups of the same members that act on different pieces are one; groups come in one order, so
+    that nobody waits in a circle.
+    """
+    collective, groups, *rest = step
+    acted = rest[0] if rest else (None,) * len(groups)
+    found: dict[tuple[int, ...], DeviceStep] = {}
+    for group, pieces in zip(groups, acted, strict=True):
+        held = tuple(_of(holds[member], pieces) for member in group)
+        kept = tuple(_kept(collective, held, place, counts) for place in range(len(group)))
+        if group in found:
+            held = tuple(map(_joined, found[group].held, held))
+            kept = tuple(map(_joined, found[group].kept, kept))
+        found[group] = DeviceStep(collective, group, held, kept)
+    if not rest:
+        holds.update(
+            pair for own in found.values() for pair in zip(own.members, own.kept, strict=True)
+        )
+        return list(found.values())
+    for own in found.values():
+        for member, gone, new in zip(own.members, own.held, own.kept, strict=True):
+            given = {*gone}
+            holds[member] = _joined([piece for piece in holds[member] if piece not in given], new)
+    return [found[group] for group in sorted(found)]
+
+
+def _of(held: Pieces, pieces: Sequence[int] | None) -> Pieces:
+    return held if pieces is None else tuple(piece for piece in pieces if piece in held)
+
+
+def _joined(some: Sequence[int], more: Sequence[int]) -> Pieces:
+    return tuple(sorted((*some, *more)))
+
+
+def _kept(
+    collective: Collective, held: Sequence[Pieces], position: int, counts: Sequence[int]
+) -> Pieces:
     """What a member holds after a collective."""
     if collective is Collective.REDUCE_SCATTER:
-        share = len(held[0]) // len(held)
-        return held[0][position * share : (position + 1) * share]
+        ends = tuple(accumulate((counts[piece] for piece in held[0]), initial=0))
+        cuts = (ends[-1] * number // len(held) for number in (position, position + 1))
+        first, last = (bisect_left(ends, cut) for cut in cuts)
+        return held[0][first:last]
     if collective is Collective.ALL_GATHER:
         return tuple(sorted(piece for pieces in held for piece in pieces))
     if collective is Collective.REDUCE and position > 0:

@@ -14,7 +14,8 @@ Whatever is planned can be predicted (`simulate.islands`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,11 @@ from meshwright.base.files import write_whole
 from meshwright.base.sheet import Sheet, printed
 from meshwright.base.units import Bytes, Seconds, counted, format_bytes, format_seconds
 from meshwright.cluster.islands import IslandCluster, levels_text
+from meshwright.cluster.model import Cluster
+from meshwright.cost.alpha_beta import Pricer
+from meshwright.cost.backend import backend_named
 from meshwright.graph.batch import samples_of
+from meshwright.graph.model import Parameter
 from meshwright.graph.stage_graph import GATE
 from meshwright.plan.file import MAKE, parse_plan, plan_bytes
 from meshwright.plan.model import Plan, Prediction
@@ -311,6 +316,21 @@ def tied_weights(plan: IslandPlan) -> tuple[tuple[tuple[int, ...], tuple[str, ..
         if len(stages) > 1:
             found.setdefault(tuple(stages), []).append(name)
     return tuple((stages, tuple(names)) for stages, names in sorted(found.items()))
+
+
+@lru_cache(maxsize=256)
+def gather_pricer(cluster: Cluster, backend: str) -> Pricer:
+    """What collectives of a part, and across parts, cost: by this the gather inside is chosen."""
+    return Pricer(cluster, backend_named(backend), algorithm="best")
+
+
+def gradient_bytes(parameters: Iterable[Parameter]) -> int:
+    """Bytes of the gradients that parts of a stage reduce."""
+    return sum(
+        own.tensor.spec.bytes
+        for own in parameters
+        if own.trainable and not own.tensor.name.startswith(GATE)
+    )
 
 
 def weights(parts: Sequence[IslandPart]) -> tuple[float, ...]:

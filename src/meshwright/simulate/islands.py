@@ -11,9 +11,10 @@ a part and r(i) = step(i) - p(i) the rest of its step (update, reductions inside
 
 `reduction` is that of the gradients across the parts of a stage: in each island reduce-scatter (the
 first half of what the island's own plan does), across islands an all-reduce of matching shards,
-inside an all-gather. A group of unlike members is priced as if all were like each of them in turn
-(`IslandCluster.like`), by the cost models of all other collectives, and the longest counts. It
-begins when the slowest part has ended, as it is run. Memory is each part's against its own device;
+inside an all-gather, level by level where that is cheaper (`collectives.gather`). A group of unlike
+members is priced as if all were like each of them in turn (`IslandCluster.like`), by the cost
+models of all other collectives, and the longest counts. It begins when the slowest part has ended,
+as it is run. Memory is each part's against its own device;
 of stages with the activations of all micro-batches that are under way.
 """
 
@@ -27,15 +28,20 @@ import msgspec
 from meshwright.base.units import Bytes, Seconds
 from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster
-from meshwright.cost.alpha_beta import Pricer, cheapest_line
-from meshwright.cost.backend import backend_named
+from meshwright.collectives.gather import cheapest_gather
+from meshwright.collectives.islands.predict import crossing_line
 from meshwright.cost.collective import Collective, Movement, Operation
 from meshwright.cost.operator import OperatorPricer
-from meshwright.cost.pattern import Digit, Pattern, PatternUse
+from meshwright.cost.pattern import PatternUse
 from meshwright.cost.tables import pricer_of
-from meshwright.graph.model import OperatorGraph
-from meshwright.graph.stage_graph import GATE
-from meshwright.plan.island_plan import IslandPart, IslandPlan, IslandPrediction, tied_weights
+from meshwright.plan.island_plan import (
+    IslandPart,
+    IslandPlan,
+    IslandPrediction,
+    gather_pricer,
+    gradient_bytes,
+    tied_weights,
+)
 from meshwright.plan.model import Plan, Prediction
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import prices_of, simulate
@@ -49,14 +55,9 @@ class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one more micro-batch takes; the whole step where a part is not cut."""
 
 
-@lru_cache(maxsize=256)
-def _pricer(cluster: Cluster, backend: str) -> Pricer:
-    return Pricer(cluster, backend_named(backend), algorithm="best")
-
-
 @lru_cache(maxsize=64)
 def _prices(cluster: Cluster, backend: str) -> CollectivePrices:
-    return CollectivePrices(_pricer(cluster, backend))
+    return CollectivePrices(gather_pricer(cluster, backend))
 
 
 @lru_cache(maxsize=64)
@@ -68,15 +69,6 @@ def simulated_part(plan: Plan) -> Prediction:
     """What is predicted of a part by itself."""
     prices = _prices(plan.cluster, plan.backend) if not plan.programs else prices_of(plan)
     return simulate(plan, prices, _operators(plan.cluster)).prediction
-
-
-def gradient_bytes(graph: OperatorGraph) -> int:
-    """Bytes of the gradients that parts of a stage reduce."""
-    return sum(
-        own.tensor.spec.bytes
-        for own in graph.parameters
-        if own.trainable and not own.tensor.name.startswith(GATE)
-    )
 
 
 def predicted(plan: IslandPlan) -> IslandPrediction:
@@ -146,7 +138,7 @@ def reduction(cluster: IslandCluster, parts: Sequence[IslandPart]) -> float:
     """Seconds of the reduction of gradients across the parts of a stage."""
     if len(parts) < 2:
         return 0.0
-    total = gradient_bytes(parts[0].plan.graph)
+    total = gradient_bytes(parts[0].plan.graph.parameters)
     return max(_reduced(cluster, own, len(parts), total) for own in parts)
 
 
@@ -164,9 +156,7 @@ def _reduced(cluster: IslandCluster, part: IslandPart, members: int, total: int)
     across = _across(cluster, part, members, Collective.ALL_REDUCE, held)
     if own.devices == 1 or part.plan.options.zero >= 2:
         return across
-    inside = tuple((Digit(level.cardinality, PatternUse.MEMBER),) for level in own.levels)
-    lines = _pricer(own, part.plan.backend).lines(Collective.ALL_GATHER, _plain(inside))
-    return across + cheapest_line(lines, held).at(held)
+    return across + cheapest_gather(gather_pricer(own, part.plan.backend), held).seconds
 
 
 def crossing(
@@ -197,11 +187,5 @@ def _across(
     """Seconds of a collective across islands that are all like a part, on each of its devices."""
     island = Island(name=part.islands[0], cluster=part.plan.cluster)
     like = cluster.like(island, members)
-    every = tuple((Digit(level.cardinality, PatternUse.EVERY),) for level in like.levels[1:])
-    pattern = _plain(((Digit(members, PatternUse.MEMBER),), *every))
-    return cheapest_line(_pricer(like, part.plan.backend).lines(operation, pattern), held).at(held)
-
-
-def _plain(pattern: Pattern) -> Pattern:
-    """A pattern without digits of one value."""
-    return tuple(tuple(digit for digit in own if digit.radix > 1) for own in pattern)
+    pricer = gather_pricer(like, part.plan.backend)
+    return crossing_line(pricer, operation, PatternUse.EVERY, held).at(held)

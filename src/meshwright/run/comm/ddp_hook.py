@@ -19,12 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
-from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.run.comm.comm_stream import CommStream
-from meshwright.run.comm.programs import Reducer, reducer
+from meshwright.run.comm.programs import AnyReductionPlan, Reducer, reducer
 
 
-def use_reduction_plan(model: DistributedDataParallel, plan: ReductionPlan) -> None:
+def use_reduction_plan(model: DistributedDataParallel, plan: AnyReductionPlan) -> None:
     """Average the gradients of a model by the plan's program; every rank calls it once."""
     ranks = tuple(dist.get_process_group_ranks(model.process_group))
     _refuse_others(ranks, plan)
@@ -35,7 +34,7 @@ def use_reduction_plan(model: DistributedDataParallel, plan: ReductionPlan) -> N
     model.register_comm_hook(state, _averaged)
 
 
-def _refuse_others(ranks: tuple[int, ...], plan: ReductionPlan) -> None:
+def _refuse_others(ranks: tuple[int, ...], plan: AnyReductionPlan) -> None:
     """Refuse a plan by which a rank would sum up with others than those of its model."""
     together = next((group for group in plan.groups if dist.get_rank() in group), ())
     if together != ranks:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from meshwright.base.errors import InputError
 from meshwright.base.units import counted
-from meshwright.collectives.recipe import DeviceStep, Recipe
+from meshwright.collectives.islands.plan import IslandReductionPlan
+from meshwright.collectives.recipe import DeviceStep, Pieces, Recipe
 from meshwright.collectives.reduction_plan import ReductionPlan
 from meshwright.cost.collective import Collective
 from meshwright.run.comm.communicator import Communicator
@@ -40,9 +41,20 @@ class Reducer:
             return
         flat = data.detach().contiguous().view(-1)
         lengths = self._recipe.lengths(flat.numel())
-        now = flat
+        now, have = flat, tuple(range(self._recipe.pieces))
         for step in self._recipe.steps:
-            now = self._performed(step, now, lengths, largest)
+            here = step.members.index(self._recipe.device)
+            given, kept = step.held[here], step.kept[here]
+            if given == have:
+                now, have = self._performed(step, now, lengths, largest), kept
+                continue
+            # Groups of this step share devices: this one acts on some of what the rank has.
+            found = _by_piece(now, have, lengths)
+            some = _row(found, given, now)
+            found = {piece: own for piece, own in found.items() if piece not in given}
+            found |= _by_piece(self._performed(step, some, lengths, largest), kept, lengths)
+            have = tuple(sorted(found))
+            now = _row(found, have, now)
         if now.data_ptr() != data.data_ptr():
             data.detach().copy_(now.view(data.shape))
 
@@ -51,16 +63,13 @@ class Reducer:
     ) -> Tensor:
         """What this rank holds after a step."""
         wire, members = self._wire, step.members
-        held, kept = (
-            [sum(lengths[piece] for piece in pieces) for pieces in side]
-            for side in (step.held, step.kept)
-        )
+        held = [sum(lengths[piece] for piece in pieces) for pieces in step.held]
         match step.collective:
             case Collective.ALL_REDUCE:
                 wire.all_reduce(now, members, largest=largest)
                 return now
             case Collective.REDUCE_SCATTER:
-                return wire.reduce_scatter(torch.split(now, kept), members, largest=largest)
+                return wire.reduce_scatter(_parted(now, step, lengths), members, largest=largest)
             case Collective.ALL_GATHER:
                 return _in_order(wire.all_gather(now, held, members), step, lengths)
             case Collective.REDUCE:
@@ -72,6 +81,24 @@ class Reducer:
                 return whole
             case _:
                 assert_never(step.collective)
+
+
+def _by_piece(now: Tensor, pieces: Pieces, lengths: tuple[int, ...]) -> dict[int, Tensor]:
+    """A row of pieces, cut."""
+    return dict(zip(pieces, torch.split(now, [lengths[piece] for piece in pieces]), strict=True))
+
+
+def _row(found: dict[int, Tensor], pieces: Pieces, like: Tensor) -> Tensor:
+    """Pieces as a row."""
+    return torch.cat([found[piece] for piece in pieces]) if pieces else like[:0]
+
+
+def _parted(now: Tensor, step: DeviceStep, lengths: tuple[int, ...]) -> list[Tensor]:
+    """What each member will have of a row."""
+    if sum(step.kept, ()) == step.held[0]:
+        return list(torch.split(now, [sum(lengths[p] for p in own) for own in step.kept]))
+    found = _by_piece(now, step.held[0], lengths)
+    return [_row(found, own, now) for own in step.kept]
 
 
 def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -> Tensor:
@@ -86,7 +113,10 @@ def _in_order(parts: list[Tensor], step: DeviceStep, lengths: tuple[int, ...]) -
     return torch.cat([found[piece] for piece in sorted(found)])
 
 
-def reducer(plan: ReductionPlan, world: dist.ProcessGroup | None = None) -> Reducer:
+AnyReductionPlan = ReductionPlan | IslandReductionPlan
+
+
+def reducer(plan: AnyReductionPlan, world: dist.ProcessGroup | None = None) -> Reducer:
     """A plan's reducer for this rank, whose messages go through a process group of everybody."""
     ranks = dist.get_world_size()
     if ranks != plan.cluster.devices:
@@ -99,11 +129,13 @@ def reducer(plan: ReductionPlan, world: dist.ProcessGroup | None = None) -> Redu
     return Reducer(Communicator(world), plan.recipe(dist.get_rank()))
 
 
-_reducers: WeakKeyDictionary[dist.ProcessGroup, dict[ReductionPlan, Reducer]] = WeakKeyDictionary()
+_reducers: WeakKeyDictionary[dist.ProcessGroup, dict[AnyReductionPlan, Reducer]] = (
+    WeakKeyDictionary()
+)
 """Those made so far, as long as their default process group lives."""
 
 
-def all_reduce(tensor: Tensor, plan: ReductionPlan) -> None:
+def all_reduce(tensor: Tensor, plan: AnyReductionPlan) -> None:
     """Sum a tensor, in place, over this rank's reduction group by the plan's program.
 
     Every rank calls it in the same order; process groups are made the first time.

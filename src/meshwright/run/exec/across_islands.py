@@ -6,7 +6,7 @@ element e let r_i(e) be the rank of part i that answers for it: copies share the
 equal length. Elements with the same (r_1, ..., r_k) are summed by one all-reduce of these k ranks:
 
     across    all-reduce over (r_1(e), ..., r_k(e)), once for each such group
-    inside    all-gather among the copies of a part
+    inside    all-gather among the copies of a part, level by level where that is cheaper
 
 So each byte of a gradient leaves an island once in each direction for every other island's ring,
 whatever the sizes and layouts of the islands. Groups are visited in one order by everybody, so that
@@ -26,10 +26,13 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from meshwright.base.errors import InputError
+from meshwright.collectives.gather import Runs, cheapest_gather, gather_groups
 from meshwright.graph.model import OperatorGraph, Parameter
 from meshwright.lower.ownership import Holdings, Region
 from meshwright.lower.script import Script
+from meshwright.plan.island_plan import gather_pricer, gradient_bytes
 from meshwright.plan.model import Plan
+from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.executor import Executor
 
 Members = tuple[int, ...]
@@ -78,6 +81,7 @@ class Across:
         ]
         kept = [_kept(one, wanted) for one in plans]
         mine = Holdings(Script(plans[own]))
+        self._levels, self._runs = plans[own].cluster.hierarchy, _runs(plans[own], wanted)
         self._sums: dict[Members, list[Stretch]] = {}
         self._copies: dict[Members, list[tuple[Stretch, ...]]] = {}
         for name in kept[0]:
@@ -168,9 +172,11 @@ class Across:
             here = copies.index(self._local)
             mine = torch.cat([found[p[here].parameter][p[here].places] for p in alike])
             sizes = [sum(len(p[n].places) for p in alike) for n in range(len(copies))]
-            gathered = executor.wire.all_gather(mine, sizes, copies)
-            for number, part in enumerate(gathered):
-                _put(found, [parts[number] for parts in alike], part)
+            groups = gather_groups(self._levels, self._runs, copies)
+            given = dict(zip(copies, sizes, strict=True))
+            gathered = _gathered(executor.wire, self._local, mine, given, groups)
+            for number, rank in enumerate(copies):
+                _put(found, [parts[number] for parts in alike], gathered[rank])
 
     def total(self, loss: Tensor, devices: int) -> Tensor:
         """The sum of what all parts have, of which every rank of a part has the same."""
@@ -180,6 +186,34 @@ class Across:
         own = (loss.detach().double() / devices).reshape(1).clone()
         self._group(everybody).allreduce([own], dist.AllreduceOptions()).wait()
         return own[0].to(loss.dtype)
+
+
+def _runs(plan: Plan, parameters: Sequence[Parameter]) -> Runs:
+    """Over which levels to gather, as predicted; in one go where there is nothing to gather."""
+    held = gradient_bytes(parameters) / plan.cluster.devices
+    return cheapest_gather(gather_pricer(plan.cluster, plan.backend), held).runs
+
+
+def _gathered(
+    wire: Communicator,
+    rank: int,
+    mine: Tensor,
+    sizes: dict[int, int],
+    steps: Sequence[Sequence[tuple[int, ...]]],
+) -> dict[int, Tensor]:
+    """What each of some ranks holds, by AllGathers in groups one after the other."""
+    holds: dict[int, Members] = {own: (own,) for own in sizes}
+    now = mine
+    for groups in steps:
+        for group in groups:
+            if rank in group:
+                parts = [sum(sizes[own] for own in holds[member]) for member in group]
+                now = torch.cat(wire.all_gather(now, parts, group))
+        for group in groups:
+            every = tuple(own for member in group for own in holds[member])
+            holds |= dict.fromkeys(group, every)
+    cut = torch.split(now, [sizes[own] for own in holds[rank]])
+    return dict(zip(holds[rank], cut, strict=True))
 
 
 def _kept(plan: Plan, parameters: Sequence[Parameter]) -> dict[str, AnsweringRanks]:

@@ -1,0 +1,1 @@
+"""Reductions over groups of unequal size: P²'s programs on a sum of regular islands."""
