@@ -21,7 +21,7 @@ from meshwright.cluster.island_toml import named_machine, parse_machine
 from meshwright.cluster.islands import IslandCluster, Machine
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.islands.planner import best_island_plan
 from meshwright.search.islands.question import IslandQuestion

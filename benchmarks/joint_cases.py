@@ -17,7 +17,7 @@ import msgspec
 from meshwright.base.units import Bytes, parse_bytes
 from meshwright.capture.load import load_model
 from meshwright.graph.dtypes import in_dtype
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.jobs import cluster_of
 from meshwright.search.joint.phases import SearchStatus

@@ -16,7 +16,7 @@ import msgspec
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.cost.operator import OperatorPricer
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest

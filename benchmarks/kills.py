@@ -24,7 +24,8 @@ from typing import Literal, NamedTuple, get_args
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.health.watchdog import EXIT_CODE
 from meshwright.run.launch.ranks import Home
 from meshwright.sharding.layout import REPLICA, Layout, divides

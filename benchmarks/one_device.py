@@ -33,7 +33,8 @@ from meshwright.capture.load import load_example, load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.plan.file import load_plan
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.module import parallelize
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

@@ -54,7 +54,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.family import Wanted
 from meshwright.graph.model import Call, OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.compare import compare
 from meshwright.search.joint.planner import best_plan

@@ -22,7 +22,8 @@ from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import RankError, run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

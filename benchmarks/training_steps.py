@@ -46,7 +46,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.table import PriceTable, load_table
 from meshwright.graph.families import family_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Measurement, Options, Plan
+from meshwright.plan.model import Measurement, Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.training import TrainingTask, train
 from meshwright.search.budget import Budget

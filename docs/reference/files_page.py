@@ -13,7 +13,8 @@ from meshwright.cost.table import MeasuredCall, Origin
 from meshwright.graph import notation
 from meshwright.graph.model import Call, Operator, OperatorGraph, Parameter, Spec, Tensor
 from meshwright.plan import file as plan_file
-from meshwright.plan.model import VERSION, Options, Plan, PlannedReduction
+from meshwright.plan.model import VERSION, Plan, PlannedReduction
+from meshwright.plan.options import Options
 from meshwright.rewrite.language import text
 from meshwright.rewrite.library import Certificate
 from meshwright.search import results

@@ -19,7 +19,7 @@ from meshwright.configs.find_plan import find_plan
 from meshwright.configs.judge import judge
 from meshwright.configs.recipes import recipes
 from meshwright.configs.written import Written
-from meshwright.plan.model import LAYERWISE, Options
+from meshwright.plan.options import LAYERWISE, Options
 from support.baseline_graphs import transformer
 
 AXES = {

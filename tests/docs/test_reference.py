@@ -16,7 +16,7 @@ from docs.reference.source import constant_text, fields, signature
 from meshwright.cli.examples import verbs
 from meshwright.cli.main import command
 from meshwright.plan import file
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -18,7 +18,7 @@ from meshwright.exact.lagrangian import Relaxation
 from meshwright.exact.partial_simulation import Waits, waist, waited
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.mcmc.parallel_chains import random_roles
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import coordinate_of, is_at

@@ -24,7 +24,8 @@ from meshwright.explain.explanation import explained
 from meshwright.explain.replan import _longer, _spread, faster_device, replanned
 from meshwright.explain.what_if import helps
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.question import PlanRequest, PlanResult

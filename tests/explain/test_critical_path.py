@@ -18,7 +18,8 @@ from meshwright.explain.critical_path import PathPiece, critical_path
 from meshwright.explain.exposed import collective_costs, kind_costs, link_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.explain.utilisation import runs_unit
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.simulate import reference
 from meshwright.simulate.collective_table import NANO
 from meshwright.simulate.moves import moves

@@ -14,7 +14,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.explain.decisions import Decision, explain
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import IDLE, Layout, layouts
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

@@ -12,7 +12,8 @@ from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.collectives.dsl import ALL_REDUCE
 from meshwright.explain.evaluate_plan import judged, question_of
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.simulate.reductions import with_programs

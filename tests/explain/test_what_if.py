@@ -10,7 +10,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.explain.what_if import Improvement, helps
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from meshwright.simulate.simulation import simulate

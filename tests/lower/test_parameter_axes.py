@@ -9,7 +9,8 @@ from meshwright.graph.pieces import Box
 from meshwright.graph.text import parse_graph
 from meshwright.lower.ownership import Holdings
 from meshwright.lower.script import Script
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.state.dtensors import mesh_of, unsayable
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

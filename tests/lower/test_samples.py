@@ -6,7 +6,8 @@ import pytest
 
 from meshwright.base.errors import InputError
 from meshwright.lower.tasks import Samples, samples_of
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.units import units

@@ -16,7 +16,8 @@ from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_by_kind, sent_bytes_of
-from meshwright.plan.model import Options, Plan, PlannedReduction
+from meshwright.plan.model import Plan, PlannedReduction
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.collective_table import CollectivePrices
 from meshwright.simulate.simulation import simulate

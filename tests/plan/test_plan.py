@@ -13,7 +13,8 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan, PlannedReduction
+from meshwright.plan.model import Plan, PlannedReduction
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, layouts
 from meshwright.sharding.micro_batches import can_be_cut_by
 from meshwright.sharding.units import units

@@ -19,7 +19,8 @@ from meshwright.explain.explanation import Spending, spending
 from meshwright.explain.what_if import helps
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_by_kind
-from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest, PlanResult

@@ -15,7 +15,8 @@ from meshwright.base.units import Bytes
 from meshwright.baselines.data import data_parallel
 from meshwright.baselines.expert import expert
 from meshwright.cluster.model import Cluster
-from meshwright.plan.model import LAYERWISE, Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import LAYERWISE, Options
 from meshwright.report import differences as report
 from meshwright.report.contrast import Contrast, contrast, in_rows
 from meshwright.sharding.layout import Layout

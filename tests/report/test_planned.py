@@ -14,7 +14,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.explain.evaluate_plan import judged
 from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.report import planned as report
 from meshwright.report.annotated import AnnotatedLine, annotated, by_level, describe_lines
 from meshwright.report.outline import Outline, outline_document, short_description

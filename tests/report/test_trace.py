@@ -17,7 +17,8 @@ from meshwright.baselines import applicable
 from meshwright.baselines.data import data_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.explain.utilisation import costliest, occupancies, resources_of_devices, uses
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.report.trace import trace_document
 from meshwright.simulate.engines import ENGINES
 from meshwright.simulate.memory.memory_timeline import curves

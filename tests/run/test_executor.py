@@ -14,7 +14,8 @@ from meshwright.base.units import Bytes, Seconds
 from meshwright.baselines.data import data_parallel
 from meshwright.capture.zoo import ENTRIES
 from meshwright.graph.model import Operator
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

@@ -17,7 +17,8 @@ from meshwright.capture.mixtures import with_routed_experts
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_of
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.unit import OpGroup

@@ -20,7 +20,8 @@ from meshwright.cluster.model import Cluster, Link
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan, save_island_plan
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.search.islands.cuts import cuts_of
 from meshwright.sharding.layout import Layout, factors

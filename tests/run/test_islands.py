@@ -12,7 +12,8 @@ from meshwright.cluster.islands import Island, IslandCluster
 from meshwright.cluster.model import Cluster, Link
 from meshwright.graph.text import parse_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.exec.across_islands import _runs
 from meshwright.run.islands import rank_parts
 from meshwright.run.launch.ranks import run_ranks

@@ -7,7 +7,7 @@ import torch
 
 from meshwright.lower.script import Script
 from meshwright.lower.traffic import sent_bytes_of
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies
 from support.frozen_bodies import freezing

@@ -8,7 +8,8 @@ from meshwright.base.errors import InputError
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

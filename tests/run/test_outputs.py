@@ -8,7 +8,7 @@ import torch
 from meshwright.capture.example import Example
 from meshwright.capture.load import load_graph
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from support import loop_bodies as bodies
 from support import stranger_bodies as strangers

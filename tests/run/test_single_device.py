@@ -13,7 +13,8 @@ from meshwright.base.errors import InputError
 from meshwright.capture.example import Example
 from meshwright.cluster.model import Cluster
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.single_device import Doubled, refuse_incomparable, train_alone
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units

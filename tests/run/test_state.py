@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from meshwright.base.units import Bytes
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.launch.ranks import run_ranks
 from meshwright.run.state.initial_weights import drawn
 from support.executed import Arrays, tensors

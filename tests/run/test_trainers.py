@@ -12,7 +12,8 @@ import pytest
 from meshwright.capture.load import load_model
 from meshwright.cluster.model import Cluster
 from meshwright.plan.file import save_plan
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.units import units
 from support.loop_plans import role_of

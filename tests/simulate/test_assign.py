@@ -15,7 +15,7 @@ from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import LAYERWISE, Options
+from meshwright.plan.options import LAYERWISE, Options
 from meshwright.sharding.layout import factors, neighbourhoods
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import WHOLE, at

@@ -7,7 +7,8 @@ import pytest
 from meshwright.base.units import BytesPerSecond
 from meshwright.cluster.model import Cluster, Level, Link
 from meshwright.lower.prefetch import AHEAD
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.simulate.memory.memory_timeline import curves
 from meshwright.simulate.simulation import Simulation, simulate

@@ -17,7 +17,8 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.training import training_step
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import REPLICA, Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate import full

@@ -30,7 +30,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import SCHEDULES, Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import SCHEDULES, Options
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.rewrite.graphs.patterns import RuleSet
 from meshwright.rewrite.language.terms import Rule, nodes

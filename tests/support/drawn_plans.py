@@ -21,7 +21,8 @@ from meshwright.cost.collective import Collective
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import Script
 from meshwright.lower.transfers import GroupCollective
-from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
+from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
+from meshwright.plan.options import SCHEDULES, Options
 from meshwright.rewrite.graphs.match import Matcher
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.sharding.layout import (

@@ -13,7 +13,8 @@ from meshwright.graph.batch import with_samples
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from support.module_bodies import BATCH

@@ -14,7 +14,8 @@ from meshwright.base.units import Bytes
 from meshwright.cluster.model import Cluster
 from meshwright.cost.memory import OPTIMIZERS
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import SCHEDULES, Options, Plan, PlannedChain, PlannedReduction
+from meshwright.plan.model import Plan, PlannedChain, PlannedReduction
+from meshwright.plan.options import SCHEDULES, Options
 from meshwright.sharding.layout import Layout, factors, layouts, neighbourhoods
 from meshwright.sharding.units import units
 from support.baseline_graphs import convolutional, recommendation, recurrent, transformer

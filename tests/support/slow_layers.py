@@ -7,7 +7,7 @@ from math import ceil
 
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 
 
 def recomputed(graph: OperatorGraph, options: Options) -> dict[str, tuple[int, int]]:

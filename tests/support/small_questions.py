@@ -14,7 +14,7 @@ import msgspec
 
 from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds
 from meshwright.cluster.model import WHOLE, Cluster, Device, Level, Link
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.question import PlanRequest
 from meshwright.sharding.micro_batches import can_be_cut_by

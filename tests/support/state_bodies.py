@@ -25,7 +25,8 @@ from meshwright.capture.zoo import entry
 from meshwright.cluster.model import Cluster
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.run.comm.communicator import Communicator
 from meshwright.run.exec.executor import Executor
 from meshwright.run.launch.gpus import device_of_rank

@@ -9,7 +9,8 @@ from meshwright.cost.backend import NCCL
 from meshwright.cost.operator import OperatorPrice, OperatorPricer, PassPrice
 from meshwright.graph.model import Call, OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.collective_table import CollectivePrices

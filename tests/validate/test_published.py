@@ -127,7 +127,7 @@ def test_a_row_of_vtrain_is_megatron_deepspeed_on_its_machine() -> None:
     assert (machine.name, machine.hierarchy) == ("vtrain-a100", (1, 8))
     assert machine.device.running == Software(fuses=True, flash=False, wide=True, adds=True)
     config = "DP 2, TP 2, PP 2; 4 micro-batches; activation checkpointing"
-    assert str(layout_of(row, 24).config) == config
+    assert str(layout_of(row, 24, 8).config) == config
 
 
 def test_rows_of_vtrain_are_predicted_as_plans_are() -> None:

@@ -17,7 +17,8 @@ from meshwright.baselines.placement import operator_placement
 from meshwright.baselines.stages import model_parallel
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 
 Strategy = Callable[[OperatorGraph, Cluster], Plan]
 

@@ -19,7 +19,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import TensorEdge
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import REPLICA, Layout
 from meshwright.sharding.states import WHOLE
 from meshwright.sharding.unit import OpGroup

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from meshwright.baselines.roles import batch_factors, with_samples
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 

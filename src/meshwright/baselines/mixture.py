@@ -19,7 +19,8 @@ from meshwright.baselines.roles import (
 )
 from meshwright.cluster.model import Cluster
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import factors
 from meshwright.sharding.unit import OpGroup
 from meshwright.sharding.units import units

@@ -28,7 +28,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.cost.training import TRAFFIC
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.reshard import SEND
 from meshwright.sharding.unit import OpGroup

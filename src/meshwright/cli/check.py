@@ -116,7 +116,7 @@ def _with_plan(
 ) -> Checked:
     """The answer with the plan of the joint search, which starts from the best configuration."""
     from meshwright.base.processes import most_processes
-    from meshwright.plan.model import Options
+    from meshwright.plan.options import Options
     from meshwright.search.joint.planner import best_plan
     from meshwright.search.joint.question import PlanRequest
 

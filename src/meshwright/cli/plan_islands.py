@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from meshwright.cluster.islands import IslandCluster
     from meshwright.graph.model import OperatorGraph
-    from meshwright.plan.model import Options
+    from meshwright.plan.options import Options
     from meshwright.search.budget import Budget
 
 

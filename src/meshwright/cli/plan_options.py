@@ -9,7 +9,8 @@ import typer
 if TYPE_CHECKING:
     from meshwright.base.units import Bytes
     from meshwright.cluster.model import Cluster
-    from meshwright.plan.model import Options, Plan
+    from meshwright.plan.model import Plan
+    from meshwright.plan.options import Options
     from meshwright.search.budget import Budget
 
 EXPLAINING = 20
@@ -152,7 +153,7 @@ def chosen_training(optimizer: str, mixed: bool) -> Options:
     """What the user decides about training."""
     from meshwright.cli.options import chosen
     from meshwright.cost.memory import OPTIMIZERS
-    from meshwright.plan.model import Options
+    from meshwright.plan.options import Options
 
     return Options(optimizer=chosen(optimizer, OPTIMIZERS, "--optimizer"), mixed=mixed)
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from meshwright.cluster.islands import Machine
     from meshwright.graph.model import OperatorGraph
     from meshwright.plan.island_plan import IslandPlan
-    from meshwright.plan.model import Options, Plan
+    from meshwright.plan.model import Plan
+    from meshwright.plan.options import Options
     from meshwright.search.budget import Budget
 
 
@@ -85,7 +86,8 @@ def _asked(old: Plan | IslandPlan) -> tuple[OperatorGraph, Options, str]:
     """The whole graph with all samples, what is said about training, the library."""
     from meshwright.base.errors import InputError
     from meshwright.graph.batch import with_samples
-    from meshwright.plan.model import Options, Plan
+    from meshwright.plan.model import Plan
+    from meshwright.plan.options import Options
 
     first = old if isinstance(old, Plan) else max(old.parts, key=lambda part: part.share).plan
     training = Options(optimizer=first.options.optimizer, mixed=first.options.mixed)

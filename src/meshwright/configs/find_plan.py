@@ -21,7 +21,8 @@ from meshwright.cost.backend import NCCL, Backend, backend_named
 from meshwright.cost.memory import Optimizer
 from meshwright.explain.confirm import start_under
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.rewrite.verify.user_rules import user_rules
 from meshwright.search.budget import Budget
 from meshwright.search.find import cluster_of, graph_of, memory_limit, with_sequence

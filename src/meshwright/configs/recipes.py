@@ -40,7 +40,8 @@ from meshwright.cost.tables import pricer_of
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.workload import workload
-from meshwright.plan.model import LAYERWISE, Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import LAYERWISE, Options
 from meshwright.search.candidate import Candidate
 from meshwright.sharding.layout import factors
 from meshwright.sharding.units import units

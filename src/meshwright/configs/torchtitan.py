@@ -26,7 +26,7 @@ from meshwright.baselines.degrees.config import ParallelConfig
 from meshwright.baselines.degrees.configured import with_stages
 from meshwright.cluster.rates import HIDDEN_TENSOR, SELECTIVE, Software
 from meshwright.configs.written import Written, micro_batches_of
-from meshwright.plan.model import Schedule
+from meshwright.plan.options import Schedule
 
 DEGREES = {
     "data_parallel_replicate_degree": 1,

@@ -16,7 +16,8 @@ from meshwright.bounds.lower_bound import lower_bound
 from meshwright.cost.backend import backend_named
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.optimality import TIGHT
 from meshwright.search.joint.question import PlanRequest, PlanResult

@@ -26,7 +26,8 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Bytes, BytesPerSecond, OpsPerSecond, Seconds, format_bytes
 from meshwright.cluster.model import Cluster, Device, Level
 from meshwright.graph.batch import with_batch
-from meshwright.plan.model import Options, Plan, Prediction
+from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.options import Options
 from meshwright.simulate.simulation import simulate
 
 MORE = 2

@@ -23,7 +23,7 @@ from meshwright.configs.torchtitan import read_torchtitan
 from meshwright.configs.torchtitan_python import read_torchtitan_python
 from meshwright.configs.written import Written, settled
 from meshwright.export.exported import TARGETS, Files
-from meshwright.plan.model import LAYERWISE
+from meshwright.plan.options import LAYERWISE
 
 READERS: Mapping[str, Callable[[str, int], Written]] = {
     "pretrain.sh": read_megatron,

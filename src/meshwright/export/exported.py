@@ -19,7 +19,8 @@ from meshwright.baselines.degrees.config import (
     ParallelConfig,
 )
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Plan, Prediction, Schedule
+from meshwright.plan.model import Plan, Prediction
+from meshwright.plan.options import Schedule
 
 Files = dict[str, str]
 """Texts by name."""

@@ -15,7 +15,8 @@ from meshwright.baselines.degrees.facts import layer_starts
 from meshwright.baselines.roles import work
 from meshwright.collectives.dsl import Program
 from meshwright.export.uniform import runs_of
-from meshwright.plan.model import LAYERWISE, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import LAYERWISE
 from meshwright.sharding.layout import matrix
 
 Over = frozenset[int]

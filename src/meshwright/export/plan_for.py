@@ -37,7 +37,8 @@ from meshwright.export.modules import hidden_states_fit, stages_of, tensor_style
 from meshwright.export.uniform import Uniform
 from meshwright.export.write import known_facts
 from meshwright.graph.workload import workload
-from meshwright.plan.model import LAYERWISE, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import LAYERWISE
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.clock import Clock

@@ -15,7 +15,7 @@ import msgspec
 
 from meshwright.graph.layers import layer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import LAYERWISE
+from meshwright.plan.options import LAYERWISE
 from meshwright.sharding.states import gradient_needed
 from meshwright.sharding.unit import BoundaryTensor, OpGroup
 

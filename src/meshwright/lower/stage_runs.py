@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from meshwright.base.errors import InputError
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 
 Stage = tuple[int | None, ...]

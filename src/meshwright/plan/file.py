@@ -20,7 +20,8 @@ from meshwright.cost.backend import NCCL
 from meshwright.cost.collective import Collective
 from meshwright.graph.check import check
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import VERSION, Options, Plan, PlannedChain, PlannedReduction
+from meshwright.plan.model import VERSION, Plan, PlannedChain, PlannedReduction
+from meshwright.plan.options import Options
 
 STEPWISE = tuple(own.value for own in Collective if own is not Collective.ALL_REDUCE)
 """What several of a kind can carry out; sums on everybody have programs."""

@@ -17,7 +17,8 @@ from meshwright.explain.exposed import collective_costs
 from meshwright.explain.path_breakdown import by_category, stretches
 from meshwright.graph.layers import first_copies
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import LAYERWISE, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import LAYERWISE
 from meshwright.report.annotated import by_level, named_row, seatless
 from meshwright.report.outline import stages_of
 from meshwright.report.predictions import describe_machine

@@ -22,7 +22,8 @@ from meshwright.base.units import counted
 from meshwright.baselines.degrees.sequence import sequence_splits
 from meshwright.baselines.roles import work
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.report.blocks import describe_blocks
 from meshwright.report.documents import Document
 from meshwright.sharding.layout import IDLE, REPLICA, Layout

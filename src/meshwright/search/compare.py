@@ -17,7 +17,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.backend import NCCL, Backend
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.mcmc.metropolis import Engine

@@ -24,7 +24,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.backend import backend_named
 from meshwright.cost.memory import Optimizer
 from meshwright.graph.dtypes import in_dtype
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.question import Minimize, PlanRequest, PlanResult
 

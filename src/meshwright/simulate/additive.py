@@ -28,7 +28,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.training import TRAFFIC
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import EdgeConsumer, EdgeProducer, TensorEdge
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import factors, sharding
 from meshwright.sharding.reshard import ALL_REDUCE, ALL_TO_ALL, MOST, SHIFT, Codes, resharding

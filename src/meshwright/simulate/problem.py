@@ -23,7 +23,8 @@ from meshwright.cost.tables import pricer_of
 from meshwright.cost.training import TRAFFIC
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.allowed import ANYTHING, Allowed
 from meshwright.sharding.layout import IDLE, REPLICA, Layout, MeshFactor, factors, sharding
 from meshwright.sharding.reshard import Codes

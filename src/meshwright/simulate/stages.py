@@ -15,7 +15,7 @@ from meshwright.lower.bundles import TensorEdge
 from meshwright.lower.prefetch import AHEAD
 from meshwright.lower.schedule import Slot, order
 from meshwright.lower.stage_runs import runs_of, stages_of
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout
 from meshwright.sharding.unit import OpGroup
 

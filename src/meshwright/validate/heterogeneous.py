@@ -32,7 +32,8 @@ from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
 from meshwright.plan.island_plan import IslandPart, IslandPlan
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.simulate.islands import PartFigures, composed, crossing, simulated_part
 from meshwright.validate.published.shapes import GraphOf, PublishedSizes, captured_template, shaped
 from meshwright.validate.table import Cells, embedded_table, parse_table, read_table

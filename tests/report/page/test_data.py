@@ -18,7 +18,8 @@ from meshwright.collectives.dsl import Program
 from meshwright.explain.evaluate_plan import judged
 from meshwright.explain.utilisation import spent_by_unit
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.report.page.machine import kinds_of, roles_of
 from meshwright.report.page.memory import memory_document
 from meshwright.report.page.operators import blocks, graph_document

@@ -15,7 +15,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.coarse_search import sketches
 from meshwright.search.joint.constraints import Constraints, parse_constraints
 from meshwright.search.joint.global_config import (

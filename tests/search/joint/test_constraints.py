@@ -17,7 +17,8 @@ from meshwright.exact.duration_tables import choices
 from meshwright.exact.exhaustive import exhaustive
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.consistent import checked
 from meshwright.search.joint.constraints import (

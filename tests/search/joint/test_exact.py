@@ -13,7 +13,7 @@ import pytest
 from meshwright.base.units import Bytes
 from meshwright.exact.duration_tables import choices
 from meshwright.exact.exhaustive import NEVER, exhaustive
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.planner import best_plan
 from meshwright.search.joint.question import PlanRequest

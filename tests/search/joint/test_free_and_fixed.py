@@ -16,7 +16,8 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.memory import LIBRARY
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.as_if_fixed import fixed_questions, worth_fixing
 from meshwright.search.joint.constraints import parse_constraints

@@ -9,7 +9,7 @@ from meshwright.cluster.model import Cluster
 from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.tables import pricer_of
 from meshwright.lower.stage_runs import runs_of, stages_of
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.evaluate import Evaluator
 from meshwright.search.joint.global_config import GlobalConfig
 from meshwright.search.joint.interleave_move import interleaved

@@ -19,7 +19,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.layers import layers
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.constraints import Constraints
 from meshwright.search.joint.global_config import GlobalConfig
 from meshwright.search.joint.graph_context import GraphContext

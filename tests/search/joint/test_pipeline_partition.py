@@ -10,7 +10,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import bundles
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.layout_dp import nodes
 from meshwright.search.joint.pipeline_partition import PipelinePartitions
 from meshwright.sharding.reshard import Codes

@@ -20,7 +20,7 @@ from meshwright.cost.memory import LIBRARY
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
 from meshwright.plan.file import load_plan, save_plan
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint import phases
 from meshwright.search.joint.constraints import Constraints, parse_constraints

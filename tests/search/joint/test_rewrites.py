@@ -19,7 +19,7 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.check import check
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.explore_rewrites import algebra
 from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.rewrites import _cheapest, rewritten

@@ -15,7 +15,7 @@ from meshwright.cost.alpha_beta import Pricer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
 from meshwright.search.joint.question import PlanRequest
 from meshwright.search.joint.segment_costs import SUMS, SegmentCosts

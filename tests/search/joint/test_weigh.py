@@ -15,7 +15,7 @@ from meshwright.cost.memory import LIBRARY, Optimizer
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.global_config import GlobalConfig
 from meshwright.search.joint.graph_context import GraphContext
 from meshwright.search.joint.question import PlanRequest

@@ -18,7 +18,8 @@ from meshwright.cluster.rates import Software
 from meshwright.cost.memory import LIBRARY, OPTIMIZERS, Memory, Optimizer, training_memory
 from meshwright.graph.dtypes import in_dtype
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Held, Options, Plan
+from meshwright.plan.model import Held, Plan
+from meshwright.plan.options import Options
 from meshwright.sharding.layout import Layout, factors
 from meshwright.sharding.units import units
 from meshwright.simulate.memory.memory_timeline import MemoryCurve, curves

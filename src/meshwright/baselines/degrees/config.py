@@ -19,7 +19,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.integers import require_whole
 from meshwright.base.units import Bytes, counted
 from meshwright.cost.memory import Optimizer
-from meshwright.plan.model import Options, Schedule
+from meshwright.plan.options import Options, Schedule
 
 Axis = Literal["tensor", "context", "data", "pipeline"]
 

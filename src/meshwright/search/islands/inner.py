@@ -17,7 +17,8 @@ from meshwright.cost.backend import Backend
 from meshwright.graph.batch import with_samples
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.stage_graph import stage_graph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints, parse_constraints

@@ -10,7 +10,7 @@ from meshwright.base.units import Seconds
 from meshwright.cluster.islands import IslandCluster
 from meshwright.graph.model import OperatorGraph
 from meshwright.plan.island_plan import IslandPlan, IslandPrediction
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 
 
 class IslandQuestion(msgspec.Struct, frozen=True, kw_only=True):

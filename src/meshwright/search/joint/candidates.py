@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from meshwright.base.units import Seconds
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.candidate import Candidate, undominated
 from meshwright.search.joint.graph_context import CoarseSolution, GraphContext
 from meshwright.search.joint.question import PlanRequest

@@ -15,7 +15,8 @@ from meshwright.baselines.degrees.configured import configured
 from meshwright.baselines.degrees.grid import ConfigOutcome
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.candidates import CandidateEntry, CandidatePool
 from meshwright.search.joint.coarse_search import finer, varied

@@ -19,7 +19,7 @@ from meshwright.base.integers import divisors
 from meshwright.base.once import once
 from meshwright.baselines.degrees.grid import thinned
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.constraints import (
     BUCKET,
     MICRO_BATCHES,

@@ -22,7 +22,8 @@ from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.layers import layer_count
 from meshwright.graph.model import OperatorGraph
 from meshwright.lower.bundles import bundles
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import ALONE, STAGE, allowed, pins_of
 from meshwright.search.joint.global_config import GlobalConfig

@@ -17,7 +17,7 @@ from meshwright.cost.backend import Backend
 from meshwright.cost.operator import OperatorPricer
 from meshwright.cost.tables import pricer_of
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.compare import told_apart
 from meshwright.search.joint.constraints import allowed, sitting

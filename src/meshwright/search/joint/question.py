@@ -12,7 +12,8 @@ from meshwright.base.units import Bytes, Seconds, format_gibibytes, format_rate,
 from meshwright.cluster.model import Cluster
 from meshwright.cluster.software import describe_software
 from meshwright.graph.model import OperatorGraph
-from meshwright.plan.model import Options, Plan
+from meshwright.plan.model import Plan
+from meshwright.plan.options import Options
 from meshwright.rewrite.library import UserRules
 from meshwright.search.candidate import Candidate
 from meshwright.search.joint.constraints import Constraints

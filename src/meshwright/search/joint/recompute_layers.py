@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from meshwright.base.units import Bytes
 from meshwright.graph.layers import layer_count
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.constraints import RECOMPUTE, option
 from meshwright.search.joint.evaluate import Evaluator

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from meshwright.cost.operator import OperatorPricer
 from meshwright.graph.family import Split
 from meshwright.graph.model import Operator, OperatorGraph, Parameter, Tensor
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.constraints import allowed
 from meshwright.search.joint.layout_dp import LayoutDP, LayoutWeights
 from meshwright.search.joint.question import PlanRequest

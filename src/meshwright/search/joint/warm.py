@@ -19,7 +19,7 @@ from meshwright.cost.tables import pricer_of
 from meshwright.exact.exhaustive import exhaustive
 from meshwright.graph.model import OperatorGraph
 from meshwright.graph.text import parse_graph
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.budget import Budget
 from meshwright.search.joint.global_config import GlobalConfig
 from meshwright.search.joint.graph_context import GraphContext

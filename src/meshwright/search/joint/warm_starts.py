@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.search.joint.candidates import CandidateEntry
 from meshwright.search.joint.graph_context import GraphContext
 from meshwright.sharding.reshard import Codes

@@ -18,7 +18,7 @@ from meshwright.graph.families import family_of
 from meshwright.graph.layers import run_again
 from meshwright.graph.model import ITEM_BYTES, OperatorGraph
 from meshwright.lower.script import WHOLLY_SHARDED
-from meshwright.plan.model import Options
+from meshwright.plan.options import Options
 from meshwright.sharding.reshard import Codes
 from meshwright.sharding.states import PARTIAL
 from meshwright.sharding.unit import Member

@@ -14,7 +14,7 @@ from meshwright.baselines.degrees.config import (
     PIPELINE_INSIDE,
     ParallelConfig,
 )
-from meshwright.plan.model import LAYERWISE
+from meshwright.plan.options import LAYERWISE
 from meshwright.validate.published.rows import PublishedRow
 
 HYBRID = "hsdp"
