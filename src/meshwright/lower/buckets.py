@@ -43,12 +43,12 @@ class BucketParameter(NamedTuple):
     """How its readers leave its gradient, by number; none if it does not learn."""
     shards: tuple[int, ...]
     """The factors along which it is sharded: where its gradient is a pending sum."""
-    copies: CopySum | None = None
-    """What sums its shards once more, if others hold copies of them."""
     axes: tuple[tuple[int, ...], ...] = ()
     """The same factors by axes of the mesh, in the order in which these cut it."""
     dim: int = 0
     """The dim that they cut."""
+    copies: CopySum | None = None
+    """What sums its shards once more, if others hold copies of them."""
 
     def stretches(self, machine: MeshSizes, shape: Sequence[int]) -> tuple[ElementRange, ...]:
         """The elements of a piece that each device along `shards` has, counted row by row.
@@ -133,4 +133,4 @@ def _kept(wiring: Dataflow, name: str, trained: bool) -> BucketParameter:
     if not (shards and copied):
         return BucketParameter(name, returns, shards)
     beside = (f for f, state in enumerate(first) if not is_at(state) and f not in copied)
-    return BucketParameter(name, returns, shards, CopySum(copied, tuple(beside)))
+    return BucketParameter(name, returns, shards, copies=CopySum(copied, tuple(beside)))
