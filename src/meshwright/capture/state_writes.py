@@ -43,7 +43,6 @@ PARAMETRIZED = ".parametrizations."
 FOLLOWED = (
     "leave spectral_norm out, and divide the weight by its norm in the loop after each update"
 )
-ONCE = "call it once, on all that it normalises, or give each call a normalisation of its own"
 COUNTED = "give the normalisation a momentum, which is the same in every step"
 REMEDY = "give it to the model as an input, and write it in the loop, outside of the model"
 
@@ -55,13 +54,6 @@ def refuse_state_writes(program: ExportedProgram, root: str = "") -> None:
         spec = entering.get(written.name)
         if spec is not None and spec.kind in WORDS and not _passes(spec, program, node):
             name = (spec.target or written.name).removeprefix(f"{root}." if root else "")
-            if _is_counter(spec, program) and _only_counts(node):
-                raise InputError(
-                    f"the model normalises more than once{place(node)} by "
-                    f"{name.removesuffix(COUNTER).rstrip('.')!r}, and a plan follows the running "
-                    "statistics of one call",
-                    ONCE,
-                )
             raise InputError(
                 f"the model writes into its {WORDS[spec.kind]} {name!r}{place(node)}; "
                 f"no later step of a plan would see it",
@@ -91,7 +83,7 @@ def _remedy(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> str:
 def _passes(spec: InputSpec, program: ExportedProgram, write: fx.Node) -> bool:
     """Whether a tensor is a counter that nobody reads, or made by forward."""
     made = (spec.target or "").rpartition(".")[2].startswith(MADE_OF_NUMBERS)
-    return made or (_is_counter(spec, program) and not write.users)
+    return made or (_is_counter(spec, program) and _only_counts(write))
 
 
 def _is_counter(spec: InputSpec, program: ExportedProgram) -> bool:

@@ -37,6 +37,7 @@ from meshwright.run.exec.output_gather import OutputGather, Pieces
 from meshwright.run.exec.parameters import ParameterPiece, Parameters
 from meshwright.run.exec.recording import Kind, Recorder
 from meshwright.run.exec.segments import Compiled, Compiler, Leaf
+from meshwright.run.exec.shared_statistics import SharedStatistics
 from meshwright.run.exec.tape import Taped, entered, gradients, taped
 from meshwright.run.health.pulse import Pulse, unwatched
 from meshwright.run.launch.gpus import make_current
@@ -80,6 +81,7 @@ class Executor:
         make_current(device)
         self._mover = Resharder(plan, wire, rank, device)
         self._lane: CommStream = CommStream(device) if beside is None else beside._lane
+        self._statistics = SharedStatistics(self.script, rank)
         self._compiler = Compiler(
             self.script,
             self._here,
@@ -87,6 +89,7 @@ class Executor:
             self._routed,
             lambda: self._moment,
             device,
+            self._statistics,
             exact=exact,
             returned=returned,
         )
@@ -158,6 +161,8 @@ class Executor:
             self._await(handle, "settle")
         for name in tuple(self._fetched):
             self._there(name)
+        if training:
+            self._follow_statistics()
         if len(self.script.wiring.machine.sizes) == 0:
             loss = self._whole_loss()
         else:
@@ -439,6 +444,12 @@ class Executor:
             self._await(moving, "exchange")
 
         return RoutingPeers(self._mover.members(inside), experts, self.rank, exchange).through
+
+    def _follow_statistics(self) -> None:
+        """Statistics that several calls share follow all of them."""
+        if self._statistics.names:
+            follow = partial(self._statistics.follow, self._inputs)
+            self._await(self._lane.begin(follow), "statistics")
 
     def _whole_loss(self) -> Tensor:
         """The loss on every rank: all its terms, each from one holder."""
