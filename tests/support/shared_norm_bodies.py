@@ -54,10 +54,10 @@ class Pyramid(nn.Module):
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
         level = self.stem(x)
         first, second, third = (
-            functional.cross_entropy(self.tower(own).flatten(2).mean(2), targets)
+            self.tower(own).flatten(2).mean(2)
             for own in (level, functional.avg_pool2d(level, 2), functional.avg_pool2d(level, 4))
         )
-        return (first + second + third) / 3
+        return functional.cross_entropy(first + second + third, targets)
 
 
 MODELS = {"siamese": Siamese, "pyramid": Pyramid}
