@@ -37,7 +37,7 @@ class Siamese(nn.Module):
         )
 
     def forward(self, left: Tensor, right: Tensor, alike: Tensor) -> Tensor:
-        far = (self.backbone(left) - self.backbone(right)).square().mean(1)
+        far: Tensor = (self.backbone(left) - self.backbone(right)).square().mean(1)
         return (alike * far + (1 - alike) * (1 - far).relu()).mean()
 
 

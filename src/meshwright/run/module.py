@@ -16,7 +16,6 @@ call without targets gives the model's outputs, and runs backward when their gra
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.chance import draws
+from meshwright.graph.running_statistics import following
 from meshwright.lower.data_shares import data_shares
 from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
@@ -320,13 +320,13 @@ class Parallelized(nn.Module):
 
 def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
     """The counters of batch norms, and by how much a step in training advances each."""
-    plan, found = executor.script.plan, Counter[str]()
-    for own in plan.graph.operators:
-        statistic = own.inputs[3] if own.kind == "batch_norm" and len(own.inputs) > 3 else None
-        if statistic is not None and dict(own.attributes).get("training", True):
-            found[statistic.removesuffix("running_mean") + "num_batches_tracked"] += 1
+    plan = executor.script.plan
+    calls = {
+        mean.removesuffix("running_mean") + "num_batches_tracked": len(own)
+        for mean, own in following(plan.graph).items()
+    }
     times = plan.options.micro_batches
-    return tuple((key, times * n) for key, n in found.items() if key in executor.buffers)
+    return tuple((key, times * n) for key, n in calls.items() if key in executor.buffers)
 
 
 def parallelize(

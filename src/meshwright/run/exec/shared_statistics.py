@@ -1,5 +1,5 @@
 """Running statistics of a batch normalisation that is called several times in a step. Enters: what
-each call finds of its channels in each micro-batch. Leaves: the buffers, followed as eager does:
+each call finds of its channels in each micro-batch. Leaves: the buffers, as eager has them.
 
     r <- (1 - m) r + m s    for each micro-batch, for each call in the order of the model
 
@@ -10,46 +10,20 @@ each other, and every rank follows all of it.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from itertools import chain
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.graph.model import Operator, OperatorGraph
 from meshwright.graph.pieces import Box
+from meshwright.graph.running_statistics import MEAN, following
 from meshwright.lower.script import Script
-
-MEAN = 3
-"""Where a call has its running mean among its inputs; the running variance is the next."""
 
 Found = tuple[Tensor, Tensor]
 """Mean and variance of some channels."""
-
-
-def shared_calls(graph: OperatorGraph) -> tuple[Operator, ...]:
-    """The calls that follow a running mean which others follow too; those of one are in order.
-
-    >>> from meshwright.graph.text import parse_graph
-    >>> graph = parse_graph('''graph g
-    ... input x: float32[n=4, c=2]
-    ... buffer m: float32[c=2]
-    ... buffer v: float32[c=2]
-    ... operator a: a: float32[n=4, c=2] = batch_norm(x, , , m, v) {training=true}
-    ... operator b: b: float32[n=4, c=2] = batch_norm(a, , , m, v) {training=true}
-    ... operator c: c: float32[n=4, c=2] = batch_norm(b, , , , ) {training=true}
-    ... output c''')
-    >>> [own.name for own in shared_calls(graph)]
-    ['a', 'b']
-    """
-    found = defaultdict[str, list[Operator]](list)
-    for own in graph.operators:
-        if own.kind == "batch_norm" and dict(own.attributes).get("training", True):
-            mean = own.inputs[MEAN] if len(own.inputs) > MEAN else None
-            if mean is not None:
-                found[mean].append(own)
-    return tuple(own for calls in found.values() if len(calls) > 1 for own in calls)
 
 
 class SharedStatistics:
@@ -57,7 +31,8 @@ class SharedStatistics:
 
     def __init__(self, script: Script, rank: int) -> None:
         graph = script.plan.graph
-        calls = shared_calls(graph)
+        shared = (calls for calls in following(graph).values() if len(calls) > 1)
+        calls = tuple(chain.from_iterable(shared))
         self.names = frozenset(own.name for own in calls)
         held = _held(script, self.names)
         self._order = tuple(
@@ -88,15 +63,15 @@ class SharedStatistics:
 
     @torch.no_grad()
     def follow(self, buffers: Mapping[str, Tensor]) -> None:
-        """Have running statistics follow what was found since they last did; all ranks take part."""
+        """Have running statistics follow what was found; all ranks take part."""
         if not self._order:
             return
         device = buffers[self._order[0][0].inputs[MEAN] or ""].device
-        rows = [self._row(own.name, micro).to(device) for own, micro in self._order]
+        rows = [self._row(own.name, micro, device) for own, micro in self._order]
         told = torch.cat(rows, 1)
         if self._told:
             dist.all_reduce(told)
-        parts = told.split([row.shape[1] for row in rows], 1)
+        parts = torch.split(told, [row.shape[1] for row in rows], 1)
         for (own, _), part in zip(self._order, parts, strict=True):
             momentum = dict(own.attributes).get("momentum", 0.1)
             assert isinstance(momentum, int | float)
@@ -105,21 +80,24 @@ class SharedStatistics:
                 running.lerp_(value.to(running.dtype), momentum)
         self._found.clear()
 
-    def _row(self, call: str, micro: int) -> Tensor:
+    def _row(self, call: str, micro: int, device: torch.device) -> Tensor:
         """Mean and variance of all channels, zeros where this rank does not answer."""
-        row = torch.zeros(2, self._sizes[call], dtype=torch.float64)
+        row = torch.zeros(2, self._sizes[call], dtype=torch.float64, device=device)
         if call in self._answers:
             first, last = self._answers[call]
             row[:, first:last] = torch.stack(self._found[call, micro])
         return row
 
 
-def _held(script: Script, calls: Collection[str]) -> dict[str, dict[int, Box]]:
+def _held(script: Script, calls: AbstractSet[str]) -> dict[str, dict[int, Box]]:
     """For each call that a step runs the channels that each device has of it."""
     wiring, found = script.wiring, dict[str, dict[int, Box]]()
     running = {own.number for own in script.instructions if own.kind == "Run"}
     for unit, tasks in enumerate(wiring.tasks):
-        for device in range(script.plan.cluster.devices) if script.home[unit] in running else ():
+        others = calls.isdisjoint(member.operator for member in tasks.unit.members)
+        if others or script.home[unit] not in running:
+            continue
+        for device in range(script.plan.cluster.devices):
             here = wiring.machine.coordinates(device)
             for piece in tasks.pieces(here, 0) if tasks.works(here) else ():
                 box = piece.inputs[MEAN] if piece.operator in calls else None
