@@ -28,6 +28,7 @@ from meshwright.capture.nodes import (
     is_tensor,
     layer_of,
     memory_order,
+    place,
     root_of_view,
     source_of_view,
     spec_of,
@@ -92,6 +93,10 @@ class Translation:
         self._take_state(input_names)
         for node in program.graph.nodes:
             self._take(node, program.graph_module)
+
+    def place(self, tensor: str) -> str:
+        """The user's line that makes a tensor: ' at FILE:LINE', or nothing."""
+        return next((place(node) for node, names in self._found.items() if tensor in names), "")
 
     def names(self, node: fx.Node) -> tuple[str | None, ...]:
         """The names of a node's results as they are now."""

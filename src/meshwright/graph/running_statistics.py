@@ -5,11 +5,19 @@ same ones, which must be followed in the order of the graph: no tensor tells it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from meshwright.graph.model import Operator, OperatorGraph
+from meshwright.graph.model import Attributes, Operator, OperatorGraph
 
 MEAN = 3
 """Where a call has its running mean among its inputs; the running variance is the next."""
+
+
+def follows(kind: str, inputs: Sequence[str | None], attributes: Attributes) -> tuple[str, ...]:
+    """The running mean and variance that a call follows; none, where it does not."""
+    if kind != "batch_norm" or not dict(attributes).get("training", True):
+        return ()
+    return tuple(filter(None, inputs[MEAN:]))
 
 
 def following(graph: OperatorGraph) -> dict[str, tuple[Operator, ...]]:
@@ -30,8 +38,6 @@ def following(graph: OperatorGraph) -> dict[str, tuple[Operator, ...]]:
     """
     found = defaultdict[str, list[Operator]](list)
     for own in graph.operators:
-        if own.kind == "batch_norm" and dict(own.attributes).get("training", True):
-            mean = own.inputs[MEAN] if len(own.inputs) > MEAN else None
-            if mean is not None:
-                found[mean].append(own)
+        for mean in follows(own.kind, own.inputs, own.attributes)[:1]:
+            found[mean].append(own)
     return {mean: tuple(calls) for mean, calls in found.items()}
