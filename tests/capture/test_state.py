@@ -125,11 +125,11 @@ def remembered(own: Any, y: Tensor) -> Any:
         (averaged_over_all, r"buffer 'mean\.num_batches_tracked' at .*give the .* a momentum"),
         (
             unused,
-            r"more than once by 'norm', and what the call at .*test_state\.py:\d+ makes is not used",
+            r"more than once by 'norm', and what the call at .*test_state\.py:\d+ makes is not",
         ),
         (
             lambda own, y: y + own.norm.running_mean,
-            r"reads 'norm\.running_mean' at .*test_state\.py:\d+, which a batch normalisation changes",
+            r"reads 'norm\.running_mean' at .*test_state\.py:\d+, which a batch normalisation",
         ),
         (counted, r"forward reads 'steps', .* at .*test_state\.py:\d+"),
         (scheduled, r"forward reads 'steps', .* at .*test_state\.py:\d+"),

@@ -1,5 +1,5 @@
-"""Models that call one batch normalisation several times in a step, trained on one device and on
-ranks: a Siamese network, a head shared over the levels of a pyramid.
+"""Models that call one batch normalisation several times in a step, or have it under several names,
+trained on one device and on ranks: a Siamese network, a head shared over the levels of a pyramid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Siamese(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backbone = nn.Sequential(
+        self.left = self.right = nn.Sequential(
             nn.Conv2d(2, 4, 3, padding=1, bias=False),
             nn.BatchNorm2d(4),
             nn.ReLU(),
@@ -37,7 +37,7 @@ class Siamese(nn.Module):
         )
 
     def forward(self, left: Tensor, right: Tensor, alike: Tensor) -> Tensor:
-        far: Tensor = (self.backbone(left) - self.backbone(right)).square().mean(1)
+        far: Tensor = (self.left(left) - self.right(right)).square().mean(1)
         return (alike * far + (1 - alike) * (1 - far).relu()).mean()
 
 
@@ -51,16 +51,29 @@ class Pyramid(nn.Module):
             nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1)
         )
 
-    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         level = self.stem(x)
         first, second, third = (
             self.tower(own).flatten(2).mean(2)
             for own in (level, functional.avg_pool2d(level, 2), functional.avg_pool2d(level, 4))
         )
-        return functional.cross_entropy(first + second + third, targets)
+        return first + second + third
 
 
-MODELS = {"siamese": Siamese, "pyramid": Pyramid}
+class Listed(nn.Module):
+    """A norm that is called once and has two names, the second in a list of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.layers = nn.ModuleList([self.stem, self.norm])
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.norm(self.stem(x)).relu().flatten(2).mean(2)
+        return scores
+
+
+MODELS = {"siamese": Siamese, "pyramid": Pyramid, "listed": Listed}
 
 
 def model_of(name: str) -> nn.Module:
@@ -82,7 +95,18 @@ def batch_of(name: str, step: int = 0) -> tuple[Tensor, ...]:
 
 
 def example_of(name: str) -> Example:
-    return Example(model=model_of(name), inputs=batch_of(name))
+    model, batch = model_of(name), batch_of(name)
+    if name == "siamese":
+        return Example(model=model, inputs=batch)
+    return Example(model=model, inputs=batch[:1], loss=functional.cross_entropy, targets=batch[1:])
+
+
+def loss_of(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+    """What the model computes itself, or a loss of its scores."""
+    if len(batch) == 3:
+        loss: Tensor = model(*batch)
+        return loss
+    return functional.cross_entropy(model(batch[0]), batch[1])
 
 
 def alone(name: str, micro_batches: int) -> Numbers:
@@ -109,13 +133,13 @@ def _losses(model: nn.Module, name: str, parts: int) -> list[float]:
         optimizer.zero_grad()
         total = 0.0
         for part in zip(*(own.chunk(parts) for own in batch_of(name, step)), strict=True):
-            loss = model(*part) / parts
+            loss = loss_of(model, part) / parts
             loss.backward()
             total += loss.item()
         optimizer.step()
         losses.append(total)
     with torch.no_grad():
-        losses.append(model.eval()(*batch_of(name)).item())
+        losses.append(loss_of(model.eval(), batch_of(name)).item())
     return losses
 
 

@@ -61,7 +61,12 @@ from meshwright.run.state.constants import as_described, constants_of
 from meshwright.run.state.dtensors import expose
 from meshwright.run.state.gradient_norms import Norms
 from meshwright.run.state.initial_weights import initialise
-from meshwright.run.state.model_state import full_state, load_state, take_constants
+from meshwright.run.state.model_state import (
+    full_state,
+    load_state,
+    share_buffers,
+    take_constants,
+)
 from meshwright.run.state.state_dicts import entries, named_pieces, take
 from meshwright.run.step_inputs import COMPARED, Entered, StepInputs, refuse_other_gradients
 from meshwright.run.world import first_ranks, refuse_other_world
@@ -393,6 +398,7 @@ def parallelize(
     else:
         state = model.state_dict()
         load_state(executor, state, keys=state)
+    share_buffers(executor, model)
     module = Parallelized(executor, limit, returning, dtensors=dtensors).train(model.training)
     know(module)
     return module
