@@ -57,7 +57,8 @@ class Pyramid(nn.Module):
             self.tower(own).flatten(2).mean(2)
             for own in (level, functional.avg_pool2d(level, 2), functional.avg_pool2d(level, 4))
         )
-        return first + second + third
+        total: Tensor = first + second + third
+        return total
 
 
 class Listed(nn.Module):
@@ -133,7 +134,7 @@ def _losses(model: nn.Module, name: str, parts: int) -> list[float]:
         optimizer.zero_grad()
         total = 0.0
         for part in zip(*(own.chunk(parts) for own in batch_of(name, step)), strict=True):
-            loss = loss_of(model, part) / parts
+            loss: Any = loss_of(model, part) / parts
             loss.backward()
             total += loss.item()
         optimizer.step()
