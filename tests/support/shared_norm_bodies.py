@@ -62,16 +62,22 @@ class Pyramid(nn.Module):
 
 
 class Listed(nn.Module):
-    """A norm that is called once and has two names, the second in a list of layers."""
+    """Equal layers that may run again in the backward pass; the last has a second name."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.layers = nn.ModuleList([self.stem, self.norm])
+        self.stem = nn.Conv2d(2, 4, 1)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+            for _ in range(3)
+        )
+        self.last = self.layers[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.norm(self.stem(x)).relu().flatten(2).mean(2)
-        return scores
+        x = self.stem(x)
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.flatten(2).mean(2)
 
 
 MODELS = {"siamese": Siamese, "pyramid": Pyramid, "listed": Listed}
@@ -139,8 +145,9 @@ def _losses(model: nn.Module, name: str, parts: int) -> list[float]:
             total += loss.item()
         optimizer.step()
         losses.append(total)
-    with torch.no_grad():
-        losses.append(loss_of(model.eval(), batch_of(name)).item())
+    loss = loss_of(model.eval(), batch_of(name))
+    loss.backward()
+    losses.append(loss.item())
     return losses
 
 
