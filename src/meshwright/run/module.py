@@ -31,7 +31,6 @@ from meshwright.base.errors import InputError
 from meshwright.base.units import Seconds
 from meshwright.graph.canonical import canonical_hash
 from meshwright.graph.chance import draws
-from meshwright.graph.running_statistics import following
 from meshwright.lower.data_shares import data_shares
 from meshwright.lower.ownership import Holdings
 from meshwright.plan.file import plan_bytes
@@ -42,6 +41,7 @@ from meshwright.run.exec.compiled_segments import inductor
 from meshwright.run.exec.executor import Executor
 from meshwright.run.exec.output_gather import OutputGather
 from meshwright.run.exec.random_bits import key_of
+from meshwright.run.exec.shared_statistics import counters
 from meshwright.run.exec.two_passes import TwoPasses
 from meshwright.run.health.consistency import Statement, agree, digest
 from meshwright.run.health.watchdog import LIMIT, Watchdog
@@ -102,7 +102,7 @@ class Parallelized(nn.Module):
             expose(executor, self._holdings)
         self._norms = Norms(executor, self._holdings)
         self._traced = graph.traced
-        self._counters = _counters(executor)
+        self._counters = counters(executor.script.plan, executor.buffers)
         self._draws = not executor.exact and any(map(draws, graph.operators))
         for name, piece in named_pieces(executor):
             plant(self, name, piece.parameter, Part)
@@ -321,17 +321,6 @@ class Parallelized(nn.Module):
         with torch.random.fork_rng([executor.device] if executor.device.type == "cuda" else []):
             torch.manual_seed(key)
             yield
-
-
-def _counters(executor: Executor) -> tuple[tuple[str, int], ...]:
-    """The counters of batch norms, and by how much a step in training advances each."""
-    plan = executor.script.plan
-    calls = {
-        mean.removesuffix("running_mean") + "num_batches_tracked": len(own)
-        for mean, own in following(plan.graph).items()
-    }
-    times = plan.options.micro_batches
-    return tuple((key, times * n) for key, n in calls.items() if key in executor.buffers)
 
 
 def parallelize(

@@ -30,7 +30,7 @@ from meshwright.lower.tasks import MemberPiece
 from meshwright.run.comm.resharding import cut
 from meshwright.run.exec.operators import DrawMoment, Kernel, OperatorContext, kernel
 from meshwright.run.exec.recording import Recorder
-from meshwright.run.exec.shared_statistics import Found, SharedStatistics
+from meshwright.run.exec.shared_statistics import CallStatistics, Found
 from meshwright.sharding.layout import REPLICA
 from meshwright.sharding.units import STATISTIC
 
@@ -145,7 +145,6 @@ class Compiler:
         routing: Routing,
         moment: Callable[[], DrawMoment],
         device: torch.device,
-        statistics: SharedStatistics,
         *,
         exact: bool,
         returned: Sequence[str] = (),
@@ -153,7 +152,7 @@ class Compiler:
         self._script, self._here, self._returned = script, here, returned
         self._joining, self._routing = joining, routing
         self._now, self.device, self._exact = moment, device, exact
-        self._statistics = statistics
+        self.statistics = CallStatistics(script, script.wiring.machine.device(here))
         self._traced: DrawMoment | None = None
         graph = script.plan.graph
         self._fixed = {tensor.name for tensor in (*graph.inputs, *graph.buffers)}
@@ -258,7 +257,7 @@ class _Draft:
         )
 
     def _apart(self, operator: str) -> Callable[[Tensor, Tensor], Found] | None:
-        shared = self.own._statistics
+        shared = self.own.statistics
         return partial(shared.place, operator, self.micro) if operator in shared.names else None
 
     def _repeated(self, unit: int) -> bool:

@@ -10,7 +10,7 @@ each other, and every rank follows all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain
 
@@ -21,12 +21,13 @@ from torch import Tensor
 from meshwright.graph.pieces import Box
 from meshwright.graph.running_statistics import MEAN, following
 from meshwright.lower.script import Script
+from meshwright.plan.model import Plan
 
 Found = tuple[Tensor, Tensor]
 """Mean and variance of some channels."""
 
 
-class SharedStatistics:
+class CallStatistics:
     """What such calls find in a step, as one rank knows it."""
 
     def __init__(self, script: Script, rank: int) -> None:
@@ -87,6 +88,16 @@ class SharedStatistics:
             first, last = self._answers[call]
             row[:, first:last] = torch.stack(self._found[call, micro])
         return row
+
+
+def counters(plan: Plan, buffers: Container[str]) -> tuple[tuple[str, int], ...]:
+    """The counters of batch normalisations, and by how much a step in training advances each."""
+    calls = {
+        mean.removesuffix("running_mean") + "num_batches_tracked": len(own)
+        for mean, own in following(plan.graph).items()
+    }
+    times = plan.options.micro_batches
+    return tuple((key, times * n) for key, n in calls.items() if key in buffers)
 
 
 def _held(script: Script, calls: AbstractSet[str]) -> dict[str, dict[int, Box]]:
